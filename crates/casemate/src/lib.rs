@@ -226,5 +226,5 @@ pub use image::{Access, Image};
 pub use keys::Keys;
 pub use lease::Lease;
 pub use output::Output;
-pub use secrets::SecretSource;
+pub use secrets::{SecretMissing, SecretSource};
 pub use target::Target;

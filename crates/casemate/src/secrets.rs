@@ -31,7 +31,33 @@ pub struct SecretSource {
     kind: Kind,
     /// Bytes that are passed over.
     skip: u64,
+    /// Bytes of a line that is a passphrase, if it is not all of the line.
+    line_len: Option<usize>,
 }
+
+/// Cause of an error: a secret is not there, or not all of it ([`Error::cause`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SecretMissing {
+    /// There is nothing.
+    Empty,
+    /// There are fewer bytes than are wanted.
+    Short {
+        /// How many bytes are wanted.
+        wanted: usize,
+    },
+}
+
+impl fmt::Display for SecretMissing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SecretMissing::Empty => f.write_str("the secret is empty"),
+            SecretMissing::Short { wanted } => write!(f, "the secret has fewer than {wanted} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for SecretMissing {}
 
 type Ask = dyn Fn(&str) -> Result<SecretVec, Error> + Send + Sync;
 
@@ -82,6 +108,14 @@ impl SecretSource {
         self
     }
 
+    /// The same place, of whose line the first `len` bytes are the passphrase, and must be there; `None` for the whole line.
+    /// A key of bytes is not changed by it.
+    #[must_use]
+    pub fn line_of(mut self, len: Option<usize>) -> SecretSource {
+        self.line_len = len;
+        self
+    }
+
     /// The place's name in errors: a file's path, but never the secret.
     pub fn name(&self) -> String {
         match &self.kind {
@@ -119,7 +153,7 @@ impl SecretSource {
         if fill(&mut *self.open()?, key.expose_mut()).map_err(|error| self.error(error))? < len {
             let name = self.name();
             let text = format!("{name}: the key file has fewer than the {len} bytes that are needed");
-            return Err(Error::argument(text));
+            return Err(Error::argument(text).with_cause(SecretMissing::Short { wanted: len }));
         }
         Ok(key)
     }
@@ -170,16 +204,39 @@ impl SecretSource {
     /// A passphrase for what is called `of`: what a person says, or the first line without its end.
     ///
     /// # Errors
-    /// `Io`; `Argument` for an empty one; whatever asking says.
+    /// `Io`; `Argument` for an empty one, for a line that is too short, and where a person is asked for a part of a
+    /// passphrase; whatever asking says.
     pub fn passphrase(&self, of: &str) -> Result<SecretVec, Error> {
         let passphrase = match &self.kind {
+            Kind::Prompt(_) if self.skip > 0 || self.line_len.is_some() => {
+                let text = "a passphrase that is typed is taken as it is: it has no offset and no size";
+                return Err(Error::argument(text));
+            }
             Kind::Prompt(ask) => ask(of)?,
-            _ => Self::first_line(&mut *self.open()?).map_err(|error| Error::io("the passphrase", error))?,
+            _ => Self::part_of_line(&mut *self.open()?, self.line_len)?,
         };
         if passphrase.is_empty() {
-            return Err(Error::argument("no passphrase was given"));
+            return Err(Error::argument("no passphrase was given").with_cause(SecretMissing::Empty));
         }
         Ok(passphrase)
+    }
+
+    /// The first line of an input as [`SecretSource::first_line`] reads it, or its first `len` bytes: nothing behind them is
+    /// read.
+    ///
+    /// # Errors
+    /// Those of [`SecretSource::first_line`]; `Argument` if the line is shorter than `len`.
+    pub fn part_of_line(input: &mut dyn Read, len: Option<usize>) -> Result<SecretVec, Error> {
+        let name = "the passphrase";
+        let line = Self::first_line(&mut input.take(len.map_or(u64::MAX, |len| len as u64)));
+        let line = line.map_err(|error| Error::io(name, error))?;
+        match len {
+            Some(len) if line.len() < len => {
+                let text = format!("the line has {} bytes, and {len} were asked for", line.len());
+                Err(Error::argument(text).at(name).with_cause(SecretMissing::Short { wanted: len }))
+            }
+            _ => Ok(line),
+        }
     }
 
     /// The first line of an input without its end, for those who ask a person themselves. Nothing behind it is read.
@@ -233,7 +290,7 @@ impl SecretSource {
 
 impl From<Kind> for SecretSource {
     fn from(kind: Kind) -> SecretSource {
-        SecretSource { kind, skip: 0 }
+        SecretSource { kind, skip: 0, line_len: None }
     }
 }
 

@@ -16,6 +16,7 @@ use casemate::blockdev::{Events, Pool};
 use casemate::{Cpu, Error, Providers, Work};
 
 use crate::answer::Answer;
+use crate::cmd::luks::manners::Manners;
 use crate::progress::{Reporter, stop_flag};
 use crate::streams::{self, StandardOutput, say, visible_lines};
 
@@ -56,6 +57,8 @@ pub struct Context {
     /// What messages begin with.
     prefix: &'static str,
     output: StandardOutput,
+    /// How cryptsetup talks, for its command line.
+    manners: Option<Manners>,
 }
 
 /// Notes the errors of work on many things, of which one does not stop the others.
@@ -90,6 +93,16 @@ impl Context {
     pub fn for_tool(prefix: &'static str) -> Context {
         let common = Common { no_progress: true, ..Common::default() };
         Context { common, prefix, ..Context::default() }
+    }
+
+    /// For a command line of cryptsetup.
+    pub fn for_cryptsetup(manners: Manners) -> Context {
+        Context { manners: Some(manners), ..Context::for_tool("") }
+    }
+
+    /// How cryptsetup talks, if the command line is its own.
+    pub fn manners(&self) -> Option<&Manners> {
+        self.manners.as_ref()
     }
 
     /// Prints one JSON value and a line end to standard output.
@@ -249,6 +262,7 @@ impl Default for Context {
             with_engines: OnceLock::new(),
             prefix: OWN_PREFIX,
             output: StandardOutput::default(),
+            manners: None,
         }
     }
 }

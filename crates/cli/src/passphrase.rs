@@ -6,8 +6,9 @@ mod terminal;
 #[path = "passphrase/terminal_plain.rs"]
 mod terminal;
 
+use std::fmt;
 use std::io::{self, IsTerminal, Read};
-use std::path::Path;
+use std::time::Duration;
 
 use casemate::blockdev::os;
 use casemate::{Error, SecretSource, SecretVec};
@@ -25,36 +26,74 @@ pub enum Asked {
 
 /// Where a passphrase comes from: the terminal; where standard input is none, its first line.
 pub fn source(asked: Asked) -> SecretSource {
+    prompting(asked, None, |of| format!("Enter passphrase for {of}: "))
+}
+
+/// As [`source`], with what stands before a passphrase that is typed, and how long that is waited for.
+pub fn prompting(
+    asked: Asked,
+    timeout: Option<Duration>,
+    prompt: impl Fn(&str) -> String + Send + Sync + 'static,
+) -> SecretSource {
     if !io::stdin().is_terminal() {
         return SecretSource::standard_input();
     }
     SecretSource::prompt(move |of| {
         let at = |error| Error::io("the passphrase", error);
         let terminal = Terminal::open().map_err(at)?;
-        let passphrase = terminal.ask(&format!("Enter passphrase for {of}: ")).map_err(at)?;
-        if asked == Asked::Twice && terminal.ask("Verify passphrase: ").map_err(at)? != passphrase {
-            return Err(Error::argument("the two passphrases are not the same; nothing was done"));
+        let passphrase = terminal.ask(&prompt(of), timeout).map_err(at)?;
+        if asked == Asked::Twice && terminal.ask("Verify passphrase: ", timeout).map_err(at)? != passphrase {
+            let error = Error::argument("the two passphrases are not the same; nothing was done");
+            return Err(error.with_cause(NotTheSame));
         }
         Ok(passphrase)
     })
 }
 
-/// A passphrase for an image, asked for on the terminal; where standard input is none, its first line, which may be empty, or
-/// `None` if it has ended.
-pub fn if_any(of: &Path) -> Result<Option<SecretVec>, Error> {
-    let of = of.display().to_string();
-    if io::stdin().is_terminal() {
-        return source(Asked::Once).passphrase(&of).map(Some);
+/// Cause of an error: a passphrase that was asked for twice was not the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotTheSame;
+
+impl fmt::Display for NotTheSame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the passphrases differ")
     }
-    let line = || -> io::Result<Option<SecretVec>> {
-        // Unbuffered: what is behind the line is for whoever reads next.
+}
+
+impl std::error::Error for NotTheSame {}
+
+/// The passphrase at a place that is not a file: `None` if standard input, where it is read, ends before its first byte. A
+/// line of it may be empty.
+pub fn if_any(source: &SecretSource, part: Part, of: &str) -> Result<Option<SecretVec>, Error> {
+    if io::stdin().is_terminal() {
+        return source.passphrase(of).map(Some);
+    }
+    // Unbuffered: what is behind the line is for whoever reads next.
+    let input = || -> io::Result<Option<_>> {
         let mut input = os::input()?;
-        let mut first = SecretVec::zeroed(1);
-        match input.read_exact(first.expose_mut()) {
-            Ok(()) => SecretSource::first_line(&mut first.expose().chain(input)).map(Some),
+        let mut passed = SecretVec::zeroed(1);
+        for _ in 0..part.offset {
+            input.read_exact(passed.expose_mut())?;
+        }
+        match input.read_exact(passed.expose_mut()) {
+            Ok(()) => Ok(Some((passed, input))),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(error) => Err(error),
         }
     };
-    line().map_err(|error| Error::io("the passphrase", error))
+    match input().map_err(|error| Error::io("the passphrase", error))? {
+        Some((first, input)) => {
+            SecretSource::part_of_line(&mut first.expose().chain(input), part.size).map(Some)
+        }
+        None => Ok(None),
+    }
+}
+
+/// The part of a line that is a passphrase.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Part {
+    /// Bytes that are passed over.
+    pub offset: u64,
+    /// How many bytes of the rest are taken; all if `None`.
+    pub size: Option<usize>,
 }

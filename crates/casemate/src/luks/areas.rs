@@ -4,11 +4,23 @@ use std::ops::Range;
 
 use casemate_luks::luks2::{self, Metadata};
 
+use super::Reason;
 use super::slot::area_len;
 use crate::Error;
 
 pub(super) fn no_free_slot() -> Error {
-    Error::argument("no key slot is free")
+    Reason::SlotsFull.of(Error::argument("no key slot is free"))
+}
+
+/// Why a key can't go into the slot of a number, in a header with so many.
+pub(super) fn taken_slot(id: u32, slots: u32) -> Error {
+    match id < slots {
+        true => Reason::SlotInUse(id).of(Error::argument(format!("key slot {id} is not free"))),
+        false => {
+            let text = format!("key slot {id}: there are key slots 0 to {}", slots - 1);
+            Reason::NoSuchSlot { slot: id, slots }.of(Error::argument(text))
+        }
+    }
 }
 
 /// The number of a free key slot: the one that is wanted, or the first.
@@ -18,7 +30,7 @@ pub(super) fn free_slot(metadata: &Metadata, wanted: Option<u32>) -> Result<u32,
     match wanted {
         None => (0..luks2::KEYSLOTS).find(is_free).ok_or_else(no_free_slot),
         Some(id) if id < luks2::KEYSLOTS && is_free(&id) => Ok(id),
-        Some(id) => Err(Error::argument(format!("key slot {id} is not free"))),
+        Some(id) => Err(taken_slot(id, luks2::KEYSLOTS)),
     }
 }
 

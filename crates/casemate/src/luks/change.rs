@@ -15,19 +15,21 @@ use casemate_luks::luks2::{self, Metadata};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
-use super::areas::{free_area, free_slot, no_free_slot};
+use super::areas::{free_area, free_slot, no_free_slot, taken_slot};
 use super::backup::{self, write_private};
 use super::digest::new_digest;
 use super::random::Source;
 use super::slot::{Pbkdf, Sealed, SlotPlace, area_len};
-use super::{LuksKey, LuksOptions, Unlocked, Volume, refuse_empty};
+use super::unlock::no_slot;
+use super::{LuksKey, LuksOptions, Reason, Unlocked, Volume, refuse_empty};
 use crate::{Error, Lease};
 
 /// A key slot that is to be made.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct NewKeyOptions {
-    /// The number of a slot that is added; the first free one if `None`.
+    /// The number of a slot that is added; the first free one if `None`. A passphrase of LUKS1 that is changed keeps its slot's
+    /// number if it is this one; LUKS2 always keeps it.
     pub keyslot: Option<u32>,
     /// What makes a key of the passphrase, and its costs; Argon2id, and PBKDF2 for LUKS1, if `None`.
     pub pbkdf: Option<Pbkdf>,
@@ -100,7 +102,7 @@ impl Volume {
             let digest = (0..luks2::DIGESTS).find(|id| digests.iter().all(|digest| digest.id != *id));
             let digest = digest.ok_or_else(|| Error::argument("no digest is free"))?;
             let mut options = options.clone();
-            options.area = options.area.or(Some(("aes-xts-plain64".to_owned(), 64)));
+            options.area = options.area.or_else(area_of_unbound);
             let start = free_area(&header.metadata, key.len())?;
             let sealed = seal_luks2(&header.metadata, start, key, passphrase, &options, &work.providers)?;
             let json = new_digest(key, &sealed.place.hash, &[], &mut Source::System, &work.providers)?;
@@ -114,7 +116,7 @@ impl Volume {
     }
 
     /// Puts the volume key under another passphrase, or other costs. Returns the slot's number: the one that was opened, but of
-    /// LUKS1 with a free slot that one. When the new slot is there the old one is wiped; until then it is a slot of its own.
+    /// LUKS1 with a free slot that one, unless `options` name the one that was opened. When the new slot is there the old one is wiped; until then it is a slot of its own.
     /// Where there is no room for that, the new key takes the old one's place, as other keys open the data meanwhile.
     ///
     /// # Errors
@@ -139,8 +141,14 @@ impl Volume {
                 return done.at(image.name()).map(|()| old);
             }
             drop(lease);
-            let new = self.add_key(unlocked, passphrase, options, work)?;
-            return self.erase_slots(&[old], work).map(|()| new);
+            let anywhere = NewKeyOptions { keyslot: None, ..options.clone() };
+            let new = self.add_key(unlocked, passphrase, &anywhere, work)?;
+            if options.keyslot != Some(old) {
+                return self.erase_slots(&[old], work).map(|()| new);
+            }
+            // Until the old slot has the new key, the other slot has it too.
+            self.copy_slot(new, old)?;
+            return self.erase_slots(&[new], work).map(|()| old);
         }
         drop(lease);
         // Where the old slot has no number any more its area is wiped at once: it is free for others from then on.
@@ -156,7 +164,7 @@ impl Volume {
             let object =
                 metadata.get("keyslots").and_then(|slots| slots.object()?.get(old.to_string())?.object());
             let (Some(slot), Some(before)) = (slot, object.cloned()) else {
-                return Err(Error::argument(format!("key slot {old} holds no key")));
+                return Err(no_slot(old));
             };
             let area = slot.area.offset..slot.area.offset.saturating_add(slot.area.size);
             let (digest, key) = (digest_of(&header.metadata, unlocked)?, unlocked.volume_key());
@@ -168,7 +176,11 @@ impl Volume {
                     return Err(Error::argument(text));
                 }
             };
-            let sealed = seal_luks2(&header.metadata, start, key, passphrase, options, &work.providers)?;
+            let mut options = options.clone();
+            if !digest.segments.contains(&0) {
+                options.area = options.area.or_else(area_of_unbound);
+            }
+            let sealed = seal_luks2(&header.metadata, start, key, passphrase, &options, &work.providers)?;
             let mut json = sealed.to_json(key.len());
             if let Some(priority) = before.get("priority") {
                 json.set("priority", priority.clone());
@@ -186,6 +198,28 @@ impl Volume {
             self.erase_slots(&[moved], work)?;
         }
         Ok(old)
+    }
+
+    /// Puts into a key slot of LUKS1 what another one holds: both have the same key and the same stripes then.
+    fn copy_slot(&mut self, from: u32, to: u32) -> Result<(), Error> {
+        let _lease = self.lease_header()?;
+        let image = &self.header_image;
+        let Header::Luks1(header) = &mut self.header else {
+            return Err(Error::unsupported("slots of LUKS2 are not copied").at(image.name()));
+        };
+        header.check_unchanged(image.top()).at(image.name())?;
+        // OK to index: slots that were found.
+        let (source, mut target) = (header.slots[from as usize], header.slots[to as usize]);
+        let area = header.area(&source);
+        // OK to cast: stripes of a key of at most 1024 bytes.
+        let mut stripes = SecretVec::zeroed((area.end - area.start) as usize);
+        let device = image.top();
+        let copied = device.read_at(stripes.expose_mut(), area.start);
+        let copied = copied.and_then(|()| device.write_at(stripes.expose(), header.area(&target).start));
+        copied.and_then(|()| device.flush()).at(image.name())?;
+        (target.state, target.iterations, target.salt) = (source.state, source.iterations, source.salt);
+        header.slots[to as usize] = target;
+        header.write(device).at(image.name())
     }
 
     /// Saves the key that was found to a new file, which only its owner can read.
@@ -212,7 +246,7 @@ impl Volume {
     }
 
     /// Checks that a passphrase opens the data when a key slot is gone, by the slots that stay; of the last one, that it opens
-    /// the slot itself.
+    /// the slot itself. Returns the number of the slot that it opens.
     ///
     /// # Errors
     /// Those of [`Volume::unlock`].
@@ -222,16 +256,17 @@ impl Volume {
         key: &LuksKey,
         options: &LuksOptions,
         work: &Work<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<u32, Error> {
         let mut slots = self.slots_of_data();
         if slots != [id] {
             slots.retain(|slot| *slot != id);
         }
-        let mut checked = Err(Error::argument("no key slot opens the data").at(self.header_image.name()));
+        let none = Reason::NoUsableSlot.of(Error::argument("no key slot opens the data"));
+        let mut checked = Err(none.at(self.header_image.name()));
         // By their numbers, so that those count too that are tried only where they are named.
         for slot in slots.into_iter().take(options.tries as usize) {
             let options = LuksOptions { keyslot: Some(slot), ..options.clone() };
-            checked = self.unlock(key, &options, work).map(drop);
+            checked = self.unlock(key, &options, work).map(|_| slot);
             if checked.is_ok() {
                 break;
             }
@@ -249,7 +284,7 @@ impl Volume {
         let (image, slots) = (&self.header_image, self.areas());
         let area = |id: &u32| {
             let found = slots.iter().find(|(slot, _)| slot == id).map(|(_, area)| area.clone());
-            found.ok_or_else(|| Error::argument(format!("key slot {id} holds no key")))
+            found.ok_or_else(|| no_slot(*id))
         };
         let areas: Vec<_> = ids.iter().map(area).collect::<Result<_, _>>().at(image.name())?;
         let wipe_all =
@@ -377,7 +412,7 @@ fn add_luks1(
         None => (0..luks1::SLOTS).find(is_free).ok_or_else(no_free_slot)?,
         Some(id) => Some(id as usize)
             .filter(|id| *id < luks1::SLOTS && is_free(id))
-            .ok_or_else(|| Error::argument(format!("key slot {id} is not free")))?,
+            .ok_or_else(|| taken_slot(id, luks1::SLOTS as u32))?,
     };
     // OK to cast: below 8.
     let id = id as u32;
@@ -454,6 +489,11 @@ fn seal_luks2(
     let place = SlotPlace::of_luks2(start, key.len(), cipher, hash)?.with_cipher(options.area.as_ref());
     let pbkdf = options.pbkdf.clone().unwrap_or_else(Pbkdf::argon2id);
     place.seal(passphrase, key, &pbkdf, &mut Source::System, providers)
+}
+
+/// The cipher of a key slot whose key is for no data, and bytes of its key.
+fn area_of_unbound() -> Option<(String, usize)> {
+    Some(("aes-xts-plain64".to_owned(), 64))
 }
 
 /// Sets a key slot in metadata, and notes which digest its key has.

@@ -15,13 +15,13 @@ use casemate_luks::luks2::{self, Kdf, Metadata, SegmentSize, decode};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
-use super::Volume;
 use super::change::wipe;
 use super::digest::digest_json;
 use super::format::{self, HDR_SIZE, LuksVersion};
 use super::random::Source;
 use super::slot::{Pbkdf, SlotPlace, area_len, keyslot_json};
 use super::unlock::Check;
+use super::{Reason, Volume};
 use crate::Error;
 
 /// Bytes of both copies of a header of LUKS2.
@@ -46,7 +46,10 @@ impl Volume {
         let converted = match (&mut self.header, version) {
             (Header::Luks1(header), LuksVersion::Two) => to_luks2(header, image.top(), &work.providers),
             (Header::Luks2(header), LuksVersion::One) => to_luks1(header, image.top(), &work.providers),
-            (header, _) => Err(Error::argument(format!("it is LUKS{} already", header.version()))),
+            (header, _) => {
+                let version = header.version();
+                Err(Reason::SameVersion(version).of(Error::argument(format!("it is LUKS{version} already"))))
+            }
         };
         self.header = converted.at(image.name())?;
         Ok(())

@@ -233,7 +233,11 @@ impl LuksFormatOptions {
         Ok(NewData::Mapping(Box::new(Mapping::new(params, volume_key.clone(), 0, providers)?)))
     }
 
-    fn key_len(&self, providers: &Providers) -> Result<usize, Error> {
+    /// Bytes of the volume key.
+    ///
+    /// # Errors
+    /// `Argument` for a size that no key has; `Unsupported` for integrity protection that is not there.
+    pub fn key_len(&self, providers: &Providers) -> Result<usize, Error> {
         if let (Some(key), None) = (&self.volume_key, self.key_bits) {
             return Ok(key.len());
         }
@@ -281,7 +285,7 @@ impl LuksFormatOptions {
         let offset = match (self.offset, self.detached) {
             (Some(offset), _) => offset,
             (None, true) => 0,
-            (None, false) => self.aligned(header.metadata_end())?,
+            (None, false) => self.aligned(header.metadata_end().next_multiple_of(4096))?,
         };
         let is_apart = self.detached && offset == 0;
         if !offset.is_multiple_of(512) || offset < header.metadata_end() && !is_apart {

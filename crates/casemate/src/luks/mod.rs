@@ -19,7 +19,7 @@ pub use casemate_luks::{Header, json, luks1, luks2};
 use crate::crypt::{Direction, Holes, Mapping, Params};
 use crate::secrets::SecretSource;
 use crate::target::Consent;
-use crate::{Error, Image, probe};
+use crate::{Error, ErrorKind, Image, probe};
 
 mod areas;
 mod authenticated;
@@ -33,6 +33,7 @@ mod locks;
 mod new_volume;
 mod policy;
 mod random;
+mod reason;
 mod reencrypt;
 mod repair;
 mod settings;
@@ -48,7 +49,8 @@ pub use change::{NewKeyOptions, random_key};
 pub use format::{LuksFormatOptions, LuksVersion};
 pub use new_volume::NewVolume;
 pub use policy::{Broken, PbkdfRule, Policy};
-pub use reencrypt::{Protection, ReencryptOptions, Reencrypting};
+pub use reason::Reason;
+pub use reencrypt::{Protection, ReencryptOptions, Reencrypting, ReencryptionState};
 pub use settings::{MAPPING_FLAGS, Settings};
 pub use slot::Pbkdf;
 pub use tokens::{NewTokenOptions, keyring_token, token_from_json};
@@ -152,6 +154,8 @@ pub struct LuksOptions {
     pub tries: u32,
     /// What the header must be, or no key slot is tried.
     pub policy: Option<Policy>,
+    /// Whether key slots of LUKS2 are tried, too, whose keys are for no data, where none is named.
+    pub unbound: bool,
     /// Whether an XTS key is taken whose halves are equal.
     pub allow_equal_halves: bool,
     /// Whether discards pass down.
@@ -166,6 +170,7 @@ impl Default for LuksOptions {
             limits: KdfLimits::default(),
             tries: 8,
             policy: None,
+            unbound: false,
             allow_equal_halves: false,
             allow_discards: false,
         }
@@ -200,7 +205,10 @@ impl Image {
     /// `Corrupt` if there is none that makes sense, `Unsupported` for an unknown version, `Io`.
     pub fn luks_volume(&self, header: Option<&Image>, providers: &Providers) -> Result<Volume, Error> {
         let header_image = header.unwrap_or(self).clone();
-        let found = read_header(&header_image, providers)?;
+        let found = read_header(&header_image, providers).map_err(|error| match error.kind() {
+            ErrorKind::Corrupt | ErrorKind::Unsupported => Reason::NoHeader.of(error),
+            _ => error,
+        })?;
         Ok(Volume { header: found, header_image, is_attached: header.is_none(), data: self.clone() })
     }
 
@@ -356,6 +364,20 @@ impl Volume {
         let nothing = Params::new("cipher_null-ecb".parse()?);
         let mapping = Mapping::new(nothing, SecretVec::zeroed(0), 0, &work.providers)?;
         Ok((view.clone(), mapping.verified(view.top().size())))
+    }
+
+    /// Bytes of the volume key; `None` for LUKS2 without a key slot that says it.
+    pub fn volume_key_len(&self) -> Option<usize> {
+        let len = match &self.header {
+            Header::Luks1(header) => Some(header.key_bytes),
+            Header::Luks2(header) => {
+                let slots = self.slots_of_data();
+                let keyslots = header.metadata.keyslots();
+                keyslots.iter().find(|slot| slots.contains(&slot.id)).map(|slot| slot.key_size)
+            }
+        };
+        // OK to cast: 32 bits.
+        len.map(|len| len as usize)
     }
 
     /// Bytes of the data.

@@ -78,7 +78,8 @@ impl NewVolume {
     ) -> Result<&'a Image, Error> {
         let place = self.header_place(image, header)?;
         let size = image.top().size();
-        if size <= self.offset {
+        // Of a header that lies apart the data's device may yet grow.
+        if size <= self.offset && header.is_none() {
             let text =
                 format!("{size} bytes have no room for data behind the header, from byte {} on", self.offset);
             return Err(Error::argument(text).at(image.name()));

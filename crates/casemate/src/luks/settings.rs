@@ -64,7 +64,7 @@ impl Volume {
                     .get_mut("keyslots")
                     .and_then(|slots| slots.object_mut()?.get_mut(id.to_string()));
                 let slot = slot.and_then(Json::object_mut);
-                let slot = slot.ok_or_else(|| Error::argument(format!("key slot {id} holds no key")))?;
+                let slot = slot.ok_or_else(|| super::unlock::no_slot(*id))?;
                 match priority {
                     Priority::Ignore => slot.set("priority", Json::from(0)),
                     Priority::Normal => slot.retain(|name, _| name != b"priority"),

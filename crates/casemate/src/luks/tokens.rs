@@ -6,7 +6,8 @@ use casemate_luks::json::{Json, Object};
 use casemate_luks::luks2::TOKENS;
 use casemate_providers::Work;
 
-use super::Volume;
+use super::unlock::no_slot;
+use super::{Reason, Volume};
 use crate::Error;
 
 /// Where a new token goes, and what slots it is of.
@@ -65,20 +66,23 @@ impl Volume {
             }
             _ => {}
         }
+        let active = self.slots();
+        if let Some(slot) = options.slots.iter().find(|slot| !active.contains(slot)) {
+            return Err(no_slot(*slot).at(self.header_image.name()));
+        }
         self.edit(work, |_, metadata| {
             let tokens = metadata.get("tokens").and_then(Json::object);
             let is_free = |id: &u32| tokens.is_none_or(|tokens| tokens.get(id.to_string()).is_none());
             let id = match options.id {
                 None => (0..TOKENS).find(is_free).ok_or_else(|| Error::argument("no token is free"))?,
                 Some(id) if id >= TOKENS => {
-                    return Err(Error::argument(format!(
-                        "token {id}: tokens have numbers from 0 to {}",
-                        TOKENS - 1
-                    )));
+                    let text = format!("token {id}: tokens have numbers from 0 to {}", TOKENS - 1);
+                    return Err(Reason::NoSuchToken(id).of(Error::argument(text)));
                 }
                 Some(id) if options.overwrite || is_free(&id) => id,
                 Some(id) => {
-                    return Err(Error::argument(format!("token {id} is there; --overwrite replaces it")));
+                    let error = Error::argument(format!("token {id} is there; --overwrite replaces it"));
+                    return Err(Reason::TokenInUse(id).of(error));
                 }
             };
             if let Some(Json::Array(names)) = token.get_mut("keyslots") {
@@ -122,7 +126,10 @@ impl Volume {
             names.retain(|name| name.bytes() != Some(slot.to_string().as_bytes()));
             match names.len() < before {
                 true => Ok(()),
-                false => Err(Error::argument(format!("token {id} is not of key slot {slot}"))),
+                false => {
+                    let error = Error::argument(format!("token {id} is not of key slot {slot}"));
+                    Err(Reason::NotAssigned { token: id, slot }.of(error))
+                }
             }
         })
     }
@@ -141,5 +148,5 @@ impl Volume {
 }
 
 fn no_token(id: u32) -> Error {
-    Error::argument(format!("token {id} is not there"))
+    Reason::TokenNotThere(id).of(Error::argument(format!("token {id} is not there")))
 }

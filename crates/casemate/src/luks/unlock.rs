@@ -11,7 +11,7 @@ use casemate_primitives::secret::{SecretVec, constant_time_eq};
 use casemate_providers::{Argon2, KdfLimits, Providers, Work, pbkdf2};
 
 use super::slot::Pbkdf;
-use super::{LuksKey, LuksOptions};
+use super::{LuksKey, LuksOptions, Reason};
 use crate::{Error, ErrorKind};
 
 /// A volume key that was found to be right.
@@ -164,7 +164,10 @@ fn try_slots(
         }
     }
     if tried.is_empty() {
-        let none = || Error::locked("no key slot holds a key of the data; only the volume key opens them");
+        let none = || {
+            let text = "no key slot holds a key of the data; only the volume key opens them";
+            Reason::NoUsableSlot.of(Error::locked(text))
+        };
         return Err(failed.into_iter().next().unwrap_or_else(none));
     }
     let mut text = match &tried[..] {
@@ -172,7 +175,7 @@ fn try_slots(
         _ => "no key slot opens with this passphrase".to_owned(),
     };
     failed.iter().for_each(|error| text.push_str(&format!("; {}", error.text())));
-    Err(Error::mismatch(text))
+    Err(Reason::WrongPassphrase.of(Error::mismatch(text)))
 }
 
 /// How many of these slots are tried at the same time, at least one: those that follow the first and cost no more than twice
@@ -283,8 +286,8 @@ fn is_of_data(metadata: &luks2::Metadata) -> impl Fn(&Digest) -> bool + use<> {
     move |digest| digests.contains(&digest.id)
 }
 
-fn no_slot(id: u32) -> Error {
-    Error::argument(format!("key slot {id} holds no key"))
+pub(super) fn no_slot(id: u32) -> Error {
+    Reason::SlotNotActive(id).of(Error::argument(format!("key slot {id} is not active")))
 }
 
 #[allow(clippy::type_complexity, reason = "as above")]
@@ -308,7 +311,7 @@ fn slots_of_luks2(
         let is_bound = of_slot.iter().any(|digest| is_wanted(digest));
         let wanted = match options.keyslot {
             Some(named) => named == id,
-            None => is_bound && keyslot.priority != Priority::Ignore,
+            None => (is_bound || options.unbound) && keyslot.priority != Priority::Ignore,
         };
         if wanted {
             found.push((keyslot.priority, id, Slot::of_luks2(keyslot, &of_slot)));
@@ -573,7 +576,7 @@ fn check_key(
     providers: &Providers,
 ) -> Result<Unlocked, Error> {
     // HMAC fills keys up with zeros, so a key of another length may have the same digest.
-    let wrong = || Error::mismatch("this is not the volume key");
+    let wrong = || Reason::WrongVolumeKey.of(Error::mismatch("this is not the volume key"));
     if len.is_some_and(|len| len as usize != key.len()) {
         return Err(wrong());
     }

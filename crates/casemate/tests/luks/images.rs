@@ -166,7 +166,7 @@ fn costs_are_bounded_before_they_are_paid() {
     options.keyslot = Some(last);
     assert!(slots.open(&key, &options).is_ok());
     options.keyslot = Some(1);
-    assert_eq!(slots.open(&key, &options).unwrap_err().text(), "key slot 1 holds no key");
+    assert_eq!(slots.open(&key, &options).unwrap_err().text(), "key slot 1 is not active");
 }
 
 #[test]

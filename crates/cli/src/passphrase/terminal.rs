@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
@@ -30,18 +31,18 @@ impl Terminal {
         File::options().read(true).write(true).open("/dev/tty").map(Terminal)
     }
 
-    /// A line that is typed without being shown.
-    pub fn ask(&self, prompt: &str) -> io::Result<SecretVec> {
+    /// A line that is typed without being shown, and begun in time.
+    pub fn ask(&self, prompt: &str, timeout: Option<Duration>) -> io::Result<SecretVec> {
         loop {
             // Whoever comes back from a signal, because it was stopped and goes on, is asked again.
-            if let Some(line) = self.try_to_ask(prompt)? {
+            if let Some(line) = self.try_to_ask(prompt, timeout)? {
                 return Ok(line);
             }
         }
     }
 
     /// `None` if a signal came first. It takes effect when the terminal is as it was.
-    fn try_to_ask(&self, prompt: &str) -> io::Result<Option<SecretVec>> {
+    fn try_to_ask(&self, prompt: &str, timeout: Option<Duration>) -> io::Result<Option<SecretVec>> {
         let mut terminal = &self.0;
         let held = signals();
         let signals = SignalFd::new(&held)?;
@@ -51,7 +52,15 @@ impl Terminal {
         terminal.write_all(prompt.as_bytes())?;
         let wanted = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut ready = [wanted(signals.as_fd()), wanted(terminal.as_fd())];
-        poll(&mut ready, PollTimeout::NONE)?;
+        let timeout = match timeout {
+            // What is longer than can be said is as good as for ever.
+            Some(timeout) => PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX),
+            None => PollTimeout::NONE,
+        };
+        if poll(&mut ready, timeout)? == 0 {
+            terminal.write_all(b"\n")?;
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody has typed it in time"));
+        }
         if ready[0].any() == Some(true) {
             terminal.write_all(b"\n")?;
             return Ok(None);

@@ -12,6 +12,8 @@ mod mount;
 mod umount;
 mod veritysetup;
 
+pub use cryptsetup::WRONG_PASSPHRASE;
+
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,13 +21,58 @@ use std::process::ExitCode;
 use casemate::Error;
 
 use crate::answer;
+use crate::streams::say;
 
 /// A tool: what runs its command lines, and what tells whether one is understood.
 type Tool = (fn(&[OsString]) -> ExitCode, fn(&[OsString]) -> bool);
 
 /// What runs the tool whose name the command was called by, if it is one.
 pub fn called_as(args: &[OsString]) -> Option<fn(&[OsString]) -> ExitCode> {
-    tool(args).map(|(main, _)| main)
+    tool(args).map(|(main, _)| main).or_else(|| is_strange(args).then_some(refuse_name as fn(&_) -> _))
+}
+
+/// Packages of other tools than those that there are here, and how the names of their programs begin or end.
+const STRANGE: &[&str] = &[
+    "badblocks",
+    "blkid",
+    "chattr",
+    "cryptsetup-",
+    "debugfs",
+    "dmsetup",
+    "dumpe2fs",
+    "e2",
+    "e4",
+    "filefrag",
+    "findfs",
+    "fsck",
+    "fscrypt",
+    "logsave",
+    "lsattr",
+    "mkfs",
+    "mklost+found",
+    "mount",
+    "nbdkit",
+    "qemu-",
+    "resize2fs",
+    "resizepart",
+    "tune2fs",
+    "umount",
+];
+
+/// Whether the command was called by the name of another tool, whose work it would not do.
+fn is_strange(args: &[OsString]) -> bool {
+    let name = args.first().and_then(|name| Path::new(name).file_name()).and_then(|name| name.to_str());
+    name.is_some_and(|name| STRANGE.iter().any(|known| name.starts_with(known)))
+}
+
+fn refuse_name(args: &[OsString]) -> ExitCode {
+    let name = args.first().and_then(|name| Path::new(name).file_name()).unwrap_or_default();
+    say(format_args!(
+        "casemate: {}: this tool is not part of casemate, which answers to the names cryptsetup, e2fsck, fsck.ext2 to fsck.ext4, \
+         fsverity, integritysetup, mke2fs, mkfs.ext2 to mkfs.ext4, mount.casemate and veritysetup",
+        name.display()
+    ));
+    ExitCode::from(2)
 }
 
 /// Whether that tool understands the command line.

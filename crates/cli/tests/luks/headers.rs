@@ -237,7 +237,7 @@ fn settings_are_those_of_cryptsetup() {
     twins.ours("config ours --persistent=");
     assert!(twins.theirs("luksDump ours").contains("(no flags)"));
     twins.refused("config ours --persistent fast", "'fast' is no flag of mappings: allow-discards");
-    twins.refused("config ours --priority prefer --key-slot 5", "key slot 5 holds no key");
+    twins.refused("config ours --priority prefer --key-slot 5", "key slot 5 is not active");
     twins.refused(&format!("config ours --label {}", "x".repeat(48)), "longer than 47 bytes");
     twins.refused("config ours", "required");
     twins.refused("uuid ours --uuid nonsense", "UUID");
@@ -291,7 +291,7 @@ fn tokens_are_kept_as_they_are() {
     twins.refused("token import ours token --token-id 32", "0 to 31");
     twins.refused("token remove ours 1", "token 1 is not there");
     twins.refused("token unassign ours 9 5", "not of key slot 5");
-    twins.refused("token add ours --key-description x --key-slot 5", "which is not there");
+    twins.refused("token add ours --key-description x --key-slot 5", "key slot 5 is not active");
     for (text, why) in [
         ("[]", "no JSON object"),
         ("{\"type\":\"x\"}", "no 'keyslots'"),

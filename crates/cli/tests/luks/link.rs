@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use casemate::Providers;
 use casemate_testkit::{Place, run_any, tool};
 
 use crate::CASEMATE;
@@ -256,4 +257,230 @@ fn a_volume_that_somebody_uses_is_busy() {
     let mut command = Command::new(twins.place.path("cryptsetup"));
     let output = run_any(command.args(["erase", "-q", "ours"]).current_dir(twins.place.folder()));
     assert_eq!(output.status.code(), Some(5));
+}
+
+/// A LUKS2 header whose metadata are changed as text, with checksums that are right.
+fn edited(image: &mut [u8], change: impl Fn(&str) -> String) {
+    for start in [0, 16 << 10] {
+        let text = image[start + 4096..start + (16 << 10)].split(|byte| *byte == 0).next().unwrap();
+        let text = change(std::str::from_utf8(text).unwrap());
+        image[start + 4096..start + (16 << 10)].fill(0);
+        image[start + 4096..][..text.len()].copy_from_slice(text.as_bytes());
+        image[start + 448..start + 512].fill(0);
+        let sha256 = Providers::default().hash("sha256").unwrap();
+        let digest = sha256.digest(&image[start..start + (16 << 10)]);
+        image[start + 448..][..32].copy_from_slice(&digest);
+    }
+}
+
+/// What nothing proves is protected, what is forged is refused, and neither passes for sound.
+#[test]
+fn a_reencryption_is_repaired_as_it_is_there_or_refused() {
+    let Some(twins) = Twins::new("--type luks2 --offset 4096 --sector-size 512") else { return };
+    symlink(CASEMATE, twins.place.path("cryptsetup")).unwrap();
+    let begin = "reencrypt -q -S 0 --init-only --force-offline-reencrypt -d one";
+    twins.theirs(&format!("{begin} {CHEAP} theirs"));
+    let begun = twins.place.read("theirs");
+    let old = |text: &str| text.replace("online-reencrypt-v2", "online-reencrypt");
+    let is_hex = |text: &str| text.starts_with("{\"type\":\"pbkdf2\"");
+    // The digest of the reencryption is the last one.
+    let unproven = |text: &str| {
+        let (before, digest) = text.rsplit_once(",\"2\":").unwrap();
+        assert!(is_hex(digest), "{digest}");
+        format!("{before}}}{}", &digest[digest.find('}').unwrap() + 1..][1..])
+    };
+    let forged = |text: &str| {
+        text.replace("\"resilience\"", "").replace("\"type\":\"checksum\"", "\"type\":\"journal\"")
+    };
+    let cases: [(&str, &dyn Fn(&str) -> String, i32); 5] = [
+        ("as it was begun", &|text| text.to_owned(), 0),
+        ("of an old version", &old, 0),
+        ("without its digest", &unproven, 0),
+        ("forged", &forged, 2),
+        ("of a later version", &|text| text.replace("reencrypt-v2", "reencrypt-v9"), 1),
+    ];
+    for (what, change, expected) in cases {
+        let mut image = begun.clone();
+        edited(&mut image, change);
+        twins.place.file("theirs", &image);
+        twins.level();
+        let both = |line: &str, status: i32| {
+            assert_eq!(statuses(&twins, line, ""), [status; 2], "{what}: {line}");
+        };
+        both("repair -q -d one DISK", expected);
+        let is_whole = expected == 0;
+        assert!(is_whole || twins.place.read("ours") == image, "{what}: changed");
+        if is_whole {
+            twins.level();
+            both("reencrypt -q --resume-only --force-offline-reencrypt -d one DISK", 0);
+            both("open --test-passphrase -d one DISK", 0);
+        }
+    }
+    // Natively nothing that nobody proves is taken without a word, and nothing is asked where nothing is to be done.
+    let mut image = begun;
+    edited(&mut image, old);
+    twins.place.file("ours", &image);
+    twins.refused("repair ours", "nothing proves that the reencryption in this header is meant");
+    twins.refused("repair ours --batch-mode --key-file two", "does not open");
+    twins.ours("repair ours --batch-mode --key-file one");
+    twins.ours("reencrypt ours --key-file one --resume-only");
+}
+
+/// What somebody at a terminal is asked, and how often.
+#[test]
+fn passphrases_are_asked_for_in_the_words_of_the_tool() {
+    let (Some(twins), Some(script)) = (Twins::new("--type luks1"), tool("script")) else { return };
+    symlink(CASEMATE, twins.place.path("cryptsetup")).unwrap();
+    let said = |line: &str, input: &str| {
+        let mut command = Command::new(&script);
+        command.args(["-qec", &format!("./cryptsetup {line}"), "/dev/null"]);
+        command.current_dir(twins.place.folder()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).replace("\r\n", "\n"))
+    };
+    let wrong = "No key available with this passphrase.";
+    for (line, input, status, expected) in [
+        (
+            "open --test-passphrase ours -v",
+            "bad\nworse\none\n",
+            0,
+            &[wrong, wrong, "Enter passphrase for ours: ", "Key slot 0 unlocked.", "Command successful."][..],
+        ),
+        (
+            "open --test-passphrase ours -v -T 2",
+            "bad\nworse\none\n",
+            2,
+            &[wrong, "Command failed with code -2 (no permission or bad passphrase)."],
+        ),
+        (
+            &format!("luksAddKey {CHEAP} ours"),
+            "one\nnew\nnew\n",
+            0,
+            &[
+                "Enter any existing passphrase: ",
+                "Enter new passphrase for key slot: ",
+                "Verify passphrase: ",
+            ],
+        ),
+        (&format!("luksAddKey {CHEAP} ours"), "one\nnew\nother\n", 2, &["Passphrases do not match."]),
+        (
+            &format!("luksChangeKey {CHEAP} ours"),
+            "new\nnewer\nnewer\n",
+            0,
+            &["Enter passphrase to be changed: ", "Enter new passphrase: "],
+        ),
+        ("luksRemoveKey ours", "newer\n", 0, &["Enter passphrase to be deleted: "]),
+        ("luksKillSlot ours 7", "", 1, &["Keyslot 7 is not active."]),
+        ("luksKillSlot ours 1", "one\n", 0, &["Enter any remaining passphrase: "]),
+        ("luksKillSlot ours 0", "no\n", 2, &["Are you sure? (Type 'yes' in capital letters): "]),
+    ] {
+        let (found, text) = said(line, input);
+        assert_eq!(found, status, "{line}: {text}");
+        expected.iter().for_each(|words| assert!(text.contains(words), "{line}: {words:?} in {text}"));
+    }
+}
+
+#[test]
+fn command_lines_are_judged_as_there() {
+    let Some(cryptsetup) = tool("cryptsetup") else { return };
+    let place = Place::new(CASEMATE);
+    symlink(CASEMATE, place.path("cryptsetup")).unwrap();
+    for line in [
+        "open DEV N --deferred",
+        "close N --deferred",
+        "close N --deferred --cancel-deferred",
+        "open DEV N --type plain --shared",
+        "open DEV N --type luks1 --shared",
+        "open DEV N --allow-discards",
+        "open DEV N --persistent --test-passphrase",
+        "luksFormat DEV --serialize-memory-hard-pbkdf",
+        "open DEV N --serialize-memory-hard-pbkdf",
+        "luksFormat DEV --key-size 31",
+        "luksFormat DEV --key-size 32",
+        "benchmark --key-size 31",
+        "benchmark --pbkdf-force-iterations 1000",
+        "luksAddKey DEV --key-size 32",
+        "luksUUID DEV --key-size 32",
+        "luksFormat DEV --integrity-no-wipe",
+        "luksFormat DEV --keyfile-size -1 --key-file F",
+        "luksAddKey DEV --new-keyfile-size 1x NF",
+        "open DEV N --key-file F0 --key-file F1",
+        "open DEV N --key-file F0 --key-file F1 --type tcrypt",
+        "luksFormat DEV --align-payload 8192 --offset 16384",
+        "luksFormat DEV --skip 8192",
+        "open DEV N --skip 8192",
+        "open DEV N --skip 8192 --type plain",
+        "open DEV N --offset 16384",
+        "open DEV N --offset 16384 --type loopaes",
+        "open DEV N --tcrypt-hidden",
+        "open DEV N --tcrypt-hidden --type tcrypt",
+        "tcryptDump DEV --tcrypt-backup",
+        "tcryptDump DEV --allow-discards",
+        "open DEV N --veracrypt",
+        "open DEV N --type tcrypt --veracrypt --veracrypt-pim 1",
+        "open DEV N --type tcrypt --disable-veracrypt --veracrypt-pim 1",
+        "config DEV --priority normal",
+        "config DEV -S1 --priority norma",
+        "config DEV -S1 --priority prefer",
+        "luksFormat DEV --pbkdf blah",
+        "luksFormat DEV --pbkdf-force-iterations 4 -i1",
+        "open DEV N --sector-size 1024",
+        "open DEV N --type plain --sector-size 1024",
+        "luksFormat DEV --sector-size 511",
+        "open DEV --type plain --iv-large-sectors --sector-size 512",
+        "open DEV --type plain --iv-large-sectors --sector-size 1024",
+        "luksAddKey DEV --unbound",
+        "luksAddKey DEV --unbound --key-size 0",
+        "luksAddKey DEV --unbound --key-size 8",
+        "luksDump DEV --unbound",
+        "luksDump DEV --unbound -S5",
+        "open DEV --unbound --test-passphrase",
+        "open DEV --unbound N",
+        "resize N --refresh",
+        "refresh DEV N",
+        "refresh DEV N --test-passphrase",
+        "open DEV N --refresh --shared",
+        "reencrypt DEV --reduce-device-size 2G",
+        "reencrypt DEV --reduce-device-size 64m",
+        "reencrypt DEV --reduce-device-size 67108865",
+        "reencrypt DEV --reduce-device-size 64m --device-size 100g",
+        "reencrypt DEV --device-size 33554433",
+        "reencrypt DEV --hotzone-size 0",
+        "reencrypt DEV --keep-key --use-fsync --use-directio --write-log -B 4",
+        "reencrypt DEV --active-name N --type luks1",
+        "reencrypt DEV --active-name N --force-offline-reencrypt",
+        "open DEV N --size 100 --type plain --device-size 51200",
+        "luksFormat DEV --keyslot-cipher ks",
+        "luksFormat DEV --keyslot-cipher ks --keyslot-key-size 32",
+        "luksAddKey DEV --new-token-id 3",
+        "luksFormat DEV --new-token-id 3",
+        "open DEV N --token-only --token-id 3 --token-type x",
+        "token add DEV",
+        "token remove DEV",
+        "token unassign DEV --token-id 3",
+        "token add DEV --key-description d --unbound -S 1",
+        "token nonsense DEV",
+        "luksKillSlot DEV",
+        "luksFormat",
+        "nonsense",
+    ] {
+        let status = |program: &Path| place.run(program, &format!("--test-args {line}")).status.code();
+        assert_eq!(status(&place.path("cryptsetup")), status(&cryptsetup), "{line}");
+    }
+}
+
+/// A link with the name of a tool that is not there does not do something else instead.
+#[test]
+fn names_of_other_tools_are_refused() {
+    let place = Place::new(CASEMATE);
+    for name in ["dumpe2fs", "debugfs", "tune2fs", "resize2fs", "cryptsetup-reencrypt", "fsck.xfs"] {
+        symlink(CASEMATE, place.path(name)).unwrap();
+        let output = place.run(place.path(name), "-h image");
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        assert!(output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).contains(name), "{name}");
+    }
+    symlink(CASEMATE, place.path("casemate-1.0")).unwrap();
+    assert!(place.run(place.path("casemate-1.0"), "--version").status.success());
 }

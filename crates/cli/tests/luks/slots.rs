@@ -158,7 +158,7 @@ fn keys_for_no_data_are_those_of_cryptsetup() {
     assert!(twins.place.read("raw.out") == [5; 24]);
     let unbound = "add-key ours --unbound --new-key-file two";
     twins.refused(&format!("{unbound} {CHEAP}"), "needs a key, or its size in bits");
-    twins.refused(&format!("{unbound} {CHEAP} --key-size 129"), "129 was given");
+    twins.refused(&format!("{unbound} {CHEAP} --key-size 129"), "a key of 129 bits");
     twins.refused(&format!("{unbound} {CHEAP} --key-size 256 --new-key-slot 9"), "key slot 9 is not free");
     twins.refused(&format!("{unbound} {CHEAP} --key-size 256 --key-file one"), "cannot be used with");
     let Some(twins) = Twins::new(LUKS1) else { return };

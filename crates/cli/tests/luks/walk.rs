@@ -44,6 +44,8 @@ impl Walk {
             ("rnd", vec![b'x'; 100]),
             ("vk64", vec![b'k'; 64]),
             ("vk32", vec![b'k'; 32]),
+            ("noise32", (0..32).map(|k| k * 7 + 3).collect()),
+            ("noise65", (0..65).map(|k| k * 3 + 1).collect()),
             ("big", vec![b'z'; 9 << 20]),
             ("tok.json", br#"{"type":"note","keyslots":["0"]}"#.to_vec()),
             ("badtok.json", br#"{"type":"#.to_vec()),
@@ -81,6 +83,7 @@ impl Walk {
     /// Runs a line on both sides, and compares how they end and what they leave.
     fn step(&self, line: &str) {
         let (line, difference) = line.split_once(" ## ").unwrap_or((line, ""));
+        let (line, is_same) = line.strip_prefix("= ").map_or((line, false), |line| (line, true));
         let (words, input) = line.split_once(" | ").unwrap_or((line, ""));
         let input = input.replace("\\n", "\n");
         let disks = || [&self.theirs, &self.ours].map(|side| side.place.read("disk"));
@@ -106,6 +109,10 @@ impl Walk {
         let is_printed = words.contains("--dump-volume-key") && !words.contains("--volume-key-file");
         if (is_printed || words.starts_with("token export") || words.starts_with("luksUUID")) && !is_known {
             assert_eq!(stdout(&ours).trim_end(), stdout(&theirs).trim_end(), "{both}");
+        }
+        if is_same && !is_known {
+            let all = |output: &Output| [plain(&stdout(output)), plain(&stderr(output))];
+            assert_eq!(all(&ours), all(&theirs), "{both}");
         }
         let after = disks();
         if status(&ours) != 0 {
@@ -139,6 +146,11 @@ impl Walk {
         };
         text.lines().filter(|line| !is_random(line)).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// What a program has said, but for warnings, which are to be heeded by people.
+fn plain(text: &str) -> String {
+    text.lines().filter(|line| !line.starts_with("WARNING: ")).collect::<Vec<_>>().join("\n")
 }
 
 impl Side {

@@ -25,12 +25,14 @@ mod end;
 mod fits;
 mod hot;
 mod online;
+mod repair;
 mod sides;
 mod start;
 mod view;
 mod zones;
 
 pub use online::Reencrypting;
+pub use repair::ReencryptionState;
 use sides::{Keys, Sides};
 use view::View;
 

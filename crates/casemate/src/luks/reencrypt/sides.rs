@@ -8,7 +8,7 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Providers, Work};
 
 use super::super::unlock::{self, Budget, Check};
-use super::super::{LuksKey, LuksOptions};
+use super::super::{LuksKey, LuksOptions, Reason};
 use crate::{Error, ErrorKind};
 
 /// The ciphers before and after. They are made of [`Keys`] alone, which are the proof that the metadata may be followed.
@@ -108,8 +108,40 @@ pub(super) fn unlock(
     options: &LuksOptions,
     work: &Work<'_>,
 ) -> Result<Keys, Error> {
+    let mut budget = Budget::new(options.limits);
+    let (found, is_old_gone) = keys_of(header, device, course, is_done, key, options, &mut budget, work)?;
+    if is_old_gone {
+        return Ok(found);
+    }
+    let digests = header.metadata.digests();
+    let digest = digests.iter().find(|digest| digest.keyslots.contains(&course.keyslot));
+    let unproven = "the metadata of the reencryption are not as somebody who has the keys has written them";
+    let unproven = || Reason::ReencryptionNotProven.of(Error::corrupt(unproven));
+    let digest = digest.ok_or_else(unproven)?;
+    let [old, new] = found.refs();
+    match Check::of_luks2(digest)?.fits_within(&course.message(old, new), &mut budget, &work.providers)? {
+        true => Ok(found),
+        false => Err(unproven()),
+    }
+}
+
+/// The keys of before and after, and whether the old one is gone, as it may be where all is done.
+///
+/// # Errors
+/// Those of [`unlock`], but that nothing is said of the metadata.
+#[allow(clippy::too_many_arguments, reason = "what a reencryption is unlocked with")]
+pub(super) fn keys_of(
+    header: &luks2::Header,
+    device: &dyn BlockDevice,
+    course: &Reencryption,
+    is_done: bool,
+    key: &LuksKey,
+    options: &LuksOptions,
+    budget: &mut Budget,
+    work: &Work<'_>,
+) -> Result<(Keys, bool), Error> {
     let mut found = Keys { keys: [None, None], is_empty_passphrase: false };
-    let (mut is_old_gone, mut budget) = (false, Budget::new(options.limits));
+    let mut is_old_gone = false;
     for which in 0..2 {
         let Some(digest) = course.digests[which] else { continue };
         if which == 1 && course.digests[0] == course.digests[1] {
@@ -117,7 +149,7 @@ pub(super) fn unlock(
             continue;
         }
         let may_be_gone = is_done && which == 0 && course.digests[0] != course.digests[1];
-        match unlock::key_of_digest(header, device, digest, key, options, &mut budget, work) {
+        match unlock::key_of_digest(header, device, digest, key, options, budget, work) {
             Ok(unlocked) => {
                 found.is_empty_passphrase |= unlocked.is_empty_passphrase;
                 found.keys[which] = Some(unlocked.volume_key);
@@ -144,18 +176,7 @@ pub(super) fn unlock(
             }
         }
     }
-    if is_old_gone {
-        return Ok(found);
-    }
-    let digests = header.metadata.digests();
-    let digest = digests.iter().find(|digest| digest.keyslots.contains(&course.keyslot));
-    let unproven = "the metadata of the reencryption are not as somebody who has the keys has written them";
-    let digest = digest.ok_or_else(|| Error::corrupt(unproven))?;
-    let [old, new] = found.refs();
-    match Check::of_luks2(digest)?.fits_within(&course.message(old, new), &mut budget, &work.providers)? {
-        true => Ok(found),
-        false => Err(Error::corrupt(unproven)),
-    }
+    Ok((found, is_old_gone))
 }
 
 /// Refuses data that a key does not protect, unless they are meant to be open to all.

@@ -20,7 +20,7 @@ use crate::luks::locks::HeaderLock;
 use crate::luks::random::Source;
 use crate::luks::slot::{Pbkdf, SlotPlace};
 use crate::luks::unlock::{self, Budget};
-use crate::luks::{LuksKey, LuksOptions};
+use crate::luks::{LuksKey, LuksOptions, Reason};
 use crate::{Error, Image};
 
 /// A key slot that stays, with another key: its passphrase and what it was.
@@ -102,7 +102,8 @@ fn kept(
     if let Some(named) = unlocking.keyslot {
         ids.retain(|id| *id == named);
         if ids.is_empty() {
-            return Err(Error::argument(format!("key slot {named} holds no key of the data")));
+            let error = Error::argument(format!("key slot {named} holds no key of the data"));
+            return Err(Reason::NoUsableSlot.of(error));
         }
     }
     let (mut kept, mut found, mut is_empty) = (Vec::new(), None, false);
@@ -133,10 +134,10 @@ fn kept(
         return Err(match (refused, &ids[..]) {
             (Some(error), [_]) => error,
             (Some(error), _) if error.kind() == crate::ErrorKind::Mismatch => {
-                Error::mismatch("no key slot opens with this passphrase")
+                Reason::WrongPassphrase.of(Error::mismatch("no key slot opens with this passphrase"))
             }
             (Some(error), _) => error,
-            (None, _) => Error::argument("no key slot holds a key of the data"),
+            (None, _) => Reason::NoUsableSlot.of(Error::argument("no key slot holds a key of the data")),
         });
     };
     if let Some(lost) = ids.iter().find(|id| kept.iter().all(|one| one.id != **id)) {

@@ -1,8 +1,8 @@
 //! What is not reencrypted, or not gone on with.
 
 use casemate::luks::luks2::reencrypt::{Part, State};
-use casemate::luks::{LuksKey, LuksOptions, Protection, ReencryptOptions};
-use casemate::{Error, ErrorKind, SecretVec, Work};
+use casemate::luks::{LuksKey, LuksOptions, Protection, ReencryptOptions, ReencryptionState, Volume};
+use casemate::{Error, ErrorKind, Image, Providers, SecretVec, Work};
 
 use super::medium::{Medium, Notes, bytes_of};
 use super::{options, volume};
@@ -29,6 +29,29 @@ fn work_without_protection_is_not_gone_on_with_where_it_was_cut_off() {
     assert!(error.kind() == ErrorKind::Corrupt && error.text().contains("some of them are lost"), "{error}");
     assert!(medium.read(&key, &notes.work()).unwrap()[16384..] == plaintext[16384..]);
     assert!(notes.take().contains("without protection"));
+}
+
+#[test]
+fn a_reencryption_is_not_repaired_where_somebody_else_writes() {
+    let (bytes, _) = volume(512, "aes-cbc-essiv:sha256", 180224, 96 << 10);
+    let key = passphrase(b"pass");
+    let medium = Medium::new(bytes, None);
+    let begin = options(16384, |options| options.init_only = true);
+    let keys = std::slice::from_ref(&key);
+    assert!(!medium.volume().reencrypt(keys, &LuksOptions::default(), &begin, &Work::default()).unwrap());
+    let check = |volume: &mut Volume, recover| {
+        volume.check_reencryption(&key, &LuksOptions::default(), recover, &Work::default())
+    };
+    let image = Image::over("image", medium.data.clone());
+    let mut volume = image.luks_volume(None, &Providers::default()).unwrap();
+    assert_eq!(volume.reencryption_state().unwrap(), Some(ReencryptionState::Clean));
+    let lease = image.lease().unwrap();
+    assert!(check(&mut volume, true).unwrap_err().is_busy());
+    drop(lease);
+    check(&mut volume, true).unwrap();
+    // What was read before somebody else went on is no longer so.
+    medium.resume(&key, &Work::default()).unwrap();
+    assert!(check(&mut volume, true).unwrap_err().is_busy());
 }
 
 #[test]

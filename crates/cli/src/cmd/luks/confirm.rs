@@ -1,5 +1,6 @@
 //! Questions before something is lost.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 
@@ -30,9 +31,21 @@ pub fn ask(what: &str) -> Result<(), Error> {
     };
     match answer().map_err(|error| Error::io("the terminal", error))?.trim_end() {
         "YES" => Ok(()),
-        _ => Err(Error::argument("the answer was not YES; nothing was done")),
+        _ => Err(Error::argument("the answer was not YES; nothing was done").with_cause(Declined)),
     }
 }
+
+/// Cause of an error: a question was not answered with yes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declined;
+
+impl fmt::Display for Declined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the answer was not YES")
+    }
+}
+
+impl std::error::Error for Declined {}
 
 impl Confirm {
     /// Returns if what will happen is meant: by --batch-mode, or by the answer of somebody at the terminal.

@@ -232,7 +232,7 @@ fn keyslot_lines(
         ("luks2", Some(kdf)) => {
             lines.field("Cipher", &area.encryption);
             lines.field("Cipher key", format!("{} bits", u64::from(area.key_size) * 8));
-            kdf_lines(lines, kdf);
+            kdf_lines(lines, kdf, metadata, keyslot.id);
             lines.field("AF stripes", keyslot.af_stripes);
             lines.field("AF hash", &keyslot.af_hash);
         }
@@ -262,7 +262,7 @@ fn keyslot_lines(
     }
 }
 
-fn kdf_lines(lines: &mut Lines, kdf: &Kdf) {
+fn kdf_lines(lines: &mut Lines, kdf: &Kdf, metadata: &Metadata, slot: u32) {
     match kdf {
         Kdf::Pbkdf2 { hash, iterations, salt } => {
             lines.field("PBKDF", "pbkdf2");
@@ -277,7 +277,18 @@ fn kdf_lines(lines: &mut Lines, kdf: &Kdf) {
             lines.field("Threads", cpus);
             lines.octets("Salt", salt);
         }
-        Kdf::Other(name) => lines.field("PBKDF", name),
+        // As there, whatever is not PBKDF2 is shown as Argon2, which some old name stands for.
+        Kdf::Other(name) => {
+            let slots = metadata.object().get("keyslots").and_then(Json::object);
+            let kdf = slots.and_then(|slots| slots.get(slot.to_string())?.object()?.get("kdf")?.object());
+            let number = |name: &str| kdf.and_then(|kdf| kdf.get(name)?.number()).unwrap_or(0);
+            let salt = kdf.and_then(|kdf| kdf.get("salt")?.text()).unwrap_or_default();
+            lines.field("PBKDF", name);
+            lines.field("Time cost", number("time"));
+            lines.field("Memory", number("memory"));
+            lines.field("Threads", number("cpus"));
+            lines.octets("Salt", salt);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use casemate::Error;
 
+use super::manners::Wanted;
 use super::options::VolumeArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
@@ -31,7 +32,7 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         check_output(&self.target, &self.volume.files())?;
         let volume = self.volume.volume(context)?;
-        let key = self.volume.key()?;
+        let key = self.volume.key(&volume, Wanted::Open, context)?;
         let options = self.volume.unlock.options()?;
         let size = volume.data_size();
         let progress = context.progress(&self.volume.place.image.display().to_string(), size);

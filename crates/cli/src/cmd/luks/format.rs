@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use casemate::luks::{LuksFormatOptions, LuksKey, LuksVersion, NewVolume, Seed, Uuid};
+use casemate::luks::{LuksFormatOptions, LuksVersion, NewVolume, Seed, Uuid};
 use casemate::target::{Loss, Made};
-use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, Target, probe};
+use casemate::{Access, Error, Image, Output, SecretVec, Target, probe};
 
-use super::options::{AreaArgs, EmptyArgs, PassphraseArgs, PlaceArgs};
+use super::manners::{Did, Wanted};
+use super::options::{AreaArgs, EmptyArgs, PassphraseArgs, PlaceArgs, volume_key};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
 use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
-use crate::passphrase::{self, Asked};
 use crate::size::bytes;
 
 /// Kind of what is made.
@@ -69,7 +69,7 @@ pub struct Args {
     /// Where the encrypted data begins [default: 16M; for LUKS1 as near as there can be; with --luks-header 0].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     crypt_offset: Option<u64>,
-    /// Let the data begin at a multiple of so many sectors of 512 bytes [default: 2048].
+    /// Let the data begin at a multiple of so many sectors of 512 bytes [default: 2048]; with --luks-header at that sector.
     #[arg(long, value_name = "SECTORS", conflicts_with = "crypt_offset")]
     align_payload: Option<u64>,
     /// The size of each copy of the header: a power of two from 16K to 4M (LUKS2) [default: 16K].
@@ -90,7 +90,8 @@ pub struct Args {
     /// Make UUID, salts and stripes from this UUID or text and the volume key, so that they are the same each time.
     #[arg(long, value_name = "SEED", requires = "volume_key_file")]
     seed: Option<String>,
-    /// Take the volume key from this file, all of it [default: a random one].
+    /// Take the volume key from this file, all of it; of a device such as /dev/urandom as much as the key has [default: a
+    /// random one].
     #[arg(long, value_name = "FILE")]
     volume_key_file: Option<PathBuf>,
     /// The number of the key slot.
@@ -128,18 +129,10 @@ impl Args {
         if let Some(header) = &self.luks_header {
             check_output(header, &[&inputs[..], &[&*self.place.image]].concat())?;
         }
-        let mut new = New { options: self.options()?, passphrase: SecretVec::zeroed(0), header: None };
+        let mut new = New { options: self.options(context)?, passphrase: SecretVec::zeroed(0), header: None };
         new.options.check(&context.opening())?;
-        let passphrase = match self.passphrase.source() {
-            Some(source) => LuksKey::file(&source, self.passphrase.size())?,
-            None => LuksKey::passphrase(
-                &passphrase::source(Asked::Twice),
-                &self.place.image.display().to_string(),
-            )?,
-        };
-        let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = passphrase;
-        new.options.allow_empty_passphrase = self.empty.check(&passphrase)?;
-        new.passphrase = passphrase;
+        new.passphrase = self.passphrase.read(Wanted::New, &self.place.image, context)?;
+        new.options.allow_empty_passphrase = self.empty.check(&new.passphrase)?;
         new.header = self.luks_header.as_deref().map(|path| self.anew_header(path)).transpose()?;
         let is_standard = |path: &Path| path == standard;
         match self.from.as_deref() {
@@ -171,6 +164,18 @@ impl Args {
         made.format(&image, header, true, &work)?;
         image.commit()?;
         drop(progress);
+        if image.device().size() <= made.offset() {
+            let name = image.name();
+            match context.is_other_tool() {
+                true => context.print(format!(
+                    "Device {name} is too small for activation, there is no remaining space for data.\n"
+                ))?,
+                false => context.opening().events.note(&format!(
+                    "{name}: there is no room for data, which begin at byte {}",
+                    made.offset()
+                )),
+            }
+        }
         self.answer(context, &made)
     }
 
@@ -245,7 +250,7 @@ impl Args {
         Target::anew_private(path, LUKS, &|loss| self.overwrite.consent(loss))
     }
 
-    fn options(&self) -> Result<LuksFormatOptions, Error> {
+    fn options(&self, context: &Context) -> Result<LuksFormatOptions, Error> {
         let is_luks1 = self.kind == "luks1";
         let mut options = LuksFormatOptions::default();
         options.version = if is_luks1 { LuksVersion::One } else { LuksVersion::Two };
@@ -255,9 +260,12 @@ impl Args {
         options.hash = self.hash.clone();
         options.sector_size = self.sector_size;
         options.offset = self.crypt_offset;
-        if let Some(sectors) = self.align_payload {
-            // What does not fit is refused where it is used.
-            options.align = sectors.saturating_mul(512);
+        // What does not fit is refused where it is used.
+        match self.align_payload.map(|sectors| sectors.saturating_mul(512)) {
+            // Data that lie apart from their header begin at that byte itself.
+            Some(byte) if self.luks_header.is_some() => options.offset = Some(byte).filter(|byte| *byte > 0),
+            Some(bytes) => options.align = bytes,
+            None => {}
         }
         options.metadata_size = self.luks2_metadata_size.unwrap_or(options.metadata_size);
         options.keyslots_size = self.luks2_keyslots_size;
@@ -267,10 +275,9 @@ impl Args {
         options.keyslot = self.key_slot;
         options.area = self.area.get()?;
         options.seed = self.seed.as_deref().map(Seed::from_text);
-        if let Some(path) = &self.volume_key_file
-            && let LuksKey::VolumeKey(key) = LuksKey::volume_key(&SecretSource::file(path))?
-        {
-            options.volume_key = Some(key);
+        if let Some(path) = &self.volume_key_file {
+            let len = options.key_len(context.providers())?;
+            options.volume_key = Some(volume_key(path, Some(len), context)?);
         }
         options.pbkdf = Some(self.pbkdf.fixed(is_luks1, &self.hash)?);
         Ok(options)
@@ -278,6 +285,7 @@ impl Args {
 
     fn answer(&self, context: &Context, made: &NewVolume) -> Result<Answer, Error> {
         let header = made.header();
+        context.did(Did::CreateSlot(self.key_slot))?;
         if context.json() {
             context.print_json(&json!({
                 "version": header.version(),

@@ -2,17 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ArgGroup;
 use serde_json::json;
 
-use casemate::luks::{Header, LuksKey, LuksOptions, NewKeyOptions, Volume, random_key};
+use casemate::luks::{Header, LuksKey, LuksOptions, NewKeyOptions, Reason, Volume, random_key};
 use casemate::{Error, SecretSource, SecretVec};
 
 use super::confirm::Confirm;
-use super::options::{AreaArgs, EmptyArgs, HeaderArgs, VolumeArgs};
+use super::manners::{Did, Wanted};
+use super::options::{AreaArgs, EmptyArgs, HeaderArgs, VolumeArgs, asking, passphrase, whole_bytes};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::context::Context;
-use crate::passphrase::{self, Asked};
+use crate::passphrase::{self, Part};
 use crate::size::bytes;
 
 /// Add a passphrase to a LUKS volume that another one opens.
@@ -33,8 +35,8 @@ pub struct AddKey {
     /// one in --volume-key-file.
     #[arg(long, conflicts_with_all = ["key_file", "key_fd", "key_slot"])]
     unbound: bool,
-    /// The size of the key for no data.
-    #[arg(short = 's', long, value_name = "BITS", requires = "unbound")]
+    /// The size of the key for no data; with --volume-key-file that of the volume key, where no key slot says it.
+    #[arg(short = 's', long, value_name = "BITS")]
     key_size: Option<usize>,
 }
 
@@ -72,6 +74,7 @@ pub struct RemoveKey {
 
 /// Remove a key slot of a LUKS volume by its number; a passphrase is needed only where one is named.
 #[derive(clap::Args, Debug)]
+#[command(group = ArgGroup::new("asked").args(["key_file", "remaining"]).multiple(true))]
 pub struct KillSlot {
     #[command(flatten)]
     header: HeaderArgs,
@@ -83,10 +86,10 @@ pub struct KillSlot {
     #[arg(short = 'd', long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Pass over this many bytes of the key file.
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = "key_file")]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = "asked")]
     keyfile_offset: u64,
     /// Take so many bytes of the key file [default: all].
-    #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>, requires = "key_file")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>, requires = "asked")]
     keyfile_size: Option<usize>,
     /// For cryptsetup's command line: a passphrase that stays is asked for, and where standard input has ended none is.
     #[arg(long, hide = true)]
@@ -113,11 +116,11 @@ struct NewKeyArgs {
     /// input.
     #[arg(long, value_name = "FILE")]
     new_key_file: Option<PathBuf>,
-    /// Pass over this many bytes of the new key file.
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = "new_key_file")]
+    /// Pass over this many bytes of the new key file, or of standard input.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     new_keyfile_offset: u64,
-    /// Take so many bytes of the new key file [default: all].
-    #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>, requires = "new_key_file")]
+    /// Take so many bytes of the new key file, or of the line of standard input [default: all].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
     new_keyfile_size: Option<usize>,
     #[command(flatten)]
     empty: EmptyArgs,
@@ -141,21 +144,20 @@ impl NewKeyArgs {
     /// The new passphrase, and how its slot is made.
     fn passphrase(
         &self,
+        wanted: Wanted,
         image: &Path,
         volume: &Volume,
         context: &Context,
     ) -> Result<(SecretVec, NewKeyOptions), Error> {
-        let key = match &self.new_key_file {
+        let part = Part { offset: self.new_keyfile_offset, size: self.new_keyfile_size };
+        let passphrase = match &self.new_key_file {
+            None => passphrase(wanted, part, image, context)?,
             Some(path) => {
-                let source = SecretSource::file(path).from_byte(self.new_keyfile_offset);
-                LuksKey::file(&source, self.new_keyfile_size)
-            }
-            None => {
-                let of = format!("{}, the new one", image.display());
-                LuksKey::passphrase(&passphrase::source(Asked::Twice), &of)
+                let key = LuksKey::file(&SecretSource::file(path).from_byte(part.offset), part.size)?;
+                let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = key;
+                passphrase
             }
         };
-        let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = key?;
         let allow_empty_passphrase = self.empty.check(&passphrase)?;
         let mut options = self.slot.options(volume, context)?;
         options.allow_empty_passphrase = allow_empty_passphrase;
@@ -200,29 +202,45 @@ impl AddKey {
         let mut volume = args.changeable(context)?;
         let work = context.opening();
         if self.unbound {
-            let key = match (args.unlock.volume_key()?, self.key_size) {
-                (Some(key), None) => key,
-                (Some(key), Some(bits)) if key.len() * 8 == bits => key,
-                (None, Some(bits)) if bits.is_multiple_of(8) && (8..=8192).contains(&bits) => {
-                    random_key(bits / 8)?
-                }
-                (_, bits) => {
-                    let bits = bits.map_or("none was given".to_owned(), |bits| format!("{bits} was given"));
-                    return Err(Error::argument(format!(
-                        "--unbound needs a key, or its size in bits; {bits}"
-                    )));
-                }
-            };
-            let (passphrase, mut options) = self.new.passphrase(&args.place.image, &volume, context)?;
+            let key = self.key_for_no_data(context)?;
+            let (passphrase, mut options) =
+                self.new.passphrase(Wanted::Added, &args.place.image, &volume, context)?;
             options.keyslot = self.new_key_slot;
             let slot = volume.add_unbound_key(&key, &passphrase, &options, &work)?;
+            context.did(Did::CreateSlot(slot))?;
             return answer(context, "added, for no data", slot);
         }
-        let unlocked = volume.unlock(&args.key()?, &args.unlock.options()?, &work)?;
-        let (passphrase, mut options) = self.new.passphrase(&args.place.image, &volume, context)?;
+        if self.key_size.is_some() && args.unlock.volume_key_file().is_none() {
+            let text = "a size is that of a volume key in a file, or of a key for no data";
+            return Err(Error::argument(text));
+        }
+        let len = args.volume_key_len(&volume, self.key_size, context)?;
+        let key = args.key_of(len, Wanted::Existing, context)?;
+        let unlocked = volume.unlock(&key, &args.unlock.options()?, &work)?;
+        // As there: a passphrase that is in a file is not told of.
+        if let Some(slot) = unlocked.keyslot.filter(|_| args.passphrase.reads_standard_input()) {
+            context.did(Did::UnlockSlot(slot))?;
+        }
+        let (passphrase, mut options) =
+            self.new.passphrase(Wanted::Added, &args.place.image, &volume, context)?;
         options.keyslot = self.new_key_slot;
         let slot = volume.add_key(&unlocked, &passphrase, &options, &work)?;
+        context.did(Did::CreateSlot(slot))?;
         answer(context, "added", slot)
+    }
+
+    fn key_for_no_data(&self, context: &Context) -> Result<SecretVec, Error> {
+        let len = self.key_size.map(whole_bytes).transpose()?;
+        match (self.volume.unlock.volume_key(len, context)?, len) {
+            (Some(key), None) => Ok(key),
+            (Some(key), Some(len)) if key.len() == len => Ok(key),
+            (Some(key), Some(len)) => {
+                let text = format!("the key has {} bits, and {} were asked for", key.len() * 8, len * 8);
+                Err(Error::argument(text))
+            }
+            (None, Some(len)) => random_key(len),
+            (None, None) => Err(Error::argument("--unbound needs a key, or its size in bits")),
+        }
     }
 }
 
@@ -231,9 +249,16 @@ impl ChangeKey {
         let args = &self.volume;
         let mut volume = args.changeable(context)?;
         let work = context.opening();
-        let unlocked = volume.unlock(&args.key()?, &args.unlock.options()?, &work)?;
-        let (passphrase, options) = self.new.passphrase(&args.place.image, &volume, context)?;
+        let unlocking = args.unlock.options()?;
+        let unlocked = volume.unlock(&args.key(&volume, Wanted::Changed, context)?, &unlocking, &work)?;
+        if let Some(slot) = unlocked.keyslot {
+            context.did(Did::UnlockSlot(slot))?;
+        }
+        let (passphrase, mut options) =
+            self.new.passphrase(Wanted::Changing, &args.place.image, &volume, context)?;
+        options.keyslot = unlocking.keyslot;
         let slot = volume.change_key(&unlocked, &passphrase, &options, &work)?;
+        context.did(Did::CreateSlot(slot))?;
         answer(context, "changed", slot)
     }
 }
@@ -246,15 +271,20 @@ impl ConvertKey {
             return Err(Error::argument("LUKS1 has one KDF and one cipher; convert makes a volume LUKS2"));
         }
         let work = context.opening();
-        let key = args.key()?;
+        let unlocking = args.unlock.options()?;
+        if let Some(slot) = unlocking.keyslot.filter(|slot| !volume.slots().contains(slot)) {
+            return Err(slot_not_active(slot));
+        }
+        let key = args.key(&volume, Wanted::Converted, context)?;
         let LuksKey::Passphrase(passphrase) = &key else {
             return Err(Error::argument("a volume key is in no key slot"));
         };
-        let unlocked = volume.unlock(&key, &args.unlock.options()?, &work)?;
+        let unlocked = volume.unlock(&key, &unlocking, &work)?;
         let mut options = self.slot.options(&volume, context)?;
         // It stays what it is.
         options.allow_empty_passphrase = true;
         let slot = volume.change_key(&unlocked, passphrase, &options, &work)?;
+        context.did(Did::CreateSlot(slot))?;
         answer(context, "converted", slot)
     }
 }
@@ -264,11 +294,15 @@ impl RemoveKey {
         let args = &self.volume;
         let mut volume = args.changeable(context)?;
         let work = context.opening();
-        let Some(slot) = volume.unlock(&args.key()?, &args.unlock.options()?, &work)?.keyslot else {
+        let key = args.key(&volume, Wanted::Removed, context)?;
+        let Some(slot) = volume.unlock(&key, &args.unlock.options()?, &work)?.keyslot else {
             return Err(Error::argument("a volume key is in no key slot"));
         };
+        context.did(Did::UnlockSlot(slot))?;
+        context.did(Did::SelectSlot(slot))?;
         self.confirm.last_slot(&volume, slot)?;
         volume.erase_slots(&[slot], &work)?;
+        context.did(Did::RemoveSlot(slot))?;
         answer(context, "removed", slot)
     }
 }
@@ -276,22 +310,33 @@ impl RemoveKey {
 impl KillSlot {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let mut volume = self.header.changeable(context)?;
-        self.confirm.last_slot(&volume, self.slot)?;
-        // A slot that holds no key is refused below, whatever the passphrase.
-        if volume.slots().contains(&self.slot)
-            && let Some(key) = self.key()?
-        {
-            volume.check_remaining(self.slot, &key, &LuksOptions::default(), &context.opening())?;
+        if !volume.slots().contains(&self.slot) {
+            return Err(slot_not_active(self.slot));
+        }
+        context.did(Did::SelectSlot(self.slot))?;
+        // Who names a key file is not asked there.
+        if !(context.is_other_tool() && self.key_file.is_some()) {
+            self.confirm.last_slot(&volume, self.slot)?;
+        }
+        if let Some(key) = self.key(context)? {
+            let opened =
+                volume.check_remaining(self.slot, &key, &LuksOptions::default(), &context.opening())?;
+            context.did(Did::UnlockSlot(opened))?;
         }
         volume.erase_slots(&[self.slot], &context.opening())?;
+        context.did(Did::RemoveSlot(self.slot))?;
         answer(context, "removed", self.slot)
     }
 
     /// The passphrase that stays, if one is wanted.
-    fn key(&self) -> Result<Option<LuksKey>, Error> {
+    fn key(&self, context: &Context) -> Result<Option<LuksKey>, Error> {
+        let image = &self.header.place.image;
+        let part = Part { offset: self.keyfile_offset, size: self.keyfile_size };
         let Some(path) = &self.key_file else {
+            let of = image.display().to_string();
+            let source = asking(Wanted::Remaining, part, &of, context);
             return match self.remaining {
-                true => Ok(passphrase::if_any(&self.header.place.image)?.map(LuksKey::Passphrase)),
+                true => Ok(passphrase::if_any(&source, part, &of)?.map(LuksKey::Passphrase)),
                 false => Ok(None),
             };
         };
@@ -303,12 +348,17 @@ impl KillSlot {
     }
 }
 
+fn slot_not_active(slot: u32) -> Error {
+    Error::argument(format!("key slot {slot} is not active")).with_cause(Reason::SlotNotActive(slot))
+}
+
 impl Erase {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let mut volume = self.header.changeable(context)?;
         let slots = volume.slots();
         self.confirm.ask("all key slots will be wiped, and nothing can be read without them")?;
         volume.erase_slots(&slots, &context.opening())?;
+        slots.iter().try_for_each(|slot| context.did(Did::RemoveSlot(*slot)))?;
         if context.json() {
             context.print_json(&json!({ "key_slots": slots }))?;
         }

@@ -10,6 +10,7 @@ mod dump;
 mod extract;
 mod format;
 mod keys;
+pub mod manners;
 pub mod options;
 pub mod pbkdf;
 mod question;

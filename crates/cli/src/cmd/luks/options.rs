@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use casemate::blockdev::os::FileTypeExt;
 use casemate::luks::{LuksKey, LuksOptions, Policy, Volume};
 use casemate::target::{Consent, Made};
 use casemate::{Access, Error, Image, SecretSource, SecretVec, Target, probe};
 
+use super::manners::Wanted;
 use crate::cmd::explained::explained;
 use crate::context::{Context, read_small};
-use crate::passphrase::{self, Asked};
+use crate::passphrase::{self, Asked, Part};
 use crate::size::bytes;
 
 /// What opens a LUKS volume, but for the passphrase's place.
@@ -54,10 +56,10 @@ pub struct PassphraseArgs {
     /// Read the passphrase from this open file descriptor, all of it.
     #[arg(long, value_name = "NUMBER", conflicts_with = "key_file")]
     key_fd: Option<u32>,
-    /// Pass over this many bytes of the key file.
+    /// Pass over this many bytes of the key file, or of standard input.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     keyfile_offset: u64,
-    /// Take so many bytes of the key file [default: all].
+    /// Take so many bytes of the key file, or of the line of standard input [default: all].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
     keyfile_size: Option<usize>,
 }
@@ -146,13 +148,14 @@ impl UnlockArgs {
         }
     }
 
-    /// The volume key in the file that was named.
-    pub fn volume_key(&self) -> Result<Option<SecretVec>, Error> {
-        let read = |path| LuksKey::volume_key(&SecretSource::file(path));
-        Ok(self.volume_key_file.as_ref().map(read).transpose()?.map(|key| {
-            let (LuksKey::VolumeKey(key) | LuksKey::Passphrase(key)) = key;
-            key
-        }))
+    /// The volume key of so many bytes in the file that was named.
+    pub fn volume_key(&self, len: Option<usize>, context: &Context) -> Result<Option<SecretVec>, Error> {
+        self.volume_key_file.as_ref().map(|path| volume_key(path, len, context)).transpose()
+    }
+
+    /// The file with the volume key.
+    pub fn volume_key_file(&self) -> Option<&Path> {
+        self.volume_key_file.as_deref()
     }
 
     /// How key slots are tried, and what the header must be.
@@ -216,6 +219,19 @@ impl PassphraseArgs {
         Some(source.from_byte(self.keyfile_offset))
     }
 
+    /// The passphrase: of the place that was named, or of a person who is asked for it.
+    pub fn read(&self, wanted: Wanted, of: &Path, context: &Context) -> Result<SecretVec, Error> {
+        let key = match self.source() {
+            Some(source) => LuksKey::file(&source, self.keyfile_size)?,
+            None => {
+                let part = Part { offset: self.keyfile_offset, size: self.keyfile_size };
+                return passphrase(wanted, part, of, context);
+            }
+        };
+        let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = key;
+        Ok(passphrase)
+    }
+
     /// The file that the passphrase is read from.
     pub fn file(&self) -> Option<&Path> {
         self.key_file.as_deref()
@@ -226,10 +242,41 @@ impl PassphraseArgs {
         let from_file = self.key_file.as_ref().is_some_and(|path| path.as_os_str() != "-");
         !(from_file || self.key_fd.is_some())
     }
+}
 
-    /// How many bytes of it are taken.
-    pub fn size(&self) -> Option<usize> {
-        self.keyfile_size
+/// A passphrase of a person who is asked for it, or of standard input.
+pub fn passphrase(wanted: Wanted, part: Part, of: &Path, context: &Context) -> Result<SecretVec, Error> {
+    let of = of.display().to_string();
+    asking(wanted, part, &of, context).passphrase(&of)
+}
+
+/// Where a passphrase comes from that is in no file.
+pub fn asking(wanted: Wanted, part: Part, of: &str, context: &Context) -> SecretSource {
+    let prompt = wanted.prompt(of, context);
+    let timeout = context.manners().and_then(|manners| manners.timeout);
+    let source = passphrase::prompting(wanted.asked(context), timeout, move |_| prompt.clone());
+    source.from_byte(part.offset).line_of(part.size)
+}
+
+/// Bytes of a key of so many bits.
+pub fn whole_bytes(bits: usize) -> Result<usize, Error> {
+    match bits.is_multiple_of(8) && (8..=8192).contains(&bits) {
+        true => Ok(bits / 8),
+        false => Err(Error::argument(format!("a key of {bits} bits: keys have 8 to 8192, in whole bytes"))),
+    }
+}
+
+/// The volume key in a file: all of it; of an input without an end, and for cryptsetup's command line, as many bytes as the
+/// key has.
+pub fn volume_key(path: &Path, len: Option<usize>, context: &Context) -> Result<SecretVec, Error> {
+    let source = SecretSource::file(path);
+    let is_endless = || std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device());
+    match len {
+        Some(len) if context.is_other_tool() || is_endless() => source.read_exact(len),
+        _ => {
+            let (LuksKey::VolumeKey(key) | LuksKey::Passphrase(key)) = LuksKey::volume_key(&source)?;
+            Ok(key)
+        }
     }
 }
 
@@ -304,6 +351,12 @@ impl HeaderArgs {
         self.place.changeable(self.luks_header.as_deref(), context)
     }
 
+    /// The header and its data, both to be changed.
+    pub fn all_changeable(&self, context: &Context) -> Result<Volume, Error> {
+        let header = self.luks_header.as_ref().map(|path| Image::open(path, Access::Change)).transpose()?;
+        self.place.volume(Access::Change, header.as_ref(), context)
+    }
+
     /// The image that the header lies in.
     pub fn image(&self, access: Access) -> Result<Image, Error> {
         match &self.luks_header {
@@ -324,9 +377,34 @@ impl VolumeArgs {
         self.place.changeable(self.unlock.luks_header.as_deref(), context)
     }
 
-    /// The key.
-    pub fn key(&self) -> Result<LuksKey, Error> {
-        self.unlock.key(self.passphrase.source(), self.passphrase.size(), &self.place.image)
+    /// The key that opens a volume.
+    pub fn key(&self, volume: &Volume, wanted: Wanted, context: &Context) -> Result<LuksKey, Error> {
+        self.key_of(volume.volume_key_len(), wanted, context)
+    }
+
+    /// Bytes of the volume key, if its header or the user says how many there are. Cryptsetup must know that of a file.
+    pub fn volume_key_len(
+        &self,
+        volume: &Volume,
+        bits: Option<usize>,
+        context: &Context,
+    ) -> Result<Option<usize>, Error> {
+        let said = bits.map(whole_bytes).transpose()?;
+        let len = volume.volume_key_len().or(said);
+        match len.is_none() && self.unlock.volume_key_file.is_some() && context.is_other_tool() {
+            true => Err(Error::argument(
+                "Cannot determine volume key size for LUKS without keyslots, please use --key-size option.",
+            )),
+            false => Ok(len),
+        }
+    }
+
+    /// The key that opens a volume whose volume key has so many bytes.
+    pub fn key_of(&self, len: Option<usize>, wanted: Wanted, context: &Context) -> Result<LuksKey, Error> {
+        match &self.unlock.volume_key_file {
+            Some(path) => volume_key(path, len, context).map(LuksKey::VolumeKey),
+            None => self.passphrase.read(wanted, &self.place.image, context).map(LuksKey::Passphrase),
+        }
     }
 
     /// The files that header and key are read from.

@@ -1,13 +1,17 @@
 //! `casemate luks is-luks`, `uuid` and `test-passphrase`.
 
+use std::io::{self, IsTerminal};
+
 use serde_json::json;
 
-use casemate::luks::{self, Settings};
+use casemate::luks::{self, Reason, Settings};
 use casemate::{Access, Error, ErrorKind};
 
+use super::manners::{Did, Wanted};
 use super::options::{HeaderArgs, PlaceArgs, VolumeArgs};
 use crate::answer::Answer;
 use crate::context::Context;
+use crate::streams::say;
 
 /// Say with the exit status whether an image begins with a LUKS header that makes sense.
 #[derive(clap::Args, Debug)]
@@ -37,6 +41,12 @@ pub struct Uuid {
 pub struct TestPassphrase {
     #[command(flatten)]
     volume: VolumeArgs,
+    /// Try key slots too whose keys are for no data (LUKS2).
+    #[arg(long, conflicts_with = "key_slot")]
+    unbound: bool,
+    /// The size of the volume key in its file, where no key slot says it.
+    #[arg(short = 's', long, value_name = "BITS", requires = "volume_key_file")]
+    key_size: Option<usize>,
 }
 
 impl IsLuks {
@@ -78,13 +88,32 @@ impl Uuid {
 impl TestPassphrase {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let volume = self.volume.volume(context)?;
-        let key = self.volume.key()?;
-        let opened = volume.unlock(&key, &self.volume.unlock.options()?, &context.opening())?;
+        let mut options = self.volume.unlock.options()?;
+        options.unbound = self.unbound;
+        let len = self.volume.volume_key_len(&volume, self.key_size, context)?;
+        let is_typed = self.volume.passphrase.reads_standard_input() && io::stdin().is_terminal();
+        let mut tries = context.manners().filter(|_| is_typed).map_or(1, |manners| manners.tries);
+        let opened = loop {
+            let key = self.volume.key_of(len, Wanted::Open, context)?;
+            tries = tries.saturating_sub(1);
+            match volume.unlock(&key, &options, &context.opening()) {
+                Err(error) if tries > 0 && error.cause() == Some(&Reason::WrongPassphrase) => {
+                    match context.is_other_tool() {
+                        true => say(crate::tools::WRONG_PASSPHRASE),
+                        false => context.complain(&error),
+                    }
+                }
+                opened => break opened?,
+            }
+        };
         if context.json() {
             context.print_json(&json!({ "key_slot": opened.keyslot }))?;
         }
         match opened.keyslot {
-            Some(slot) => context.done(format_args!("key slot {slot} opens")),
+            Some(slot) => {
+                context.did(Did::UnlockSlot(slot))?;
+                context.done(format_args!("key slot {slot} opens"));
+            }
             None => context.done("this is the volume key"),
         }
         Ok(Answer::Yes)

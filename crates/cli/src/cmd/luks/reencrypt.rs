@@ -9,6 +9,7 @@ use casemate::target::{self, Made};
 use casemate::{Access, Error, ErrorKind, Image, Target, probe};
 
 use super::confirm::Confirm;
+use super::manners::Wanted;
 use super::options::{EmptyArgs, VolumeArgs};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
@@ -171,11 +172,7 @@ impl Args {
         let made = Made::Known(probe::LUKS);
         let header = self.volume.unlock.luks_header.as_deref();
         let header = header.map(|path| Target::anew_private(path, made, &target::refuse)).transpose()?;
-        let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) =
-            match self.volume.passphrase.source() {
-                Some(source) => LuksKey::file(&source, self.volume.passphrase.size())?,
-                None => LuksKey::passphrase(&passphrase::source(Asked::Twice), image.name())?,
-            };
+        let passphrase = self.volume.passphrase.read(Wanted::New, &place.image, context)?;
         format.allow_empty_passphrase = self.empty.check(&passphrase)?;
         format.pbkdf = Some(self.pbkdf.get(false, self.hash(), 64, context)?);
         let progress = context.progress(image.name(), image.device().size());
@@ -190,7 +187,7 @@ impl Args {
             return Err(Error::argument("no decryption was begun: there is nothing to go on with"));
         }
         let export = self.volume.unlock.luks_header.as_ref().filter(|path| !path.exists());
-        let key = self.volume.key()?;
+        let key = self.volume.key(&volume, Wanted::Open, context)?;
         let progress = context.progress(&self.volume.place.image.display().to_string(), volume.data_size());
         let export = export.map(Image::replace_private).transpose()?;
         let work = context.work(context.providers().clone(), &progress);
@@ -232,7 +229,7 @@ impl Args {
                  by going on; the header can't tell",
             )?;
         }
-        let keys = self.keys(&volume)?;
+        let keys = self.keys(&volume, context)?;
         let size = self.device_size.unwrap_or(volume.data_size());
         let progress = context.progress(&place.image.display().to_string(), size);
         let work = context.work(context.providers().clone(), &progress);
@@ -253,7 +250,7 @@ impl Args {
             "no key slot is left that proves it".to_owned()
         } else {
             let proven = self
-                .keys(volume)
+                .keys(volume, context)
                 .and_then(|keys| volume.reencrypt(&keys, &self.volume.unlock.options()?, options, &work));
             match proven {
                 Err(error) if matches!(error.kind(), ErrorKind::Mismatch | ErrorKind::Locked) => {
@@ -270,9 +267,9 @@ impl Args {
     }
 
     /// The passphrases: of one place, or each slot's from a person.
-    fn keys(&self, volume: &Volume) -> Result<Vec<LuksKey>, Error> {
+    fn keys(&self, volume: &Volume, context: &Context) -> Result<Vec<LuksKey>, Error> {
         let args = &self.volume;
-        let one = || args.key().map(|key| vec![key]);
+        let one = || args.key(volume, Wanted::Open, context).map(|key| vec![key]);
         let slots: Vec<u32> = match volume.header() {
             Header::Luks2(header) if header.metadata.requirements().is_empty() => {
                 let digests = header.metadata.digests();

@@ -2,11 +2,14 @@
 
 use serde_json::json;
 
-use casemate::{Access, Error, probe};
+use casemate::blockdev::Events;
+use casemate::luks::{LuksKey, LuksOptions, ReencryptionState};
+use casemate::{Access, Error, ErrorKind, probe};
 
 use super::confirm::Confirm;
 use super::dump::shown;
-use super::options::HeaderArgs;
+use super::manners::Wanted;
+use super::options::{HeaderArgs, PassphraseArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -14,12 +17,20 @@ use crate::context::Context;
 ///
 /// Of LUKS2 a copy that is damaged or older is written from the other one. Of LUKS1, which has one copy, damage that old
 /// tools and partitioners are known to do is mended. Nothing else ever mends a header on the way.
+///
+/// Of a reencryption that was not finished nothing is mended without its passphrase: with that its metadata are checked, what
+/// was being rewritten when it was cut off is finished, and metadata that nothing proves are protected after a question.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate luks repair vault.img")]
 pub struct Args {
     #[command(flatten)]
     header: HeaderArgs,
+    /// Open this key slot of a volume that is being reencrypted.
+    #[arg(long, value_name = "N")]
+    key_slot: Option<u32>,
+    #[command(flatten)]
+    passphrase: PassphraseArgs,
     #[command(flatten)]
     confirm: Confirm,
 }
@@ -35,14 +46,84 @@ impl Args {
             ))?;
         }
         let mended = image.luks_repair(&context.opening())?;
-        let lines: Vec<String> = mended.iter().map(|line| shown(line)).collect();
-        if context.json() {
-            context.print_json(&json!({ "mended": lines }))?;
-        } else {
-            let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-            context.print(lines)?;
+        let mut lines: Vec<String> = mended.iter().map(|line| shown(line)).collect();
+        if lines.is_empty() && context.manners().is_some_and(|manners| manners.verbose) {
+            context.print("No known problems detected for LUKS header.\n")?;
         }
-        self.header.done(context, if mended.is_empty() { "nothing was wrong" } else { "mended" });
+        // Whoever looks at the reencryption opens it again.
+        drop(image);
+        let left = self.reencryption(&mut lines, context)?;
+        if context.json() {
+            context.print_json(&json!({ "mended": lines, "reencryption": left }))?;
+        } else if !context.is_other_tool() {
+            context.print(lines.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+        }
+        self.header.done(context, if lines.is_empty() { "nothing was wrong" } else { "mended" });
         Ok(Answer::Yes)
+    }
+
+    /// Looks after a reencryption that was not finished, if there is one: how it stands now.
+    fn reencryption(
+        &self,
+        lines: &mut Vec<String>,
+        context: &Context,
+    ) -> Result<Option<&'static str>, Error> {
+        let found = self.header.volume(context)?.reencryption_state();
+        let state = match found {
+            // A state of an old version is nobody's to judge.
+            Err(error) if error.kind() == ErrorKind::Unsupported && !context.is_other_tool() => None,
+            found => found?,
+        };
+        let Some(state) = state else { return Ok(None) };
+        let is_asked = context.is_other_tool() || self.passphrase.source().is_some();
+        let image = self.header.place.image.display();
+        if !is_asked && state != ReencryptionState::Unproven {
+            Events::note(
+                context,
+                &format!(
+                    "{image}: a reencryption is not finished; with its passphrase in \
+                --key-file its metadata are checked"
+                ),
+            );
+            return Ok(Some("not checked"));
+        }
+        let wanted = match state {
+            ReencryptionState::Unproven => {
+                self.confirm.ask(&format!(
+                    "{image}: nothing proves that the reencryption in this header is meant; see that it is (casemate luks dump) \
+                     before it is protected as it is"
+                ))?;
+                Wanted::Protected
+            }
+            ReencryptionState::CutOff => {
+                self.confirm.ask(&format!(
+                    "{image}: what was being reencrypted when it was cut off will be rewritten"
+                ))?;
+                Wanted::Recovered
+            }
+            _ => Wanted::Verified,
+        };
+        let key = LuksKey::Passphrase(self.passphrase.read(wanted, &self.header.place.image, context)?);
+        let mut options = LuksOptions::default();
+        options.keyslot = self.key_slot;
+        let mut volume = match state {
+            ReencryptionState::CutOff => self.header.all_changeable(context)?,
+            _ => self.header.changeable(context)?,
+        };
+        let work = context.opening();
+        match state {
+            ReencryptionState::Unproven => {
+                volume.protect_reencryption(&key, &options, &work)?;
+                lines.push("the metadata of the reencryption were not protected".to_owned());
+            }
+            state => {
+                let is_cut_off = state == ReencryptionState::CutOff;
+                volume.check_reencryption(&key, &options, is_cut_off, &work)?;
+                if is_cut_off {
+                    lines.push("a part of the data was being reencrypted".to_owned());
+                }
+            }
+        }
+        Ok(Some("proven"))
     }
 }

@@ -9,9 +9,11 @@ use serde_json::json;
 use casemate::luks::{NewTokenOptions, keyring_token, token_from_json};
 use casemate::{Error, Output};
 
+use super::manners::Did;
 use super::options::HeaderArgs;
 use crate::answer::Answer;
 use crate::context::{Context, read_small};
+use crate::streams::StandardOutput;
 
 /// Add, copy and remove tokens of LUKS2: what others have noted for opening key slots without a passphrase.
 ///
@@ -123,6 +125,7 @@ impl Args {
             Action::Import(args) => args.run(context),
             Action::Remove(args) => {
                 args.header.changeable(context)?.remove_token(args.token, &context.opening())?;
+                context.did(Did::RemoveToken(args.token))?;
                 args.header.done(context, &format!("token {} is removed", args.token));
                 Ok(Answer::Yes)
             }
@@ -145,6 +148,7 @@ impl NewArgs {
 }
 
 fn answer(header: &HeaderArgs, context: &Context, id: u32) -> Result<Answer, Error> {
+    context.did(Did::CreateToken(id))?;
     if context.json() {
         context.print_json(&json!({ "token": id }))?;
     }
@@ -180,7 +184,10 @@ impl Import {
 impl Export {
     fn run(self, context: &Context) -> Result<Answer, Error> {
         let mut text = self.header.volume(context)?.token(self.token)?.to_plain();
-        text.push(b'\n');
+        // As there, what goes to a file or another program is the token alone.
+        if !context.is_other_tool() || (self.file.is_none() && StandardOutput::default().is_terminal()) {
+            text.push(b'\n');
+        }
         match &self.file {
             None => context.print(text)?,
             Some(path) => {

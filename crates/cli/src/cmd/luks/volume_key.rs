@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use casemate::Error;
-use casemate::luks::{Header, Unlocked, Volume};
+use casemate::luks::{Header, Reason, Unlocked, Volume};
 
 use super::confirm::Confirm;
 use super::dump::{octets, shown};
+use super::manners::{Did, Wanted};
 use super::options::VolumeArgs;
 use crate::answer::Answer;
 use crate::context::Context;
@@ -41,18 +42,26 @@ impl DumpVolumeKey {
         if let Some(slot) = options.keyslot.filter(|_| self.unbound)
             && (volume.slots_of_data().contains(&slot) || !volume.slots().contains(&slot))
         {
-            return Err(Error::argument(format!("key slot {slot} holds no key for no data")));
+            let error = Error::argument(format!("key slot {slot} holds no key for no data"));
+            return Err(error.with_cause(Reason::SlotNotUnbound(slot)));
         }
         if self.file.is_none() {
             self.confirm
                 .ask("the volume key will be shown, with which the data can be read without a passphrase")?;
         }
-        let unlocked = volume.unlock(&args.key()?, &options, &context.opening())?;
+        let key = args.key(&volume, Wanted::Open, context)?;
+        let unlocked = volume.unlock(&key, &options, &context.opening())?;
+        if let Some(slot) = unlocked.keyslot {
+            context.did(Did::UnlockSlot(slot))?;
+        }
         match &self.file {
             Some(file) => {
                 volume.save_volume_key(&unlocked, file)?;
                 if context.json() {
                     context.print_json(&json!({ "key_slot": unlocked.keyslot }))?;
+                }
+                if context.is_other_tool() {
+                    context.print(self.text(&volume, &unlocked))?;
                 }
                 context.done(format_args!("{}: the key is saved", file.display()));
             }
@@ -65,13 +74,19 @@ impl DumpVolumeKey {
         Ok(Answer::Yes)
     }
 
-    /// The key as cryptsetup prints it.
+    /// The key as cryptsetup prints it; what it says of one that goes to a file.
     fn text(&self, volume: &Volume, unlocked: &Unlocked) -> String {
         let image = self.volume.unlock.luks_header.as_ref().unwrap_or(&self.volume.place.image);
         let key = unlocked.volume_key().expose();
         let mut text = format!("LUKS header information for {}\n", image.display());
+        let stored = self.file.as_ref().map(|file| format!("Key stored to file {}.", file.display()));
         let mut field = |name: &str, width: usize, value: String| {
-            writeln!(text, "{:<width$}\t{value}", format!("{name}:")).expect("writing to a string");
+            let is_key = width == 0;
+            match stored.as_ref().filter(|_| is_key) {
+                Some(stored) => writeln!(text, "{stored}"),
+                None => writeln!(text, "{:<width$}\t{value}", format!("{name}:")),
+            }
+            .expect("writing to a string");
         };
         let bits = (key.len() * 8).to_string();
         let key = octets(key, "\t\t");

@@ -82,9 +82,13 @@ impl Tool {
 
     /// What opens the volume.
     fn opening(&self, line: Line) -> Line {
-        line.with("key-file", self.key_file.as_ref())
-            .with("keyfile-offset", self.keyfile_offset.as_ref())
-            .with("keyfile-size", given(&self.keyfile_size))
+        self.part(line.with("key-file", self.key_file()))
+    }
+
+    /// The part of a key file, or of standard input, that is taken. Of what is typed all is.
+    fn part(&self, line: Line) -> Line {
+        let size = given(&self.keyfile_size).filter(|_| !self.is_typed());
+        line.with("keyfile-offset", given(&self.keyfile_offset)).with("keyfile-size", size)
     }
 
     /// Where the header lies, if it lies apart; `is_there` if it must be there already.
@@ -109,13 +113,15 @@ impl Tool {
         self.costs(line)
             .with("keyslot-cipher", self.keyslot_cipher.as_ref())
             .with("keyslot-key-size", self.keyslot_key_size.as_ref())
-            .with("new-keyfile-offset", self.new_keyfile_offset.as_ref())
+            .with("new-keyfile-offset", given(&self.new_keyfile_offset))
             .with("new-keyfile-size", given(&self.new_keyfile_size))
     }
 
-    /// A command that changes a header, asks nothing where this tool does not, and opens nothing.
+    /// A command that changes a header alone, wherever that lies, and asks nothing where this tool does not.
     fn change(&self, command: &str, device: &OsStr) -> Line {
-        self.header(Line::new(command), true).flag("batch-mode", self.asks_nothing()).on(device)
+        Line::new(command)
+            .flag("batch-mode", self.asks_nothing())
+            .on(self.header.as_deref().unwrap_or(device))
     }
 
     /// What the command line is in our words.
@@ -157,18 +163,29 @@ impl Tool {
         let needed =
             |value: Option<&OsString>, name: &str| value.cloned().ok_or(format!("Option {name} is missing."));
         let token = || self.token_id.as_ref().map(OsString::from);
-        let header = |command: &str| self.header(Line::new(command), true).on(device);
-        // A header alone is read.
-        let header_alone = |line: Line| line.on(self.header.as_ref().unwrap_or(device));
-        let opening = |command: &str| self.header(self.opening(Line::new(command)), true);
+        // Of most commands the header alone is read and written: the data need not be there.
+        let header_alone = |line: Line| line.on(self.header.as_deref().unwrap_or(device));
+        let header = |command: &str| header_alone(Line::new(command));
+        let opening = |command: &str| self.opening(Line::new(command));
         let line = match (action, &*kind) {
             ("luksFormat", _) => {
                 let line = self.header(self.costs(self.opening(Line::new("format"))), false);
-                let key = if self.key_file.is_some() { None } else { second };
+                if self.offset.is_some_and(|sectors| !sectors.is_multiple_of(8)) {
+                    return Err(Refusal::Status(1, "Data offset is not multiple of 4096 bytes.".to_owned()));
+                }
+                if self.integrity_legacy_padding && self.integrity.is_some() {
+                    let text = "--integrity-legacy-padding: volumes with the old padding are not made here.";
+                    return Err(Refusal::Status(1, text.to_owned()));
+                }
+                let key = if self.key_files.is_empty() { second } else { None };
+                // The size of a volume key in a file is that of the cipher, never that of the file.
+                let is_xts = self.cipher.as_ref().is_none_or(|cipher| cipher.contains("-xts-"));
+                let usual = if is_xts { "512" } else { "256" }.to_owned();
+                let usual = self.volume_key_file.as_ref().map(|_| &usual);
                 let line = line
                     .with("type", self.kind.as_ref().filter(|kind| *kind != "luks"))
                     .with("crypt", self.cipher.as_ref())
-                    .with("key-size", given(&self.key_size))
+                    .with("key-size", given(&self.key_size).or(usual))
                     .with("integrity", self.integrity.as_ref())
                     .with("sector-size", self.sectors(device))
                     .with(
@@ -196,13 +213,15 @@ impl Tool {
                 if !matches!(kind, "luks" | "luks1" | "luks2") {
                     return Err(format!("--type {kind}: only passphrases of LUKS are tried.").into());
                 }
-                opening("test-passphrase")
-                    .with("key-slot", self.key_slot.as_ref())
+                let line = self.header(opening("test-passphrase"), true);
+                line.with("key-slot", self.key_slot.as_ref())
+                    .flag("unbound", self.unbound && self.key_slot.is_none())
                     .with("volume-key-file", self.volume_key_file.as_ref())
+                    .with("key-size", given(&self.key_size).filter(|_| self.volume_key_file.is_some()))
                     .on(device)
             }
             ("luksDump", _) if self.dump_volume_key => {
-                let line = opening("dump-volume-key").with("key-slot", self.key_slot.as_ref()).on(device);
+                let line = header_alone(opening("dump-volume-key"));
                 match &self.volume_key_file {
                     Some(file) => line.word(file),
                     None => line.flag("batch-mode", self.asks_nothing()),
@@ -211,7 +230,7 @@ impl Tool {
             ("luksDump", _) if self.unbound => {
                 let line = opening("dump-volume-key");
                 let slot = needed(self.key_slot.as_ref().map(OsString::from).as_ref(), "--key-slot")?;
-                let line = line.flag("unbound", true).with("key-slot", Some(slot)).on(device);
+                let line = header_alone(line.flag("unbound", true).with("key-slot", Some(slot)));
                 match &self.volume_key_file {
                     Some(file) => line.word(file),
                     None => line.flag("batch-mode", self.asks_nothing()),
@@ -220,65 +239,74 @@ impl Tool {
             ("luksDump", _) => {
                 header_alone(Line::new("dump").flag("dump-json-metadata", self.dump_json_metadata))
             }
-            ("luksUUID", _) => header("uuid").with("uuid", self.uuid.as_ref()),
+            ("luksUUID", _) => {
+                let question =
+                    self.uuid.as_ref().map(|_| "Do you really want to change UUID of device?".to_owned());
+                Line { question, ..header("uuid").with("uuid", self.uuid.as_ref()) }
+            }
             ("isLuks", _) if second.is_some() => {
                 return Err(Refusal::Status(4, "Only one device can be asked for.".to_owned()));
             }
             ("isLuks", _) => header_alone(Line::new("is-luks").with("type", self.kind.as_ref())),
             ("luksAddKey", _) => {
-                let opens = if self.unbound {
-                    self.header(Line::new("add-key").flag("unbound", true), true)
-                } else {
-                    opening("add-key")
+                let opens = match self.unbound {
+                    true => Line::new("add-key").flag("unbound", true),
+                    false => opening("add-key"),
                 };
-                let line = self.slot(opens).with("key-size", given(&self.key_size));
-                line.with("new-key-file", self.new_keyfile.as_ref().or(second))
-                    .flag("allow-empty-key", true)
-                    .with("volume-key-file", self.volume_key_file.as_ref())
-                    .with("new-key-slot", self.new_key_slot.as_ref().or(self.key_slot.as_ref()))
-                    .on(device)
+                let is_size = self.unbound || self.volume_key_file.is_some();
+                let line = self.slot(opens).with("key-size", given(&self.key_size).filter(|_| is_size));
+                let opened = self.key_slot.as_ref().filter(|_| self.new_key_slot.is_some() && !self.unbound);
+                let made = match self.unbound {
+                    true => self.key_slot.as_ref(),
+                    false => self.new_key_slot.as_ref().or(self.key_slot.as_ref()),
+                };
+                header_alone(
+                    line.with("new-key-file", second.or(self.new_keyfile.as_ref()))
+                        .flag("allow-empty-key", true)
+                        .with("volume-key-file", self.volume_key_file.as_ref())
+                        .with("key-slot", opened)
+                        .with("new-key-slot", made),
+                )
             }
-            ("luksChangeKey", _) => self
-                .slot(opening("change-key"))
-                .with("new-key-file", self.new_keyfile.as_ref().or(second))
-                .flag("allow-empty-key", true)
-                .with("key-slot", self.key_slot.as_ref())
-                .on(device),
+            ("luksChangeKey", _) => header_alone(
+                self.slot(opening("change-key"))
+                    .with("new-key-file", second)
+                    .flag("allow-empty-key", true)
+                    .with("key-slot", self.key_slot.as_ref()),
+            ),
             ("luksConvertKey", _) => {
-                let line = self.slot(opening("convert-key"));
-                line.with("key-slot", self.key_slot.as_ref()).on(device)
+                header_alone(self.slot(opening("convert-key")).with("key-slot", self.key_slot.as_ref()))
             }
             ("luksRemoveKey", _) => {
                 let line = opening("remove-key").flag("batch-mode", self.asks_nothing());
-                line.with("key-file", if self.key_file.is_some() { None } else { second }).on(device)
+                header_alone(line.with("key-file", if self.key_files.is_empty() { second } else { None }))
             }
             ("luksKillSlot", _) => match second {
                 Some(slot) => {
                     // With -q nobody at a terminal is asked, but what a file or another input has is checked.
                     let is_asked = !self.batch_mode || !io::stdin().is_terminal();
-                    self.change("kill-slot", device)
-                        .with("key-file", self.key_file.as_ref())
-                        .with("keyfile-offset", self.keyfile_offset.as_ref())
-                        .with("keyfile-size", given(&self.keyfile_size))
-                        .flag("remaining", is_asked)
-                        .word(slot)
+                    let line = self.change("kill-slot", device).with("key-file", self.key_file());
+                    let line = if is_asked || self.key_file().is_some() { self.part(line) } else { line };
+                    line.flag("remaining", is_asked).word(slot)
                 }
                 None => {
                     return Err("luksKillSlot: requires <device> <key slot> as arguments".to_owned().into());
                 }
             },
             ("erase", _) => self.change("erase", device),
-            ("repair", _) => self.change("repair", device),
+            ("repair", _) => {
+                let line = self.opening(Line::new("repair")).with("key-slot", self.key_slot.as_ref());
+                self.header(line, true).flag("batch-mode", self.asks_nothing()).on(device)
+            }
             ("convert", _) => match self.kind.as_deref() {
                 Some("luks1" | "luks2") => self.change("convert", device).with("type", self.kind.as_ref()),
                 _ => return Err("Invalid LUKS type, only luks1 and luks2 are supported.".to_owned().into()),
             },
             ("luksHeaderBackup", _) => header("header-backup")
                 .word(&needed(self.header_backup_file.as_ref(), "--header-backup-file")?),
-            ("luksHeaderRestore", _) => {
-                let line = Line::new("header-restore").flag("batch-mode", self.asks_nothing()).on(device);
-                line.word(&needed(self.header_backup_file.as_ref(), "--header-backup-file")?)
-            }
+            ("luksHeaderRestore", _) => self
+                .change("header-restore", device)
+                .word(&needed(self.header_backup_file.as_ref(), "--header-backup-file")?),
             ("config", _) => header("config")
                 .with("label", self.label.as_ref())
                 // That tool has no way to keep one of the two.
@@ -356,6 +384,9 @@ impl Tool {
         let given = [
             ("align-payload", self.align_payload.is_some()),
             ("integrity", self.integrity.is_some()),
+            ("keep-key", self.keep_key),
+            ("active-name", self.active_name.is_some()),
+            ("token-only", self.token_only),
             ("keyslot-cipher", self.keyslot_cipher.is_some()),
             ("label", self.label.is_some()),
             ("luks2-keyslots-size", self.luks2_keyslots_size.is_some()),
@@ -380,9 +411,13 @@ impl Tool {
             return self.sector_size.clone();
         }
         let len = fs::metadata(device).ok().filter(fs::Metadata::is_file)?.len();
-        let align = self.align_payload.as_ref().and_then(|sectors| sectors.parse().ok());
-        let offset = self.offset.or(align).unwrap_or(0).checked_mul(512)?;
-        (len.is_multiple_of(4096) && offset.is_multiple_of(4096)).then(|| "4096".to_owned())
+        let align = self.align_payload.as_ref().and_then(|sectors| sectors.parse::<u64>().ok());
+        // As there, an offset counts in sectors, and so does an alignment where that is the offset.
+        let is_apart = self.header.is_some();
+        let offset = self.offset.or(align.filter(|_| is_apart)).unwrap_or(0);
+        let before = align.unwrap_or(0).checked_mul(512)?;
+        let is_whole = len.wrapping_sub(before).is_multiple_of(4096) && offset.is_multiple_of(4096);
+        is_whole.then(|| "4096".to_owned())
     }
 }
 
@@ -390,5 +425,8 @@ impl Tool {
 fn given(number: &Option<String>) -> Option<&String> {
     number.as_ref().filter(|number| *number != "0")
 }
+
+/// Why a passphrase that a token names is not had.
+pub(super) const NO_KEYRING: &str = "passphrases in the kernel's keyring, which tokens name, are not read here; give the passphrase or a key file";
 
 static EMPTY: String = String::new();

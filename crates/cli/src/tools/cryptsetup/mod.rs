@@ -5,21 +5,27 @@
 
 mod line;
 mod options;
+mod texts;
+mod tokens;
 
 use std::ffi::OsString;
 use std::fs;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 
 use casemate::blockdev::os::FileTypeExt;
-use casemate::{Access, Error, ErrorKind, Image};
+use casemate::{Access, Error, Image};
 
 use crate::Cli;
 use crate::answer::{self, Answer};
 use crate::cmd::luks::confirm::Confirm;
+use crate::cmd::luks::manners::Manners;
 use crate::context::Context;
 use crate::streams::{say, tell};
+
+pub use texts::WRONG_PASSPHRASE;
 
 use line::{Line, Refusal};
 use options::{Tool, first_line};
@@ -56,11 +62,19 @@ pub fn understands(args: &[OsString]) -> bool {
 
 /// Runs one command line.
 pub fn main(args: &[OsString]) -> ExitCode {
-    let context = Context::for_tool("");
     let tool = match Tool::parse(args) {
         Ok(tool) => tool,
         Err(text) => return wrong_usage(&text),
     };
+    let context = Context::for_cryptsetup(Manners {
+        verbose: tool.verbose,
+        tries: tool.tries,
+        timeout: tool
+            .timeout
+            .filter(|seconds| *seconds > 0)
+            .map(|seconds| Duration::from_secs(seconds.into())),
+        verify: if tool.verify_passphrase { Some(true) } else { tool.batch_mode.then_some(false) },
+    });
     let text = match (tool.help, tool.version) {
         (true, _) => Some(USAGE.to_owned()),
         (false, true) => Some(format!("{VERSION} flags: CASEMATE\n")),
@@ -69,35 +83,77 @@ pub fn main(args: &[OsString]) -> ExitCode {
     if let Some(text) = text {
         return if context.print(text).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
+    if tool.test_args {
+        return match tool.action().and_then(|action| Tool::needed_words(&action)) {
+            Some(needed) if tool.words.len() > needed => {
+                said(&context, "No action taken. Invoked with --test-args option.")
+            }
+            _ => wrong_usage("Unknown action, or arguments are missing."),
+        };
+    }
     let line = match tool.line() {
         Ok(line) => line,
         Err(Refusal::Usage(text)) => return wrong_usage(&text),
-        Err(Refusal::Status(..)) if tool.test_args => return ExitCode::SUCCESS,
         Err(Refusal::Status(status, text)) => {
-            say(text);
-            return ExitCode::from(status);
+            say(&text);
+            return ended(status, &context);
         }
     };
     let (cli, command) = match crate::parse(Cli::command(), &line.args) {
-        Ok(_) if tool.test_args => return ExitCode::SUCCESS,
         Ok(parsed) => parsed,
         Err(error) => return wrong_usage(&first_line(&error)),
     };
+    let context = if answer::goes_on(&command) { context.going_on() } else { context };
     if let Err(text) = check_devices(&line) {
-        say(text);
-        return ExitCode::from(4);
+        say(&text);
+        return ended(4, &context);
     }
     if let Some(text) = other_version(&line, &context) {
-        say(text);
-        return ExitCode::FAILURE;
+        say(&text);
+        return ended(1, &context);
     }
-    if let Some(question) = &line.question
-        && let Err(error) = (Confirm { batch_mode: tool.asks_nothing() }).ask(question)
-    {
-        return exit(&Err(error), &context);
+    match tokens::refused(&tool, &line, &context) {
+        Ok(None) => {}
+        Ok(Some((status, text))) => {
+            say(&text);
+            return ended(status, &context);
+        }
+        Err(error) => return exit(&Err(error), &tool, &line, &context),
     }
-    let context = if answer::goes_on(&command) { context.going_on() } else { context };
-    exit(&cli.command.run(&context), &context)
+    let asked = match &line.question {
+        Some(question) => Confirm { batch_mode: tool.asks_nothing() }.ask(question),
+        None => Ok(()),
+    };
+    exit(&asked.and_then(|()| cli.command.run(&context)), &tool, &line, &context)
+}
+
+/// Prints what is no error; the status of a command that ends well.
+fn said(context: &Context, text: &str) -> ExitCode {
+    match context.print(format!("{text}\n")) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Tells, if that is wanted, how the command has ended.
+fn ended(status: u8, context: &Context) -> ExitCode {
+    let why = match status {
+        0 => None,
+        1 => Some("wrong or missing parameters"),
+        2 => Some("no permission or bad passphrase"),
+        3 => Some("out of memory"),
+        4 => Some("wrong device or file specified"),
+        5 => Some("device already exists or device is busy"),
+        _ => Some("unknown error"),
+    };
+    let text = match why {
+        None => "Command successful.".to_owned(),
+        Some(why) => format!("Command failed with code -{status} ({why})."),
+    };
+    if context.verbose() || context.manners().is_some_and(|manners| manners.verbose) {
+        let _ = context.print(text + "\n");
+    }
+    ExitCode::from(status)
 }
 
 /// Says which file that must be there is not, or is none that a header can be in.
@@ -122,21 +178,20 @@ fn other_version(line: &Line, context: &Context) -> Option<String> {
     is_other.then(|| format!("Device {} is not a valid LUKS device.", device.display()))
 }
 
-fn exit(result: &Result<Answer, Error>, context: &Context) -> ExitCode {
+fn exit(result: &Result<Answer, Error>, tool: &Tool, line: &Line, context: &Context) -> ExitCode {
     let error = match result {
-        Ok(Answer::Yes) => return ExitCode::SUCCESS,
-        Ok(Answer::No | Answer::Failed | Answer::Status(_)) => return ExitCode::FAILURE,
+        Ok(Answer::Yes) => return ended(0, context),
+        Ok(Answer::No | Answer::Failed | Answer::Status(_)) => return ended(1, context),
         Err(error) => error,
     };
     if let Some(code) = super::cut(error) {
         return code;
     }
-    context.complain(error);
-    ExitCode::from(match error.kind() {
-        ErrorKind::Mismatch => 2,
-        ErrorKind::Busy => 5,
-        _ => 1,
-    })
+    match texts::of(error, tool, line) {
+        Some(text) => say(text),
+        None => context.complain(error),
+    }
+    ended(texts::status(error, tool), context)
 }
 
 fn wrong_usage(text: &str) -> ExitCode {

@@ -181,7 +181,7 @@ impl Metadata {
             "online-reencrypt" => {
                 return unsupported(
                     "the LUKS2 header requires online-reencrypt: a reencryption of an old version, whose state nothing \
-                     proves; cryptsetup repair makes a new one of it, after a question"
+                     proves; casemate luks repair and cryptsetup repair protect it, after a question"
                         .to_owned(),
                 );
             }
@@ -201,6 +201,30 @@ impl Metadata {
         match found.version() == version {
             true => Ok(Some(found)),
             false => Err(bad(format!("{name} is required, and that is another kind"))),
+        }
+    }
+}
+
+impl Metadata {
+    /// The reencryption whose metadata no digest proves: one of an old version, or one whose digest is missing.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that contradicts itself; `Unsupported` for one that only cryptsetup can go on with.
+    pub fn unproven_reencryption(&self) -> Result<Option<Reencryption>> {
+        let requirements = self.requirements();
+        let is_one = |name: &String| name.starts_with("online-reencrypt");
+        let Some(name) = requirements.iter().find(|name| is_one(name)) else { return Ok(None) };
+        if name != "online-reencrypt" {
+            let Some(found) = self.reencryption()? else { return Ok(None) };
+            let is_proven = self.digests().iter().any(|digest| digest.keyslots.contains(&found.keyslot));
+            return Ok(Some(found).filter(|_| !is_proven));
+        }
+        match &requirements[..] {
+            [_] => Reencryption::of(self).map(Some),
+            others => {
+                let text = format!("the LUKS2 header requires {}", others.join(", "));
+                Err(Error::unsupported(text))
+            }
         }
     }
 }

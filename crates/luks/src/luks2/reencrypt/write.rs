@@ -70,6 +70,27 @@ impl Reencryption {
         Metadata::new(self.with_segments(object, &parts, &backups, len), metadata.hdr_size())
     }
 
+    /// Metadata in which a digest proves this reencryption, in place of any other one.
+    ///
+    /// # Errors
+    /// `Argument` if the header has no room for it; `Corrupt` for what cryptsetup would not take.
+    pub fn proven(&self, metadata: &Metadata, digest: &Object) -> Result<Metadata> {
+        let mut object = metadata.object().clone();
+        let digests = member(&mut object, "digests");
+        let own = Json::from(self.keyslot.to_string());
+        digests.retain(|_, digest| {
+            let names = digest.object().and_then(|digest| digest.get("keyslots")?.array());
+            !names.is_some_and(|names| names.contains(&own))
+        });
+        let free = (0..DIGESTS).find(|id| digests.get(id.to_string()).is_none());
+        let free = free.ok_or_else(|| Error::argument("the LUKS2 header has no room for another digest"))?;
+        digests.set(free.to_string(), digest.clone().into());
+        let mandatory = Json::from(vec![Json::from(self.requirement())]);
+        let requirements = Object::default().with("mandatory", mandatory);
+        member(&mut object, "config").set("requirements", requirements.into());
+        Metadata::new(object, metadata.hdr_size())
+    }
+
     /// Metadata that say of all data in which state they are.
     ///
     /// # Errors

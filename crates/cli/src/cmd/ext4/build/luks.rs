@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use casemate::luks::{LuksFormatOptions, LuksKey, NewVolume, Seed};
 use casemate::{Error, SecretSource, SecretVec};
 
+use crate::cmd::luks::manners::Wanted;
 use crate::cmd::luks::options::{EmptyArgs, PassphraseArgs};
 use crate::cmd::luks::pbkdf::PbkdfArgs;
 use crate::context::Context;
-use crate::passphrase::{self, Asked};
 use crate::size::bytes;
 
 /// A LUKS2 volume that the file system is made in.
@@ -69,12 +69,8 @@ impl LuksArgs {
             Some(_) => self.pbkdf.fixed(false, &options.hash)?,
             None => self.pbkdf.get(false, &options.hash, key_len, context)?,
         });
-        let key = match self.passphrase.source() {
-            Some(source) => LuksKey::file(&source, self.passphrase.size())?,
-            None => LuksKey::passphrase(&passphrase::source(Asked::Twice), &of.display().to_string())?,
-        };
-        let (LuksKey::Passphrase(key) | LuksKey::VolumeKey(key)) = &key;
-        options.allow_empty_passphrase = self.empty.check(key)?;
-        options.prepare(key, &context.opening()).map(Some)
+        let key = self.passphrase.read(Wanted::New, of, context)?;
+        options.allow_empty_passphrase = self.empty.check(&key)?;
+        options.prepare(&key, &context.opening()).map(Some)
     }
 }
