@@ -246,11 +246,21 @@ impl Tool {
         let mut options = BuildOptions::new(random_uuid()?, random_uuid()?);
         let has_journal = self.journal || !self.journal_options.is_empty();
         let kind = self.kind.as_deref().unwrap_or(if kind == "ext2" && has_journal { "ext3" } else { kind });
+        // A type of file system that is given as a usage is that type, and no usage follows from the size then.
+        let (kind, usage) = match (self.kind.is_none(), self.usage.as_deref()) {
+            (true, Some(kind @ ("ext2" | "ext3" | "ext4"))) => (kind, "default"),
+            (_, Some(usage)) => (kind, usage),
+            (_, None) => (kind, BuildOptions::usage_of(size)),
+        };
         options.set_type(kind)?;
-        options.set_usage(self.usage.as_deref().unwrap_or(BuildOptions::usage_of(size)))?;
+        options.set_usage(usage)?;
         (options.root_owner, options.root_mode) = (Some((0, 0)), Some(0o755));
         self.features.iter().try_for_each(|list| options.features.change(list))?;
-        self.extended.iter().try_for_each(|list| options.set_extended(list))?;
+        for list in &self.extended {
+            // Group descriptors have this size with the feature 64bit, and another one is refused as what is not done here.
+            let words: Vec<&str> = list.split(',').filter(|word| *word != "desc_size=64").collect();
+            options.set_extended(&words.join(","))?;
+        }
         self.journal_options.iter().try_for_each(|list| options.set_journal(list))?;
         if let Some(text) = &self.block_size {
             let least = number(text.trim_start_matches('-'), 1)?;

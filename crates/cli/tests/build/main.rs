@@ -311,6 +311,9 @@ fn the_command_line_of_mke2fs_is_taken() {
         ("mke2fs", "-q IMAGE 2000".to_owned()),
         ("mkfs.ext4", format!("-q -O {features} -m 1 -e panic -E stride=4,stripe_width=8 IMAGE 100M")),
         ("mkfs.ext4", format!("-q -O {features} -T largefile -J size=8 IMAGE 600M")),
+        ("mke2fs", format!("-q -O {features} -T ext4 IMAGE 20M")),
+        ("mke2fs", "-q -T ext3 IMAGE 20M".to_owned()),
+        ("mkfs.ext4", format!("-q -O {features} -E desc_size=64,stride=4 IMAGE 20M")),
     ] {
         let argv0 = mke2fs.parent().unwrap().join(name);
         let theirs =
