@@ -66,6 +66,19 @@ fn read2(bytes: &[u8]) -> luks2::Header {
     }
 }
 
+/// Nobody but whoever uses it asks where a lone segment ends; of several each has an end.
+#[test]
+fn a_lone_segment_is_as_long_as_a_number_can_be() {
+    let (text, longest) = (metadata().to_plain(), (u64::MAX - 511).to_string());
+    let text =
+        String::from_utf8(text).unwrap().replace("\"size\":\"dynamic\"", &format!("\"size\":\"{longest}\""));
+    let mut area = text.into_bytes();
+    area.resize(HDR_SIZE as usize - BINARY_LEN, 0);
+    let found = Metadata::from_bytes(&area, HDR_SIZE).unwrap();
+    assert!(found.segments()[0].offset > 511, "the sum of both is no number");
+    assert_eq!(found.reencryption().unwrap().map(|_| ()), None);
+}
+
 #[test]
 fn metadata_are_taken_or_refused_as_by_cryptsetup() {
     let verdicts = verdicts();
