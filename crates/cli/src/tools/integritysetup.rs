@@ -118,6 +118,18 @@ pub fn main(args: &[OsString]) -> ExitCode {
         [action, ..] if action == "dump" || action == "format" => {
             return wrong_usage(&format!("{}: requires <integrity_device> as arguments", action.display()));
         }
+        [action, ..]
+            if ["open", "create", "close", "remove", "status", "resize"]
+                .iter()
+                .any(|name| action == name) =>
+        {
+            say(format_args!(
+                "'{}' needs the kernel; 'casemate integrity --help' says what does not.",
+                action.display()
+            ));
+            let is_wrong = ["open", "create", "status"].iter().any(|name| action == name);
+            return ExitCode::from(if is_wrong { 1 } else { 4 });
+        }
         _ => return wrong_usage("Unknown action."),
     };
     match result {
