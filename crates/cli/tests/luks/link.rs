@@ -326,6 +326,59 @@ fn a_reencryption_is_repaired_as_it_is_there_or_refused() {
     twins.ours("reencrypt ours --key-file one --resume-only");
 }
 
+/// The command line that began the work goes on with it, and so does one that says nothing of it.
+#[test]
+fn work_that_was_begun_goes_on_as_there() {
+    let Some(twins) = Twins::new("--type luks2 --offset 4096 --sector-size 512") else { return };
+    symlink(CASEMATE, twins.place.path("cryptsetup")).unwrap();
+    let volume = twins.place.read("theirs");
+    let begin = format!("--init-only -q --force-offline-reencrypt {CHEAP} -d one");
+    for (work, size, lines) in [
+        ("-S 0", 0, &["", "-s 512"][..]),
+        (
+            "--encrypt --reduce-device-size 8m",
+            16 << 20,
+            &["", "--encrypt", "--encrypt --reduce-device-size 8m"],
+        ),
+        ("--decrypt --header HEADER", 0, &["--header HEADER", "--decrypt --header HEADER"]),
+    ] {
+        let line = |options: &str, volume: &str| {
+            options.replace("HEADER", if volume == "DISK" { "DISK.header" } else { "theirs.header" })
+        };
+        twins.place.file("theirs", if size > 0 { vec![7; size] } else { volume.clone() });
+        twins.theirs(&format!("reencrypt {} {begin} theirs", line(work, "theirs")));
+        let begun = twins.place.read("theirs");
+        let header = work.contains("--header").then(|| twins.place.read("theirs.header"));
+        for options in lines {
+            twins.place.file("theirs", &begun);
+            twins.level();
+            for name in ["theirs.header", "ours.header"] {
+                if let Some(header) = &header {
+                    twins.place.file(name, header);
+                }
+            }
+            let options = line(options, "DISK");
+            let line = format!("reencrypt {options} -q --force-offline-reencrypt -d one DISK");
+            assert_eq!(statuses(&twins, &line, ""), [0; 2], "{work}: {options}");
+            let still = format!("reencrypt -q --resume-only --force-offline-reencrypt -d one {options} DISK");
+            assert_ne!(
+                statuses(&twins, &still, "").map(|status| status == 0),
+                [true; 2],
+                "{options}: not done"
+            );
+        }
+        // Other options than it was begun with are refused, and it is not begun again.
+        if header.is_none() {
+            twins.place.file("ours", &begun);
+            let [_, ours] = ["-c aes-cbc-essiv:sha256", "--init-only"].map(|options| {
+                statuses(&twins, &format!("reencrypt -q {options} --force-offline-reencrypt -d one DISK"), "")
+                    [1]
+            });
+            assert_eq!((ours, twins.place.read("ours") == begun), (1, true), "{work}");
+        }
+    }
+}
+
 /// What somebody at a terminal is asked, and how often.
 #[test]
 fn passphrases_are_asked_for_in_the_words_of_the_tool() {

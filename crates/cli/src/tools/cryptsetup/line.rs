@@ -5,7 +5,10 @@ use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
+use casemate::{Access, Image};
+
 use super::options::Tool;
+use crate::context::Context;
 
 /// A command line of ours, and what must be so before it is run.
 #[derive(Debug)]
@@ -313,35 +316,38 @@ impl Tool {
                 .with("subsystem", self.subsystem.as_ref().or(self.label.as_ref().map(|_| &EMPTY)))
                 .with("priority", self.priority.as_ref())
                 .with("key-slot", self.key_slot.as_ref()),
-            ("reencrypt", _) => self
-                .refuse_for_reencrypt(second)?
-                .header(self.costs(self.opening(Line::new("reencrypt"))), !self.encrypt && !self.decrypt)
-                .flag("encrypt", self.encrypt)
-                .flag("allow-empty-key", self.encrypt)
-                .flag("decrypt", self.decrypt)
-                .with("crypt", self.cipher.as_ref())
-                .with("key-size", given(&self.key_size))
-                .with(
-                    "sector-size",
-                    match self.encrypt && !self.resume_only {
-                        true => self.sectors(device),
-                        false => self.sector_size.clone(),
-                    },
-                )
-                .with(
-                    "crypt-offset",
-                    self.offset.filter(|sectors| *sectors > 0).map(|sectors| format!("{sectors}s")),
-                )
-                .with("key-slot", self.key_slot.as_ref())
-                .with("resilience", self.resilience.as_ref())
-                .with("resilience-hash", self.resilience_hash.as_ref())
-                .with("hotzone-size", self.hotzone_size.as_ref())
-                .with("device-size", self.device_size.as_ref())
-                .with("reduce-device-size", self.reduce_device_size.as_ref())
-                .flag("init-only", self.init_only)
-                .flag("resume-only", self.resume_only)
-                .flag("batch-mode", self.asks_nothing())
-                .on(device),
+            ("reencrypt", _) => {
+                // As there, what was begun goes on without a word; but not with other options.
+                let goes_on = self.resume_only || !self.init_only && self.is_begun(device);
+                self.refuse_for_reencrypt(second)?
+                    .header(self.costs(self.opening(Line::new("reencrypt"))), !self.encrypt && !self.decrypt)
+                    .flag("encrypt", self.encrypt)
+                    .flag("allow-empty-key", self.encrypt)
+                    .flag("decrypt", self.decrypt)
+                    .with("crypt", self.cipher.as_ref())
+                    .with("key-size", given(&self.key_size))
+                    .with(
+                        "sector-size",
+                        match self.encrypt && !goes_on {
+                            true => self.sectors(device),
+                            false => self.sector_size.clone(),
+                        },
+                    )
+                    .with(
+                        "crypt-offset",
+                        self.offset.filter(|sectors| *sectors > 0).map(|sectors| format!("{sectors}s")),
+                    )
+                    .with("key-slot", self.key_slot.as_ref())
+                    .with("resilience", self.resilience.as_ref())
+                    .with("resilience-hash", self.resilience_hash.as_ref())
+                    .with("hotzone-size", self.hotzone_size.as_ref())
+                    .with("device-size", self.device_size.as_ref())
+                    .with("reduce-device-size", self.reduce_device_size.as_ref())
+                    .flag("init-only", self.init_only)
+                    .flag("resume-only", goes_on)
+                    .flag("batch-mode", self.asks_nothing())
+                    .on(device)
+            }
             ("token", "add") => header("token add")
                 .with("key-description", self.key_description.as_ref())
                 .with("key-slot", self.key_slot.as_ref())
@@ -401,6 +407,17 @@ impl Tool {
             }
             None => Ok(self),
         }
+    }
+
+    /// Whether a reencryption of a device, or its encryption or decryption, was begun and is not finished.
+    fn is_begun(&self, device: &OsStr) -> bool {
+        let open = |path: &OsStr| Image::open(path, Access::Read);
+        let begun = || {
+            let header = self.header.as_deref().map(open).transpose()?;
+            open(device)?.luks_volume(header.as_ref(), Context::default().providers())?.begun()
+        };
+        // What is no volume the command itself refuses.
+        begun().is_ok_and(|mode| mode.is_some())
     }
 
     /// The sector size of a new volume, if it is not the smallest: as large as the file system's blocks for a file, where the
