@@ -190,7 +190,8 @@ fn what_a_device_lies_on_is_seen() {
     // Two parts are two devices.
     assert!(!same(&parts[0], &parts[1]).1);
     // What lies on a disk has other places there.
-    let made = place.casemate(&format!("verity format {} {} --hash-offset 3145728 --overwrite", parts[0], device.0));
+    let made =
+        place.casemate(&format!("verity format {} {} --hash-offset 3145728 --overwrite", parts[0], device.0));
     assert!(made.status.success(), "{made:?}");
     assert!(fs::read(&disk).unwrap()[3 << 20..].starts_with(b"verity\0\0"));
     run(Command::new("partx").args(["-d", &device.0]));

@@ -110,7 +110,17 @@ fn a_hangup_ends_a_server_unless_it_is_ignored() {
     let hang_up = |pid: u32| run(Command::new("kill").args(["-HUP", &pid.to_string()]));
     // Whoever runs this test may ignore the signal, as nohup does.
     let mut server = Command::new("env")
-        .args(["--default-signal=HUP", CASEMATE, "serve", "image", "-r", "--socket", "s", "--pid-file", "pid"])
+        .args([
+            "--default-signal=HUP",
+            CASEMATE,
+            "serve",
+            "image",
+            "-r",
+            "--socket",
+            "s",
+            "--pid-file",
+            "pid",
+        ])
         .current_dir(place.folder())
         .stdout(Stdio::null())
         .spawn()
