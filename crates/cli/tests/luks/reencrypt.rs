@@ -127,7 +127,7 @@ fn the_key_of_an_encryption_that_was_begun_is_a_key() {
         let place = Place::new(CASEMATE);
         place.file("key", "pass");
         place.file("wrong", "wrong");
-        place.file("disk", Rng::new(8).bytes(8 << 20));
+        place.file("disk", [Rng::new(8).bytes(4 << 20), vec![0; 4 << 20]].concat());
         let link = place.link("cryptsetup");
         let reduce = if header.is_empty() { "--reduce-device-size 4M" } else { "" };
         yes(place.own(&format!(
@@ -561,4 +561,39 @@ fn less_data_than_the_header_has_room_for_are_encrypted() {
         yes(place.own(line));
         assert!(!line.contains("extract") || place.read("out")[..plain.len()] == plain);
     }
+}
+
+/// An offset reaches to the disk's end: where it is a partition's start, those behind it would change too.
+#[test]
+fn an_offset_that_is_a_partition_s_start_is_no_place_for_a_volume() {
+    let place = Place::new(CASEMATE);
+    place.file("key", "pass");
+    place.file("plain", Rng::new(3).bytes(1 << 20));
+    let mut disk = vec![0; 8 << 20];
+    for (k, (start, len)) in [(2048u32, 8192u32), (10240, 2048)].into_iter().enumerate() {
+        let entry = &mut disk[446 + 16 * k..][..16];
+        entry[4] = 0x83;
+        entry[8..12].copy_from_slice(&start.to_le_bytes());
+        entry[12..16].copy_from_slice(&len.to_le_bytes());
+    }
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    place.file("disk", disk);
+    let own = |line: &str| place.own(&format!("luks {line} --key-file key {CHEAP}"));
+    says(own("format disk --offset 1M --crypt-offset 1M"), 2, "partition 1 begins at --offset 1048576");
+    yes(own("format disk --partition 1 --crypt-offset 1M"));
+    let before = place.read("disk");
+    for line in [
+        "reencrypt disk --offset 1M",
+        "reencrypt disk --offset 1M --init-only",
+        "reencrypt disk --offset 1M --resume-only",
+        "reencrypt disk --offset 1M --decrypt --luks-header head",
+        "reencrypt disk --offset 5M --encrypt --luks-header head",
+        "reencrypt disk --offset 5M --encrypt --reduce-device-size 512K",
+    ] {
+        let number = if line.contains("5M") { 2 } else { 1 };
+        says(own(line), 2, &format!("--partition {number} takes that one alone"));
+        assert!(place.read("disk") == before, "{line}");
+    }
+    yes(own("reencrypt disk --partition 1"));
+    assert!(place.read("disk")[5 << 20..] == before[5 << 20..]);
 }

@@ -152,6 +152,7 @@ impl Args {
 
     /// Makes the volume where an image is, whose data become noise.
     fn on_image(&self, new: New, context: &Context) -> Result<Answer, Error> {
+        self.place.refuse_partition()?;
         let is_apart = new.header.is_some();
         // With a header apart the data stay as they are.
         let consent = |loss: &Loss| if is_apart { Ok(()) } else { self.overwrite.consent(loss) };

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use casemate::blockdev::os::FileTypeExt;
+use casemate::blockdev::{Partition, partitions};
 use casemate::luks::{LuksKey, LuksOptions, Policy, Volume};
 use casemate::target::{Consent, Made};
 use casemate::{Access, Error, Image, SecretSource, SecretVec, Target, probe};
@@ -311,6 +312,30 @@ impl PlaceArgs {
         match self.partition {
             Some(number) => image.partition(number),
             None => image.window(self.offset, None),
+        }
+    }
+
+    /// Refuses a partition's start as an offset: what reaches from there to the device's end goes over those behind it.
+    ///
+    /// # Errors
+    /// `Argument`, which names the partition; `Io`.
+    pub fn refuse_partition(&self) -> Result<(), Error> {
+        if self.offset == 0 {
+            return Ok(());
+        }
+        let image = Image::open(&self.image, Access::Read)?;
+        // What is no table names none.
+        let all = partitions(&image.device()).unwrap_or_default();
+        match all.iter().find(|partition| partition.start == self.offset) {
+            Some(Partition { number, .. }) => {
+                let text = format!(
+                    "partition {number} begins at --offset {}, from where all up to the end would change, other partitions too: \
+                     --partition {number} takes that one alone",
+                    self.offset
+                );
+                Err(Error::argument(text).at(image.name()))
+            }
+            None => Ok(()),
         }
     }
 

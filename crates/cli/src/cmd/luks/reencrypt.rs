@@ -111,6 +111,7 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let (place, unlock) = (&self.volume.place, &self.volume.unlock);
         let name = place.image.display().to_string();
+        place.refuse_partition()?;
         let is_export = self.decrypt && unlock.luks_header.as_ref().is_some_and(|path| !path.exists());
         let (mode, is_done) = match self.encrypt && self.is_unencrypted(context)? {
             true => (Mode::Encrypt, self.encrypt(context)?),
