@@ -12,6 +12,7 @@ mod cmd;
 mod context;
 mod help;
 mod hints;
+mod outputs;
 mod passphrase;
 mod progress;
 mod size;
@@ -102,11 +103,11 @@ fn run(args: &[OsString]) -> u8 {
         // What is wrong, and help, is told by all commands.
         _ => parse(Cli::command(), args),
     });
-    let (cli, command) = parsed.unwrap_or_else(|error| refuse(args, &error));
+    let (cli, command, outputs) = parsed.unwrap_or_else(|error| refuse(args, &error));
     let (context, result) = match Context::new(cli.common) {
         Ok(context) => {
             let context = if answer::goes_on(&command) { context.going_on() } else { context };
-            let result = cli.command.run(&context);
+            let result = outputs.and_then(|()| cli.command.run(&context));
             context.mention_trouble();
             (context, result)
         }
@@ -123,10 +124,15 @@ fn run(args: &[OsString]) -> u8 {
     answer::exit_status(&result, &command)
 }
 
-/// What a command line says, and the names of its commands.
-fn parse(commands: clap::Command, args: &[OsString]) -> Result<(Cli, String), clap::Error> {
+/// What a command line says, the names of its commands, and whether its outputs leave its inputs alone.
+fn parse(
+    commands: clap::Command,
+    args: &[OsString],
+) -> Result<(Cli, String, Result<(), Error>), clap::Error> {
     let matches = help::arranged(commands).try_get_matches_from(args)?;
-    Ok((Cli::from_arg_matches(&matches)?, words(&matches)))
+    let words = words(&matches);
+    let outputs = outputs::check(&words, &matches);
+    Ok((Cli::from_arg_matches(&matches)?, words, outputs))
 }
 
 /// The names of the command and of those in it, as they are typed.

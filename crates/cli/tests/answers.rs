@@ -257,11 +257,20 @@ fn errors_name_what_the_user_named() {
 #[test]
 fn what_is_read_is_not_replaced() {
     let Some(place) = place() else { return };
-    for name in ["root.img", "root.hash", "f", "key.pem", "root.enc", "root.txt", "disk.key"] {
+    place.is("integrity format tagged --size 8M -I hmac-sha256 --integrity-key-file disk.key", 0, "");
+    place.is("integrity format plain --size 8M", 0, "");
+    place.is(
+        "luks format vault --size 20M --key-file disk.key --pbkdf pbkdf2 --pbkdf-force-iterations 1000",
+        0,
+        "",
+    );
+    place.file("policy", place.yes("luks check vault --print-policy"));
+    place.file("mac", "the key of a code");
+    for name in ["root.img", "root.hash", "f", "key.pem", "root.enc", "root.txt", "disk.key", "policy"] {
         fs::hard_link(place.path(name), place.path(format!("{name}.other"))).unwrap();
     }
     let root = fs::read_to_string(place.path("root.txt")).unwrap();
-    let names = ["root.img", "root.hash", "f", "key.pem", "root.enc", "disk.key"];
+    let names = ["root.img", "root.hash", "f", "key.pem", "root.enc", "disk.key", "policy", "mac"];
     let before = names.map(|name| fs::read(place.path(name)).unwrap());
     for line in [
         "info --html root.img root.img",
@@ -284,6 +293,17 @@ fn what_is_read_is_not_replaced() {
         "luks format disk.key --key-file disk.key",
         "serve --pid-file root.img.other root.img --exec true",
         &format!("verity sign {root} key.pem --signing-key key.pem --cert cert.pem"),
+        // Keys and policies are read, too, whatever layer they are of.
+        "integrity extract tagged disk.key.other -I hmac-sha256 --integrity-key-file disk.key",
+        "integrity extract plain disk.key --journal-integrity hmac-sha256 --journal-integrity-key-file disk.key",
+        "integrity format disk.key --integrity-key-file disk.key -I hmac-sha256 --overwrite",
+        "luks extract vault policy.other --luks-policy policy --key-file disk.key",
+        "luks extract vault mac --luks-policy policy --mac-key-file mac --key-file disk.key",
+        "luks dump-volume-key vault disk.key --key-file disk.key --batch-mode",
+        "serve vault --luks --key-file disk.key --pid-file disk.key --exec true",
+        "serve root.enc --crypt --key-file disk.key --key-size 512 --pid-file disk.key.other --exec true",
+        "ext4 extract root.enc --crypt --key-file disk.key --key-size 512 --tar disk.key",
+        "info root.enc --crypt --key-file disk.key --key-size 512 --html disk.key",
     ] {
         place.is(line, 2, "casemate: ");
         for (name, before) in names.iter().zip(&before) {

@@ -99,7 +99,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
             return ended(status, &context);
         }
     };
-    let (cli, command) = match crate::parse(Cli::command(), &line.args) {
+    let (cli, command, outputs) = match crate::parse(Cli::command(), &line.args) {
         Ok(parsed) => parsed,
         Err(error) => return wrong_usage(&first_line(&error)),
     };
@@ -124,7 +124,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
         Some(question) => Confirm { batch_mode: tool.asks_nothing() }.ask(question),
         None => Ok(()),
     };
-    exit(&asked.and_then(|()| cli.command.run(&context)), &tool, &line, &context)
+    exit(&outputs.and(asked).and_then(|()| cli.command.run(&context)), &tool, &line, &context)
 }
 
 /// Prints what is no error; the status of a command that ends well.
