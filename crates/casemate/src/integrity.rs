@@ -5,6 +5,7 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::{AtFile, BlockDevice, Buffer};
@@ -194,7 +195,8 @@ impl Volume {
         casemate_integrity::verify(&self.device, work).at(self.image.name())
     }
 
-    /// Copies the data, checked, to a file or block device; a new file gets its name when it is whole.
+    /// Copies the data, checked, to a file or block device; a new file gets its name when it is whole. The number is that of
+    /// blocks of which nothing is known, because by the superblock their tags were still to be computed; they are copied, too.
     ///
     /// # Errors
     /// `Mismatch` for a block whose tag is not that of its data; whatever the consent says if the target holds something; `Io`.
@@ -204,32 +206,34 @@ impl Volume {
         others: &[&Path],
         consent: Consent<'_>,
         work: &Work<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let made = Made::copy_of(&*self.device).at(self.image.name())?;
         let output = Output::create_anew(target, others, Some(made), consent)?;
         let Some(to) = output.device() else {
             let mut output = output;
-            self.extract_stream((&target.display().to_string(), &mut output), work)?;
-            return output.commit();
+            let unknown = self.extract_stream((&target.display().to_string(), &mut output), work)?;
+            output.commit()?;
+            return Ok(unknown);
         };
-        let size = self.size();
+        let (size, unknown) = (self.size(), AtomicU64::new(0));
         work.pool.run(size.div_ceil(PIECE), Buffer::default, |buffer: &mut Buffer, piece| {
             let offset = piece * PIECE;
             // OK to cast: at most a MiB.
             buffer.resize(PIECE.min(size - offset) as usize);
-            self.device.read_at(buffer, offset).at(self.image.name())?;
+            unknown.fetch_add(self.read(offset, buffer)?, Ordering::Relaxed);
             to.write_at(buffer, offset).at(target.display())?;
             work.events.advance(buffer.len() as u64)
         })?;
-        output.commit()
+        output.commit()?;
+        Ok(unknown.into_inner())
     }
 
-    /// Copies the data, checked, to a stream, which comes with its name for errors.
+    /// Copies the data, checked, to a stream, which comes with its name for errors. The number is that of [`Volume::extract`].
     ///
     /// # Errors
     /// As [`Volume::extract`]; what was written before a wrong block is right.
-    pub fn extract_stream(&self, (name, to): (&str, &mut dyn Write), work: &Work<'_>) -> Result<(), Error> {
-        let size = self.size();
+    pub fn extract_stream(&self, (name, to): (&str, &mut dyn Write), work: &Work<'_>) -> Result<u64, Error> {
+        let (size, unknown) = (self.size(), AtomicU64::new(0));
         // As many pieces at once as there are threads, which are written in their order.
         let together = PIECE * work.pool.threads() as u64;
         let mut buffers: Vec<Mutex<Buffer>> = Vec::new();
@@ -245,7 +249,8 @@ impl Volume {
                     // OK to cast and to index: at most a MiB, and as many as there are threads.
                     let mut buffer = buffers[piece as usize].lock().unwrap_or_else(PoisonError::into_inner);
                     buffer.resize(PIECE.min(size - offset) as usize);
-                    self.device.read_at(&mut buffer, offset).at(self.image.name())
+                    unknown.fetch_add(self.read(offset, &mut buffer)?, Ordering::Relaxed);
+                    Ok::<_, Error>(())
                 },
             )?;
             for buffer in buffers.iter_mut().take(pieces as usize) {
@@ -254,6 +259,12 @@ impl Volume {
                 work.events.advance(buffer.len() as u64)?;
             }
         }
-        Ok(())
+        Ok(unknown.into_inner())
+    }
+
+    /// Reads a piece of the data, which begins and ends with a block, and counts the blocks of which nothing is known.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, Error> {
+        let block = offset / u64::from(self.superblock().block_size());
+        self.device.read_counting(block, buffer).at(self.image.name())
     }
 }

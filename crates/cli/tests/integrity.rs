@@ -282,6 +282,13 @@ fn leave_in_bitmap(place: &Place, number: usize, patch: &[u8]) {
     // A block that nothing is known of is not verified.
     let said = stdout(&place.is(&format!("verify {name}"), 1, ""));
     assert!(said.contains("1 blocks can't be verified"), "{said}");
+    // Nor is a copy of it a checked one.
+    let unchecked = "1 blocks were copied and can't be verified";
+    let copied = place.is(&format!("extract {name} unchecked{number} --json"), 2, unchecked).stdout;
+    let copied: serde_json::Value = serde_json::from_slice(&copied).unwrap();
+    assert_eq!(copied["unknown"], 1, "{copied}");
+    assert!(place.read(&format!("unchecked{number}"))[PATCHED..].starts_with(patch));
+    place.is(&format!("extract {name} -"), 2, unchecked);
 }
 
 /// What is in a volume is read and changed like anything else, alone and with other layers.

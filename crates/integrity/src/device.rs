@@ -267,6 +267,20 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         self.check_blocks(&self.writes.read(), block, buf, tell)
     }
 
+    /// Reads whole blocks from this one on, and counts those of which nothing is known: their tags do not fit, and were still to
+    /// be computed.
+    ///
+    /// # Errors
+    /// `Mismatch` for a block whose tag is not that of its data; `Io`.
+    pub fn read_counting(&self, block: u64, buf: &mut [u8]) -> Result<u64> {
+        let mut unknown = 0;
+        self.read_blocks(block, buf, &mut |block, verdict| {
+            unknown += u64::from(verdict == Verdict::Unknown);
+            self.refuse(block, verdict)
+        })?;
+        Ok(unknown)
+    }
+
     fn check_blocks(
         &self,
         writes: &Writes,

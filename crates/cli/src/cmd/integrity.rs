@@ -55,7 +55,8 @@ pub struct VerifyArgs {
     volume: VolumeArgs,
 }
 
-/// Copy the data of a volume, checked, to a file or to standard output.
+/// Copy the data of a volume, checked, to a file or to standard output. The exit status is 2 if blocks were copied whose tags
+/// were still to be computed, so that nothing is known of them.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate integrity extract volume.img plain.img\n\
@@ -237,18 +238,32 @@ impl ExtractArgs {
         let progress = context.progress(&image.display().to_string(), volume.size());
         let work = context.work(context.providers().clone(), &progress);
         if self.target == Path::new("-") {
-            volume.extract_stream(("standard output", &mut context.output().for_data()?), &work)?;
-            return Ok(Answer::Yes);
+            let unknown =
+                volume.extract_stream(("standard output", &mut context.output().for_data()?), &work)?;
+            drop(progress);
+            return Ok(unchecked(unknown, image, context));
         }
         let others: Vec<&Path> = [&**image].into_iter().chain(self.volume.data_device.as_deref()).collect();
-        volume.extract(&self.target, &others, &|loss| self.overwrite.consent(loss), &work)?;
+        let unknown = volume.extract(&self.target, &others, &|loss| self.overwrite.consent(loss), &work)?;
         drop(progress);
         if context.json() {
-            context.print_json(&json!({ "bytes": volume.size() }))?;
+            context.print_json(&json!({ "bytes": volume.size(), "unknown": unknown }))?;
         }
         context.done(format_args!("{}: copied", self.target.display()));
-        Ok(Answer::Yes)
+        Ok(unchecked(unknown, image, context))
     }
+}
+
+/// The answer of a copy with so many blocks of which nothing is known. Nothing authenticates the mark that says so.
+fn unchecked(unknown: u64, image: &Path, context: &Context) -> Answer {
+    if unknown == 0 {
+        return Answer::Yes;
+    }
+    let text = format!(
+        "{unknown} blocks were copied and can't be verified: by the superblock their tags were still to be computed"
+    );
+    context.complain(&Error::mismatch(text).at(image.display()));
+    Answer::Failed
 }
 
 impl FormatArgs {
