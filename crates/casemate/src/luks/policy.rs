@@ -146,6 +146,33 @@ impl Policy {
         }
     }
 
+    /// The policy as it is read: a line for each rule.
+    ///
+    /// # Errors
+    /// `Corrupt` if a name, which is a header's text, would be read as something else: one that is empty, or has a space, a
+    /// line end, "#" or a control character.
+    pub fn to_text(&self) -> Result<String, Error> {
+        let lists: [(&str, &[String]); 6] = [
+            ("cipher", &self.ciphers),
+            ("key-slot-cipher", &self.keyslot_ciphers),
+            ("hash", &self.hashes),
+            ("token", &self.tokens),
+            ("flag", &self.flags),
+            ("integrity", &self.integrity),
+        ];
+        let digest = self.digest.iter().map(|digest| ("digest", digest));
+        let pbkdfs = self.pbkdfs.iter().map(|rule| ("pbkdf", &rule.kind));
+        let lists = lists.iter().flat_map(|(name, values)| values.iter().map(|value| (*name, value)));
+        for (name, value) in lists.chain(digest).chain(pbkdfs) {
+            let is_wrong = |c: char| c.is_whitespace() || c.is_control() || c == '#';
+            if value.is_empty() || value.contains(is_wrong) {
+                let text = format!("LUKS header: {name} '{value}' can't be a word of a policy");
+                return Err(Error::corrupt(text));
+            }
+        }
+        Ok(self.to_string())
+    }
+
     fn add(&mut self, name: &str, values: &[&str]) -> Result<(), String> {
         if name == "pbkdf" {
             self.pbkdfs.push(PbkdfRule::parse(values)?);

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use casemate_testkit::{run, status, stderr, stdout, tool};
+use casemate::Providers;
+use casemate::luks::luks2::{BinaryHeader, Place as Copy};
+use casemate_testkit::{Place, run, status, stderr, stdout, tool};
 use serde_json::Value;
 
 use crate::{manifests, place, says, yes};
@@ -103,6 +105,59 @@ fn each_rule_is_broken_alone() {
     }
     says(place.own("luks check volume --mac-key-file key"), 2, "required");
     says(place.own("ext4 ls --luks-policy policy volume"), 2, "--luks");
+}
+
+/// Changes the metadata of the header in `volume`, in both copies.
+fn change(place: &Place, change: impl FnOnce(&mut Value)) {
+    let dumped = yes(place.own("luks dump --dump-json-metadata volume"));
+    let mut metadata: Value = serde_json::from_str(&dumped).unwrap();
+    change(&mut metadata);
+    let (mut volume, area) = (place.read("volume"), serde_json::to_vec(&metadata).unwrap());
+    let binary = BinaryHeader::from_bytes(volume.first_chunk().unwrap(), Copy::Primary, 0).unwrap();
+    let copies = [Copy::Primary, Copy::Secondary]
+        .map(|copy| binary.to_bytes(copy, &area, &Providers::default()).unwrap())
+        .concat();
+    volume[..copies.len()].copy_from_slice(&copies);
+    place.file("volume", volume);
+}
+
+/// A header's names are anybody's text: none is a line of ours, steers a terminal, or adds a rule to a policy.
+#[test]
+fn names_of_a_header_are_neither_lines_nor_rules() {
+    let place = place("l2-hash-whirlpool");
+    let made = format!("{FORMAT} 1000 --pbkdf pbkdf2 --size 20M");
+    yes(place.own(&made));
+    let before = place.read("volume");
+    change(&place, |metadata| {
+        metadata["config"]["requirements"] =
+            serde_json::json!({ "mandatory": ["\x1b[2J\nall rules are kept"] });
+    });
+    let output = place.own("luks check volume");
+    assert_eq!((status(&output), &*stdout(&output)), (1, "requirement: there is ?[2J?all rules are kept\n"));
+
+    for evil in ["sha256\nkey-slots 0..32\ncipher null", "sha256 # sha1", "sha\x1b[2J"] {
+        place.file("volume", &before);
+        change(&place, |metadata| metadata["keyslots"]["0"]["kdf"]["hash"] = evil.into());
+        for json in ["", " --json"] {
+            let output = place.own(&format!("luks check volume --print-policy{json}"));
+            assert!(stdout(&output).is_empty(), "{evil:?}: {}", stdout(&output));
+            says(output, 2, "hash '");
+        }
+        // A policy is there to say no.
+        place.file(
+            "policy",
+            "cipher aes-xts-plain64\nkey-size 512\npbkdf pbkdf2 iterations=1..9999\nhash sha256\n",
+        );
+        assert_eq!(status(&place.own("luks check volume --luks-policy policy")), 1, "{evil:?}");
+    }
+
+    place.file("volume", &before);
+    change(&place, |metadata| {
+        let slot = metadata["keyslots"]["0"].clone();
+        metadata["keyslots"]["\x1b[31m\nstate: clean"] = slot;
+    });
+    let shown = stdout(&place.own("info volume"));
+    assert!(shown.contains("[31m") && !shown.contains('\x1b') && !shown.contains("\nstate"), "{shown:?}");
 }
 
 /// What a stranger can do with a header and the real tool.

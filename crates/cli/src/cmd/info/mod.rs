@@ -158,7 +158,9 @@ fn lines(title: &str, found: &Found, place: &Place) -> String {
             (_, Some(number)) => format!("partition {number}, at byte {}: ", found.start),
             (_, None) => format!("at byte {}: ", found.start),
         };
-        let mut line = |what: String| writeln!(text, "{indent}{what}").expect("writing to a string");
+        // Damage quotes names of the image, and a line is one line.
+        let mut line =
+            |what: String| writeln!(text, "{indent}{}", visible(&what)).expect("writing to a string");
         line(format!("{head}{}, {} bytes ({})", name(found), found.len, shown(found.len)));
         for (key, value) in &found.facts {
             line(format!("  {key}: {value}"));

@@ -11,6 +11,7 @@ use casemate::{Access, Error, Image};
 use super::options::{PlaceArgs, PolicyArgs};
 use crate::answer::Answer;
 use crate::context::Context;
+use crate::streams::visible;
 
 /// Hold a LUKS header against a policy; nothing is opened. The exit status is 1 if it breaks a rule, and each is named.
 ///
@@ -58,12 +59,12 @@ impl Args {
         let broken = volume.broken_rules(&policy, context.providers())?;
         if context.json() {
             let rules = broken.iter().map(|broken| json!({ "rule": broken.rule, "text": broken.text }));
-            let policy = self.print_policy.then(|| own.to_string());
+            let policy = self.print_policy.then(|| own.to_text()).transpose()?;
             context.print_json(&json!({ "broken_rules": rules.collect::<Vec<_>>(), "policy": policy }))?;
         } else if self.print_policy && broken.is_empty() {
-            context.print(own.to_string())?;
+            context.print(own.to_text()?)?;
         } else {
-            broken.iter().try_for_each(|broken| context.print(format!("{broken}\n")))?;
+            broken.iter().try_for_each(|broken| context.print(visible(&broken.to_string()) + "\n"))?;
         }
         if !broken.is_empty() {
             return Ok(Answer::No);
