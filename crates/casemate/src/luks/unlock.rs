@@ -248,6 +248,15 @@ pub(super) fn key_of_digest(
     // A slot that is named may be of the other key.
     let has =
         |slot: &u32| header.metadata.digests().iter().any(|one| is_it(one) && one.keyslots.contains(slot));
+    let is_slot = |slot: &u32| {
+        let keyslots = header.metadata.keyslots();
+        let is_bound = |digest: &Digest| digest.keyslots.contains(slot);
+        keyslots.iter().any(|known| known.id == *slot && known.kind == "luks2")
+            && header.metadata.digests().iter().any(is_bound)
+    };
+    if let Some(slot) = options.keyslot.filter(|slot| !is_slot(slot)) {
+        return Err(no_slot(slot));
+    }
     options.keyslot = options.keyslot.filter(has);
     match key {
         LuksKey::VolumeKey(key) => {

@@ -177,6 +177,36 @@ fn what_is_decrypted_but_for_its_header_is_ended_after_a_question() {
     }
 }
 
+/// In the middle there are two keys, and slots of either: which one is meant is said, and a slot that is named is there.
+#[test]
+fn in_the_middle_a_key_slot_that_is_named_is_there_and_a_key_is_named_by_its_slot() {
+    let place = volume("");
+    yes(place.own("luks dump-volume-key disk old --key-file key"));
+    yes(place.own(&format!("luks reencrypt disk --key-file key --init-only {CHEAP}")));
+    let before = place.read("disk");
+    for line in ["luks extract disk out", "luks reencrypt disk --resume-only", "luks test-passphrase disk"] {
+        says(place.own(&format!("{line} --key-file key --key-slot 7")), 2, "key slot 7 holds no key");
+    }
+    assert!(!place.path("out").exists() && place.read("disk") == before);
+
+    says(place.own("luks dump-volume-key disk key.out --key-file key"), 2, "has two keys");
+    assert!(!place.path("key.out").exists());
+    let keys: Vec<Vec<u8>> = (0..3)
+        .filter_map(|slot| {
+            let line = format!("luks dump-volume-key disk key{slot} --key-file key --key-slot {slot}");
+            (place.own(&line).status.success()).then(|| place.read(&format!("key{slot}")))
+        })
+        .collect();
+    assert!(keys.len() == 2 && keys[0] != keys[1] && keys.contains(&place.read("old")));
+    for slot in ["0", "1", "2"] {
+        let line = format!("luks extract disk out{slot} --key-file key --key-slot {slot}");
+        if place.own(&line).status.success() {
+            assert!(place.read(&format!("out{slot}")) == place.read("plain"), "{slot}");
+        }
+    }
+    is_whole(&place, 3 << 20);
+}
+
 /// A header that says of a decryption that all is done.
 fn done(header: &[u8], metadata: &str, has_slot: bool) -> Vec<u8> {
     let mut metadata: Value = serde_json::from_str(metadata).unwrap();

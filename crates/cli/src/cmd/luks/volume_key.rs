@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use casemate::Error;
+use casemate::luks::luks2::Digest;
 use casemate::luks::{Header, Reason, Unlocked, Volume};
 
 use super::confirm::Confirm;
@@ -44,6 +45,16 @@ impl DumpVolumeKey {
         {
             let error = Error::argument(format!("key slot {slot} holds no key for no data"));
             return Err(error.with_cause(Reason::SlotNotUnbound(slot)));
+        }
+        let has_key = |digest: &Digest| !digest.segments.is_empty();
+        if let (Header::Luks2(header), None) = (volume.header(), options.keyslot)
+            && header.metadata.digests().iter().filter(|digest| has_key(digest)).count() > 1
+        {
+            return Err(Error::argument(
+                "the volume is being reencrypted, and has two keys: name the key slot with --key-slot, or finish first with \
+                 casemate luks reencrypt",
+            )
+            .at(args.place.image.display()));
         }
         if self.file.is_none() {
             self.confirm
