@@ -66,7 +66,7 @@ pub(super) fn check(
     if let Some(asked) = options.reduce_device_size {
         let given_up = match (course.mode, course.shift) {
             (Mode::Reencrypt, Some(shift)) => shift,
-            (Mode::Encrypt, Some(shift)) => shift.saturating_mul(2),
+            (Mode::Encrypt, Some(_)) => super::encrypt::given_up(course, size),
             _ => 0,
         };
         if asked != given_up {

@@ -2,7 +2,9 @@
 //!
 //! A header before the data needs the place of the first data, and these need a place meanwhile. What the data give up at
 //! the device's end has both: its second half gets the first data, and its first half a copy of the header, whole before a
-//! byte of the first data is overwritten. So what is cut off while the header is written is completed from there:
+//! byte of the first data is overwritten. So what is cut off while the header is written is completed from there. The first
+//! sector is the first that is written over: whatever comes next, with any options, finds the beginning of a LUKS header and
+//! takes no torn data for plain ones.
 //!
 //! ```text
 //! before      | first data | data ...                    | given up: 2 * shift          |
@@ -37,6 +39,12 @@ const PIECE: u64 = 1 << 20;
 
 /// Bytes of a header with its key slots in a file of its own, where nothing else is said.
 const HEADER_LEN: u64 = 16 << 20;
+
+/// Bytes of what a disk writes as a whole.
+const SECTOR: u64 = 512;
+
+/// Bytes at a device's end in which the copy of a header is looked for.
+const TAIL: u64 = 256 << 20;
 
 /// What a new header looks like on the disk.
 struct Front {
@@ -78,25 +86,60 @@ impl Front {
         }
     }
 
-    /// Writes it to the beginning of a device: the two copies of the header last, one after the other.
-    fn write(&self, device: &dyn BlockDevice, hdr_size: u64, with_zeros: bool) -> Result<(), Error> {
-        let end = match with_zeros {
-            true => self.len,
-            false => self.end(),
-        };
-        let put = |from: u64, to: u64| -> Result<(), Error> {
-            let mut at = from;
-            while at < to {
-                let mut buf = vec![0; (to - at).min(PIECE) as usize];
-                self.get(at, &mut buf);
-                device.write_at(&buf, at)?;
-                at += buf.len() as u64;
-            }
-            device.flush()
-        };
-        put(2 * hdr_size, end)?;
-        put(0, hdr_size)?;
-        put(hdr_size, 2 * hdr_size)
+    /// Writes some of its bytes to a device that it begins.
+    fn put(&self, device: &dyn BlockDevice, range: Range<u64>) -> Result<(), Error> {
+        let mut at = range.start;
+        while at < range.end {
+            // OK to cast: at most a MiB.
+            let mut buf = vec![0; (range.end - at).min(PIECE) as usize];
+            self.get(at, &mut buf);
+            device.write_at(&buf, at)?;
+            at += buf.len() as u64;
+        }
+        device.flush()
+    }
+
+    /// Writes it to where nothing of use lies: the two copies of the header last, one after the other.
+    fn write(&self, device: &dyn BlockDevice, hdr_size: u64) -> Result<(), Error> {
+        self.put(device, 2 * hdr_size..self.end())?;
+        self.put(device, 0..hdr_size)?;
+        self.put(device, hdr_size..2 * hdr_size)
+    }
+
+    /// Writes it over data that are copied elsewhere, zeros included. The first sector says that it was begun, the rest of
+    /// the primary header that the key slots are whole; the secondary one is not whole before.
+    fn write_over(&self, device: &dyn BlockDevice, hdr_size: u64) -> Result<(), Error> {
+        self.put(device, 0..SECTOR)?;
+        self.put(device, hdr_size + SECTOR..self.len)?;
+        self.put(device, SECTOR..hdr_size)?;
+        self.put(device, hdr_size..hdr_size + SECTOR)
+    }
+}
+
+/// What an encryption was begun with, as options.
+fn with_options(reduce: u64, shift: u64) -> String {
+    match shift == reduce / 2 {
+        true => format!("--reduce-device-size {reduce}"),
+        false => format!("--reduce-device-size {reduce} --crypt-offset {shift}"),
+    }
+}
+
+/// The error that cut off the writing of the header, with what completes it.
+fn cut_off(error: Error, size: u64, course: &Reencryption) -> Error {
+    let with = with_options(given_up(course, size), course.backups.last.offset);
+    error.map_text(|text| {
+        format!(
+            "{text}; the header was being written over the first data, of which the device's end has a copy: the same \
+             command with {with} completes this, and nothing else must write there"
+        )
+    })
+}
+
+/// Bytes that the data give up at the end of a device.
+pub(super) fn given_up(course: &Reencryption, size: u64) -> u64 {
+    match (course.backups.previous.size, course.shift) {
+        (SegmentSize::Fixed(len), _) => size.saturating_sub(len),
+        (SegmentSize::Dynamic, shift) => shift.unwrap_or(0).saturating_mul(2),
     }
 }
 
@@ -173,7 +216,7 @@ impl Image {
         let (front, header) = begun_front(&course, &made, size, options, work)?;
         let _lock = claim_new(header_image, &header.uuid)?;
         header_image.grow_to(made.offset())?;
-        front.write(header_image.top(), header.metadata.hdr_size(), false)?;
+        front.write(header_image.top(), header.metadata.hdr_size())?;
         header_image.commit()?;
         self.encrypt_on(header, header_image, &made, options, work)
     }
@@ -214,8 +257,12 @@ impl Image {
             return Ok(done);
         }
         self.refuse_luks(work)?;
-        super::fits::check(self, len)?;
+        self.refuse_remnant(work)?;
+        let is_known = super::fits::check(self, len)?;
         let made = new_header(passphrase, format, Some(shift), work)?;
+        if !is_known {
+            self.refuse_used_end((size, shift, moved), reduce)?;
+        }
         let header = luks2_of(&made)?;
         let last = segment_of(header);
         let unit = u64::from(last.sector_size);
@@ -250,8 +297,8 @@ impl Image {
         self.top().flush()?;
         // From here on what was begun is found.
         let copy = Window::new(self.top(), copy.start, copy.end - copy.start)?;
-        front.write(&copy, hdr_size, false)?;
-        front.write(self.top(), hdr_size, true)?;
+        front.write(&copy, hdr_size)?;
+        front.write_over(self.top(), hdr_size).map_err(|error| cut_off(error, size, &course))?;
         self.encrypt_on(header, self, &made, options, work)
     }
 
@@ -321,7 +368,8 @@ impl Image {
         let key = LuksKey::Passphrase(passphrase.clone());
         let parts = course.parts(size)?;
         let keys = volume.keys(&header, &course, &parts, &key, &LuksOptions::default(), work)?;
-        front.write(self.top(), header.metadata.hdr_size(), true)?;
+        let written = front.write_over(self.top(), header.metadata.hdr_size());
+        written.map_err(|error| cut_off(error, size, &course))?;
         volume.header_image = self.clone();
         if options.init_only {
             return Ok(Some(false));
@@ -331,7 +379,15 @@ impl Image {
 
     /// Refuses to encrypt what is a LUKS volume already, or was one and is damaged: its keys would be of no use any more.
     fn refuse_luks(&self, work: &Work<'_>) -> Result<(), Error> {
-        let is_luks = self.begins_with_luks()?
+        let begins = self.begins_with_luks()?;
+        if begins && let Some((reduce, shift)) = self.begun_with(work)? {
+            let with = with_options(reduce, shift);
+            return Err(Error::argument(format!(
+                "an encryption was cut off here while its header was written over the first data, of which the device's end \
+                 has a copy: only luks reencrypt --encrypt with {with} completes it"
+            )));
+        }
+        let is_luks = begins
             || probe::device(self.top())?.is_none_or(|what| what == "zeros")
                 && luks2::Header::read(self.top(), &work.providers).is_ok();
         match is_luks {
@@ -340,6 +396,101 @@ impl Image {
                  mended by casemate luks repair, and one that is of no use must be wiped first",
             )),
             false => Ok(()),
+        }
+    }
+
+    /// What the device gives up, and the room for the header, of an encryption that was cut off while its header was written:
+    /// its first sector, which is written first, is that of a copy near the end.
+    fn begun_with(&self, work: &Work<'_>) -> Result<Option<(u64, u64)>, Error> {
+        let size = self.top().size();
+        // OK to cast: a sector.
+        let mut first = vec![0; SECTOR as usize];
+        self.top().read_at(&mut first, 0)?;
+        let least = size.saturating_sub(TAIL).max(SECTOR);
+        let mut end = size / SECTOR * SECTOR;
+        while end > least {
+            let start = end.saturating_sub(PIECE).max(least).next_multiple_of(SECTOR);
+            // OK to cast: at most a MiB.
+            let mut piece = vec![0; (end - start) as usize];
+            self.top().read_at(&mut piece, start)?;
+            let copies = piece.chunks(first.len()).enumerate().filter(|(_, sector)| *sector == first);
+            for at in copies.map(|(k, _)| start + k as u64 * SECTOR) {
+                let copy = Window::new(self.top(), at, size - at)?;
+                let Ok(header) = luks2::Header::read(&copy, &work.providers) else { continue };
+                let Ok(Some(course)) = header.metadata.reencryption() else { continue };
+                let (shift, moved) = (course.backups.last.offset, course.moved_len());
+                let is_ours = course.mode == Mode::Encrypt
+                    && shift.checked_mul(2).is_some_and(|room| room <= size)
+                    && moved <= shift
+                    && copy_place(size, shift, moved).start == at;
+                if is_ours {
+                    return Ok(Some((given_up(&course, size), shift)));
+                }
+            }
+            end = start;
+        }
+        Ok(None)
+    }
+
+    /// Refuses to give up an end with data of which nothing says that they are not in use. What an encryption has left that was
+    /// cut off before its first data were written over is zeros and their copy, and anything in the header's place once the copy
+    /// is whole.
+    fn refuse_used_end(&self, (size, shift, moved): (u64, u64, u64), reduce: u64) -> Result<(), Error> {
+        let (first, copy) = (size - shift..size - shift + moved, copy_place(size, shift, moved));
+        let mut is_empty = true;
+        let is_whole = self.sectors(first.clone(), |at, sector| {
+            let mut old = vec![0; sector.len()];
+            self.top().read_at(&mut old, at - first.start)?;
+            is_empty &= is_zero(sector);
+            Ok(old == sector)
+        })?;
+        let is_copied = is_whole && !is_empty;
+        let is_free = self.sectors(size - reduce..size, |at, sector| {
+            if is_zero(sector) || is_copied && (first.contains(&at) || copy.contains(&at)) {
+                return Ok(true);
+            }
+            let Some(at) = at.checked_sub(first.start).filter(|at| *at < moved) else { return Ok(false) };
+            let mut old = vec![0; sector.len()];
+            self.top().read_at(&mut old, at)?;
+            Ok(old == sector)
+        })?;
+        match is_free {
+            true => Ok(()),
+            false => Err(Error::argument(format!(
+                "the {reduce} bytes at the end that would be given up are not all zeros, and no file system says that they are \
+                 not in use: make what is there smaller, or fill them with zeros if it is of no use"
+            ))),
+        }
+    }
+
+    /// Whether something holds for all sectors of a part of the image.
+    fn sectors(
+        &self,
+        part: Range<u64>,
+        mut holds: impl FnMut(u64, &[u8]) -> Result<bool, Error>,
+    ) -> Result<bool, Error> {
+        let (mut at, mut all) = (part.start, true);
+        while at < part.end && all {
+            // OK to cast: at most a MiB.
+            let mut piece = vec![0; (part.end - at).min(PIECE) as usize];
+            self.top().read_at(&mut piece, at)?;
+            for (k, sector) in piece.chunks(SECTOR as usize).enumerate() {
+                all = all && holds(at + k as u64 * SECTOR, sector)?;
+            }
+            at += piece.len() as u64;
+        }
+        Ok(all)
+    }
+
+    /// Refuses data before which a header is written while another one's secondary copy lies in them: when the power fails
+    /// behind the first sector this would be taken for the volume's.
+    fn refuse_remnant(&self, work: &Work<'_>) -> Result<(), Error> {
+        match luks2::Header::read(self.top(), &work.providers) {
+            Ok(_) => Err(Error::argument(
+                "the secondary header of an earlier LUKS2 volume lies in the data, and would be taken for the new one's when \
+                 this is cut off: it must be overwritten first, or the header go to a file of its own",
+            )),
+            Err(_) => Ok(()),
         }
     }
 
@@ -373,6 +524,10 @@ impl Image {
             self.top().write_at(buf, to + k * PIECE)
         })
     }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }
 
 /// Where the copy of the header lies while the header is written: in front of the first data at their place at the end, or

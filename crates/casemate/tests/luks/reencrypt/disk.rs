@@ -32,6 +32,11 @@ impl Disk {
         if *power < 0 { Err(io::Error::other("the power failed").into()) } else { Ok(()) }
     }
 
+    /// Whether it begins with some bytes, as a program sees it.
+    pub fn begins_with(&self, bytes: &[u8]) -> bool {
+        self.state.lock().unwrap().cached.starts_with(bytes)
+    }
+
     /// What is there when the power comes back: each sector old or new.
     pub fn after_power_failure(&self, rng: &mut Rng) -> Vec<u8> {
         let state = self.state.lock().unwrap();

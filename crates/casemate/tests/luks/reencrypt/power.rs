@@ -10,7 +10,7 @@ use casemate::{ErrorKind, Image, Providers, SecretVec, Work};
 use casemate_testkit::{Rng, slow_tests};
 
 use super::disk::Disk;
-use super::medium::{Medium, OTHERS};
+use super::medium::{Medium, OTHERS, bytes_of};
 use super::{cheap, options, volume};
 use crate::images::{image, passphrase};
 
@@ -306,6 +306,136 @@ fn the_power_may_fail_at_any_operation_of_an_encryption() {
         "encryption: {states} states, {} of all gone on with by cryptsetup",
         OTHERS.load(Ordering::Relaxed)
     );
+}
+
+/// An encryption that was cut off, and then another one: it is refused and the first one goes on, or the data are whole.
+#[test]
+fn another_encryption_after_any_operation_is_refused_or_loses_nothing() {
+    const ROOM: u64 = 104 << 10;
+    let mut format = LuksFormatOptions::default();
+    (format.cipher, format.key_bits) = ("aes-cbc-essiv:sha256".to_owned(), Some(128));
+    format.pbkdf = Some(cheap());
+    let (pass, key) = (SecretVec::from(&b"pass"[..]), passphrase(b"pass"));
+    let plaintext = Rng::new(7).bytes(272 << 10);
+    let bytes = [&plaintext[..], &vec![0; 6 * ROOM as usize]].concat();
+    let reduce = |len, offset| {
+        options(16384, |options| (options.reduce_device_size, options.offset) = (Some(len), offset))
+    };
+    let first = reduce(4 * ROOM, None);
+    let others = [
+        Some(reduce(2 * ROOM, None)),
+        Some(reduce(6 * ROOM, None)),
+        Some(reduce(4 * ROOM, Some(ROOM))),
+        None,
+    ];
+    let run = |data: &Image, options: &ReencryptOptions| {
+        data.luks_encrypt(None, &pass, &format, options, &Work::default())
+    };
+    let (mut rng, mut refused) = (Rng::new(1), 0);
+    for operations in 0.. {
+        let power = Arc::new(Mutex::new(operations));
+        let disk = Disk::new(bytes.clone(), &power);
+        let done = run(&Image::over("image", disk.clone()), &first);
+        *power.lock().unwrap() = i64::MAX;
+        let mut killed = vec![0; bytes.len()];
+        disk.read_at(&mut killed, 0).unwrap();
+        for now in [killed, disk.after_power_failure(&mut rng), disk.after_power_failure(&mut rng)] {
+            if image(now.clone()).luks_volume(None, &Providers::default()).is_ok() {
+                continue;
+            }
+            for (k, other) in others.iter().enumerate() {
+                let what = format!("{operations} operations, then command {k}");
+                let header = other.is_none().then(|| vec![0; 128 << 10]);
+                let medium = Medium::new(now.clone(), header);
+                let data = Image::over("image", medium.data.clone());
+                let result = match (other, &medium.header) {
+                    (Some(other), _) => run(&data, other),
+                    (None, apart) => {
+                        let apart = apart.clone().map(|apart| Image::over("header", apart));
+                        let mut format = format.clone();
+                        format.offset = Some(128 << 10);
+                        let options = options(16384, |_| ());
+                        data.luks_encrypt(apart.as_ref(), &pass, &format, &options, &Work::default())
+                    }
+                };
+                let medium = match result {
+                    Ok(done) => {
+                        assert!(done, "{what}");
+                        medium
+                    }
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Argument, "{what}: {error}");
+                        assert!(bytes_of(&medium.data) == now, "{what}: changed, and refused");
+                        refused +=
+                            u32::from(error.text().contains("--reduce-device-size 425984 completes it"));
+                        assert!(run(&data, &first).unwrap(), "{what}");
+                        Medium::new(bytes_of(&medium.data), None)
+                    }
+                };
+                let read = medium.read(&key, &Work::default()).unwrap();
+                assert!(read.starts_with(&plaintext), "{what}: other data");
+            }
+        }
+        match done {
+            Ok(_) => break,
+            Err(error) => {
+                let is_begun = disk.begins_with(b"LUKS");
+                let is_whole = Image::over("image", disk).luks_volume(None, &Providers::default()).is_ok();
+                let says = error.text().contains("with --reduce-device-size 425984 completes this");
+                assert!(says || !is_begun || is_whole, "{operations}: {error}");
+            }
+        }
+    }
+    assert!(refused > 8, "{refused}");
+}
+
+/// What was begun goes on with the options that it was begun with, where the header gets less than half of what is given up.
+#[test]
+fn an_encryption_with_less_room_for_the_header_is_completed_by_the_same_again() {
+    let mut format = LuksFormatOptions::default();
+    (format.cipher, format.key_bits) = ("aes-cbc-essiv:sha256".to_owned(), Some(128));
+    format.pbkdf = Some(cheap());
+    let (pass, key) = (SecretVec::from(&b"pass"[..]), passphrase(b"pass"));
+    let plaintext = Rng::new(8).bytes(272 << 10);
+    let bytes = [&plaintext[..], &vec![0; 416 << 10]].concat();
+    let here = options(16384, |options| {
+        (options.reduce_device_size, options.offset) = (Some(416 << 10), Some(104 << 10));
+    });
+    for operations in 0.. {
+        let power = Arc::new(Mutex::new(operations));
+        let disk = Disk::new(bytes.clone(), &power);
+        let image = Image::over("image", disk.clone());
+        let run = || image.luks_encrypt(None, &pass, &format, &here, &Work::default());
+        let done = run();
+        *power.lock().unwrap() = i64::MAX;
+        if done.is_ok() || image.luks_volume(None, &Providers::default()).is_ok() {
+            assert!(operations > 8);
+            break;
+        }
+        assert!(run().unwrap(), "{operations}");
+        let mut now = vec![0; bytes.len()];
+        disk.read_at(&mut now, 0).unwrap();
+        assert!(Medium::new(now, None).read(&key, &Work::default()).unwrap().starts_with(&plaintext));
+    }
+}
+
+/// Bytes at the end are given up if they are zeros, or if a file system says that it ends before them.
+#[test]
+fn an_end_that_may_be_in_use_is_not_given_up() {
+    let mut format = LuksFormatOptions::default();
+    (format.cipher, format.key_bits) = ("aes-cbc-essiv:sha256".to_owned(), Some(128));
+    format.pbkdf = Some(cheap());
+    let pass = SecretVec::from(&b"pass"[..]);
+    let here = options(16384, |options| options.reduce_device_size = Some(208 << 10));
+    for used in [(480 << 10) - 1, (480 << 10) - 4096, 272 << 10] {
+        let mut bytes = [Rng::new(9).bytes(272 << 10), vec![0; 208 << 10]].concat();
+        bytes[used] = 1;
+        let medium = Medium::new(bytes.clone(), None);
+        let data = Image::over("image", medium.data.clone());
+        let error = data.luks_encrypt(None, &pass, &format, &here, &Work::default()).unwrap_err();
+        assert!(error.text().contains("are not all zeros"), "{used}: {error}");
+        assert!(bytes_of(&medium.data) == bytes);
+    }
 }
 
 #[test]
