@@ -438,6 +438,25 @@ fn an_end_that_may_be_in_use_is_not_given_up() {
     }
 }
 
+/// A secondary header of another volume that lies in the data would be taken for the new one's once the first sector is written.
+#[test]
+fn data_with_a_secondary_header_in_them_get_no_header_before_them() {
+    let mut format = LuksFormatOptions::default();
+    (format.cipher, format.key_bits) = ("aes-cbc-essiv:sha256".to_owned(), Some(128));
+    format.pbkdf = Some(cheap());
+    let pass = SecretVec::from(&b"pass"[..]);
+    let here = options(16384, |options| options.reduce_device_size = Some(208 << 10));
+    let (mut bytes, _) = volume(512, "aes-cbc-essiv:sha256", 32768 + 2 * 65536 + 16384, 272 << 10);
+    bytes[..16384].fill(0);
+    bytes[..4].copy_from_slice(b"PK\x03\x04");
+    bytes.resize(bytes.len() + (208 << 10), 0);
+    let medium = Medium::new(bytes.clone(), None);
+    let data = Image::over("image", medium.data.clone());
+    let error = data.luks_encrypt(None, &pass, &format, &here, &Work::default()).unwrap_err();
+    assert!(error.text().contains("secondary header of an earlier LUKS2 volume"), "{error}");
+    assert!(bytes_of(&medium.data) == bytes);
+}
+
 #[test]
 fn the_power_may_fail_at_any_operation_of_a_decryption() {
     let key = passphrase(b"pass");

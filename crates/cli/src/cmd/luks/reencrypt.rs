@@ -158,7 +158,10 @@ impl Args {
     /// Makes a volume of plain data.
     fn encrypt(&self, context: &Context) -> Result<bool, Error> {
         if self.resume_only {
-            return Err(Error::argument("no encryption was begun: there is nothing to go on with"));
+            return Err(Error::argument(
+                "no whole header says that an encryption was begun: there is nothing to go on with; what was cut off while its \
+                 header was written is completed by its own command, without --resume-only",
+            ));
         }
         self.volume.unlock.refuse_for_new()?;
         let place = &self.volume.place;
