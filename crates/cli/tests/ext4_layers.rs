@@ -223,7 +223,7 @@ fn changes_reach_the_image_encrypted() {
     .enumerate()
     {
         let options = crypt.clone();
-        printed(&place, &format!("crypt encrypt {options} plain image"));
+        printed(&place, &format!("crypt encrypt {options} plain image --overwrite"));
         fs::write(place.path("new"), MARK.repeat(500)).unwrap();
         printed(&place, &format!("ext4 mkdir image /a-directory-with-a-name {crypt}"));
         printed(&place, &format!("ext4 put image new /a-directory-with-a-name/{number} {crypt}"));

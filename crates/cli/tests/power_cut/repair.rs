@@ -67,7 +67,7 @@ fn what_is_mended_is_mended_at_once() {
         }
         let damage = session.path().join("damage");
         let script = "set_bg 0 free_blocks_count 9\nset_bg 0 checksum calc\nsetb 5000 20\nseti <40>\nsif /1 links_count 9\n\
-                      sif /2 links_count 7\nsif /3 blocks 8\nunlink /4\nsif /0 dtime 7\n";
+                      sif /2 links_count 7\nsif /3 blocks 0\nunlink /4\nsif /0 dtime 7\n";
         fs::write(&damage, script).unwrap();
         run(Command::new(&debugfs).args(["-w", "-f"]).arg(&damage).arg(&image));
         fs::remove_file(&damage).unwrap();
