@@ -287,7 +287,7 @@ fn leave_in_bitmap(place: &Place, number: usize, patch: &[u8]) {
     let copied = place.is(&format!("extract {name} unchecked{number} --json"), 2, unchecked).stdout;
     let copied: serde_json::Value = serde_json::from_slice(&copied).unwrap();
     assert_eq!(copied["unknown"], 1, "{copied}");
-    assert!(place.read(&format!("unchecked{number}"))[PATCHED..].starts_with(patch));
+    assert!(place.read(format!("unchecked{number}"))[PATCHED..].starts_with(patch));
     place.is(&format!("extract {name} -"), 2, unchecked);
 }
 

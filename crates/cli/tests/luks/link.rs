@@ -292,7 +292,8 @@ fn a_reencryption_is_repaired_as_it_is_there_or_refused() {
     let forged = |text: &str| {
         text.replace("\"resilience\"", "").replace("\"type\":\"checksum\"", "\"type\":\"journal\"")
     };
-    let cases: [(&str, &dyn Fn(&str) -> String, i32); 5] = [
+    type Case<'a> = (&'a str, &'a dyn Fn(&str) -> String, i32);
+    let cases: [Case<'_>; 5] = [
         ("as it was begun", &|text| text.to_owned(), 0),
         ("of an old version", &old, 0),
         ("without its digest", &unproven, 0),

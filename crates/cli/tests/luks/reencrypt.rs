@@ -194,14 +194,14 @@ fn in_the_middle_a_key_slot_that_is_named_is_there_and_a_key_is_named_by_its_slo
     let keys: Vec<Vec<u8>> = (0..3)
         .filter_map(|slot| {
             let line = format!("luks dump-volume-key disk key{slot} --key-file key --key-slot {slot}");
-            (place.own(&line).status.success()).then(|| place.read(&format!("key{slot}")))
+            (place.own(&line).status.success()).then(|| place.read(format!("key{slot}")))
         })
         .collect();
     assert!(keys.len() == 2 && keys[0] != keys[1] && keys.contains(&place.read("old")));
     for slot in ["0", "1", "2"] {
         let line = format!("luks extract disk out{slot} --key-file key --key-slot {slot}");
         if place.own(&line).status.success() {
-            assert!(place.read(&format!("out{slot}")) == place.read("plain"), "{slot}");
+            assert!(place.read(format!("out{slot}")) == place.read("plain"), "{slot}");
         }
     }
     is_whole(&place, 3 << 20);
