@@ -40,7 +40,7 @@ pub fn fuse_works() -> bool {
 /// Gives a test program mounts of its own, if root runs it: a program that makes a mount namespace meanwhile would have a copy of
 /// everything that is mounted here, and hold it for as long as it lives. The test program starts again in its own namespace, so
 /// this comes before anything else in each test that mounts. What its tests unmount goes from the namespaces that they make
-/// ([`APART`]).
+/// (`APART`).
 pub fn own_mounts() {
     const STARTED_AGAIN: &str = "CASEMATE_TEST_HAS_OWN_MOUNTS";
     static ONCE: Once = Once::new();
