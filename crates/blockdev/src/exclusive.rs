@@ -5,25 +5,30 @@ use std::io::ErrorKind;
 use std::ops::Deref;
 use std::path::Path;
 use std::process;
+use std::sync::Arc;
 
+use crate::beneath::Beneath;
 use crate::error::{Error, Result};
 use crate::file::{FileDevice, open_to_read};
+use crate::lock::Sharing;
 use crate::os::{self, FileTypeExt};
 
 impl FileDevice {
-    /// Opens a file or block device for reading, and keeps others from changing it meanwhile; they may read it too.
+    /// Opens a file or block device for reading, and keeps others from changing it meanwhile; they may read it too. The file that
+    /// a loop device stands on is locked with the device.
     ///
     /// # Errors
-    /// `Busy` when another process has it open for changes.
+    /// `Busy` when another process has it open for changes, or the file that it stands on.
     pub fn open_shared(path: impl AsRef<Path>) -> Result<FileDevice> {
-        FileDevice::over(Held::lock(open_to_read(path.as_ref())?, File::try_lock_shared)?)
+        FileDevice::over(Held::lock(open_to_read(path.as_ref())?, Sharing::Shared)?)
     }
 
     /// Opens an existing file or block device for changes, and keeps others from doing the same while it is open:
-    /// files are locked (flock), block devices are opened as the kernel's own users of them are (`O_EXCL`).
+    /// files are locked (flock), block devices are opened as the kernel's own users of them are (`O_EXCL`). The file that a loop
+    /// device stands on is locked with the device.
     ///
     /// # Errors
-    /// `Busy` when another process has the lock, the kernel uses the device (it is mounted, say), or a
+    /// `Busy` when another process has the lock, or one on the file that it stands on, the kernel uses the device (it is mounted, say), or a
     /// loop device stands on the file.
     pub fn open_exclusive(path: impl AsRef<Path>) -> Result<FileDevice> {
         let path = path.as_ref();
@@ -57,7 +62,7 @@ impl FileDevice {
 
 /// Keeps others from using a file as long as it is open.
 fn claim(file: File) -> Result<Held> {
-    let held = Held::lock(file, File::try_lock)?;
+    let held = Held::lock(file, Sharing::Exclusive)?;
     match os::loop_device(os::id_of(&held)?) {
         Some(name) => Err(busy(&format!("/dev/{name} stands on it; unmount and detach that first"))),
         None => Ok(held),
@@ -86,29 +91,54 @@ pub(crate) struct Held {
     file: File,
     /// The process that locked it. One that was forked off has the file too, and must leave the lock alone.
     process: Option<u32>,
+    /// The locks of the files that a device lies on; they go after the device is closed.
+    beneath: Vec<Arc<Beneath>>,
 }
 
 impl Held {
     /// A file without a lock.
     pub fn unlocked(file: File) -> Held {
-        Held { file, process: None }
+        Held { file, process: None, beneath: Vec::new() }
+    }
+
+    /// A file that is locked in a way, with those that it lies on if it is a device; `Busy` if it can't be now.
+    pub fn lock(file: File, sharing: Sharing) -> Result<Held> {
+        let mut held = Held::lock_alone(file, sharing)?;
+        held.beneath = Beneath::lock(os::id_of(&held)?, sharing)?;
+        Ok(held)
     }
 
     /// A file that is locked in a way; `Busy` if it can't be now.
-    pub fn lock(file: File, lock: fn(&File) -> Result<(), TryLockError>) -> Result<Held> {
-        let process = match lock(&file) {
+    pub fn lock_alone(file: File, sharing: Sharing) -> Result<Held> {
+        let process = match try_lock(&file, sharing) {
             Ok(()) => Some(process::id()),
             Err(TryLockError::WouldBlock) => return Err(busy(LOCKED)),
             // Locks are a courtesy.
             Err(TryLockError::Error(error)) if os::has_no_locks(&error) => None,
             Err(TryLockError::Error(error)) => return Err(error.into()),
         };
-        Ok(Held { file, process })
+        Ok(Held { file, process, beneath: Vec::new() })
+    }
+
+    /// Locks a file that this process has locked already in another way; `Busy` if it can't be now.
+    pub fn relock(&self, sharing: Sharing) -> Result<()> {
+        match try_lock(&self.file, sharing) {
+            Err(TryLockError::WouldBlock) => Err(busy(LOCKED)),
+            Err(TryLockError::Error(error)) if !os::has_no_locks(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Whether this process has locked it.
     pub fn is_ours(&self) -> bool {
         self.process == Some(process::id())
+    }
+}
+
+fn try_lock(file: &File, sharing: Sharing) -> Result<(), TryLockError> {
+    match sharing {
+        Sharing::Shared => file.try_lock_shared(),
+        Sharing::Exclusive => file.try_lock(),
     }
 }
 
@@ -129,7 +159,7 @@ impl Drop for Held {
     }
 }
 
-fn busy(what: &str) -> Error {
+pub(crate) fn busy(what: &str) -> Error {
     Error::busy(what.to_owned())
 }
 

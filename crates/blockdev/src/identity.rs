@@ -2,10 +2,14 @@
 
 use std::ffi::OsStr;
 use std::iter;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::error::Result;
 use crate::os;
+
+/// How many devices are followed that lie on each other: few do.
+pub(crate) const MAX_DEPTH: usize = 16;
 
 /// A file or a device of this system. Hard links are one file, and all nodes of a block device are one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,19 +55,31 @@ pub fn is_same_file(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Whether what is written at one path may change what is at the other: they lead to one file, or one to what the other
-/// lies on, as a loop device lies on a file, and a partition on its disk. Their bytes need not have the same places.
+/// Whether what is written at one path may change what is at the other: they lead to one file, one to what the other
+/// lies on, as a loop device lies on a file, and a partition on its disk, or both to what lies on the same bytes of a third, as
+/// two loop devices of one file do. Their bytes need not have the same places.
 pub fn is_same_storage(one: &Path, other: &Path) -> bool {
     match (FileId::at(one), FileId::at(other)) {
-        (Some(one), Some(other)) => lies_on(one, other) || lies_on(other, one),
+        (Some(one), Some(other)) => share_bytes(one, other),
         _ => is_same_file(one, other),
     }
 }
 
-/// Whether a file or device is another one, or lies on it, over any number of devices.
-fn lies_on(one: FileId, other: FileId) -> bool {
-    // What is below has something below it a few times at most.
-    iter::successors(Some(one), |id| os::below(*id)).take(16).any(|id| id == other)
+/// Whether two files or devices lie on bytes that both have, over any number of devices.
+fn share_bytes(one: FileId, other: FileId) -> bool {
+    places(one).any(|(one, part)| {
+        places(other).any(|(other, range)| one == other && part.start < range.end && range.start < part.end)
+    })
+}
+
+/// A file or device and all that it lies on, each with the bytes of it that it has there.
+fn places(id: FileId) -> impl Iterator<Item = (FileId, Range<u64>)> {
+    let next = |(id, part): &(FileId, Range<u64>)| {
+        let below = os::below(*id)?;
+        let at = |offset| below.range.start.saturating_add(offset);
+        Some((below.id, at(part.start)..at(part.end).min(below.range.end)))
+    };
+    iter::successors(Some((id, 0..u64::MAX)), next).take(MAX_DEPTH)
 }
 
 /// The folder that a new file will lie in, and its name there.

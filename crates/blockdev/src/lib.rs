@@ -18,6 +18,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod beneath;
 mod buffer;
 mod device;
 mod error;

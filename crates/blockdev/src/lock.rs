@@ -45,7 +45,7 @@ impl Lock {
         if os::id_of(&file)? != id {
             return Ok(None);
         }
-        Ok(Some(Lock { held: Held::lock(file, File::try_lock_shared)?, path: None }))
+        Ok(Some(Lock { held: Held::lock(file, Sharing::Shared)?, path: None }))
     }
 
     /// Takes a lock by its name: that of a file in a folder, which are made if they are not there, for this user alone. Where
@@ -59,11 +59,7 @@ impl Lock {
         let begun = Instant::now();
         loop {
             let Some(file) = open(folder, &path)? else { return Ok(None) };
-            let lock = match sharing {
-                Sharing::Shared => File::try_lock_shared,
-                Sharing::Exclusive => File::try_lock,
-            };
-            match Held::lock(file, lock) {
+            match Held::lock(file, sharing) {
                 Err(error) if error.is_busy() => {
                     if begun.elapsed() >= patience {
                         return Err(error);

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use casemate::blockdev::FileDevice;
+use casemate::blockdev::{FileDevice, is_same_storage};
 use casemate_testkit::{Rng, TempDir, run, run_any, skip, tempdir, tool};
 
 /// Every command that writes to `IMAGE`, in one way or another.
@@ -130,6 +130,86 @@ fn what_a_loop_device_stands_on_is_left_alone() {
     place.all_are_refused("image", &format!("{} stands on it; unmount and detach that first", device.0));
     fs::hard_link(&image, place.path().join("link")).unwrap();
     place.all_are_refused("link", "stands on it");
+}
+
+/// Commands that read all of `IMAGE` for one answer.
+const READERS: &[&str] = &[
+    "crypt decrypt IMAGE out --key-file key",
+    "crypt encrypt IMAGE out --key-file key",
+    "integrity extract IMAGE out",
+    "integrity verify IMAGE",
+];
+
+/// What is changed meanwhile is not read as one image.
+#[test]
+fn what_somebody_writes_to_is_not_read_as_a_whole() {
+    let Some(place) = Place::new() else { return };
+    let image = place.path().join("image");
+    let all_are_refused = |image: &str| {
+        for line in READERS {
+            let output = place.casemate(&line.replace("IMAGE", image));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let is_busy = stderr.contains("another process is working on");
+            assert_eq!((output.status.code(), is_busy), (Some(2), true), "{line}: {stderr}");
+            assert!(!place.path().join("out").exists(), "{line}");
+        }
+    };
+    let writer = FileDevice::open_exclusive(&image).unwrap();
+    all_are_refused("image");
+    let Some(device) = Loop::new(&image) else { return };
+    all_are_refused(&device.0);
+    drop(writer);
+    let read = place.casemate(&format!("crypt decrypt {} out --key-file key", device.0));
+    assert!(read.status.success(), "{read:?}");
+}
+
+/// A loop device may be attached while somebody works on its file already.
+#[test]
+fn a_loop_device_is_in_use_with_its_file() {
+    let Some(place) = Place::new() else { return };
+    let image = place.path().join("image");
+    let writer = FileDevice::open_exclusive(&image).unwrap();
+    let Some(device) = Loop::new(&image) else { return };
+    let file = fs::canonicalize(&image).unwrap();
+    let why = format!("another process is working on {}, which it stands on", file.display());
+    place.all_are_refused(&device.0, &why);
+    drop(writer);
+    let reader = FileDevice::open_shared(&image).unwrap();
+    place.all_are_refused(&device.0, &why);
+    // Readers go together.
+    drop(FileDevice::open_shared(&device.0).unwrap());
+    drop(reader);
+    let user = FileDevice::open_exclusive(&device.0).unwrap();
+    assert!(FileDevice::open_shared(&image).unwrap_err().is_busy());
+    // Over any number of devices, and any second one.
+    for below in [&image, Path::new(&device.0)] {
+        let Some(other) = Loop::new(below) else { return };
+        assert!(FileDevice::open_shared(&other.0).unwrap_err().is_busy(), "{}", below.display());
+    }
+    drop(user);
+    drop(FileDevice::open_exclusive(&device.0).unwrap());
+    drop(FileDevice::open_shared(&image).unwrap());
+}
+
+/// Two loop devices of one file are one storage where their bytes meet.
+#[test]
+fn two_loop_devices_of_one_file_are_seen() {
+    let Some(place) = Place::new() else { return };
+    let image = place.path().join("image");
+    let (Some(one), Some(two)) = (Loop::new(&image), Loop::new(&image)) else { return };
+    let before = fs::read(&image).unwrap();
+    let line = format!("crypt encrypt {} {} --key-file key --overwrite", one.0, two.0);
+    let output = place.casemate(&line);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.contains("are the same file")), (Some(2), true), "{stderr}");
+    assert!(fs::read(&image).unwrap() == before);
+    let part = |options: &[&str]| {
+        let output = run(Command::new("losetup").args(["--find", "--show"]).args(options).arg(&image));
+        Loop(output.trim().to_owned())
+    };
+    let (first, second) = (part(&["--sizelimit", "1048576"]), part(&["--offset", "1048576"]));
+    let same = |one: &Loop, other: &Loop| is_same_storage(Path::new(&one.0), Path::new(&other.0));
+    assert!(same(&one, &first) && same(&second, &two) && !same(&first, &second));
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! What Linux alone has.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::num::NonZeroU64;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, CWD, FallocateFlags, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
+use super::Below;
 use crate::identity::FileId;
 
 /// The bytes of a block device.
@@ -74,28 +77,48 @@ pub(crate) fn loop_device(wanted: FileId) -> Option<String> {
         if !name.starts_with("loop") {
             continue;
         }
-        let Ok(backing) = fs::read_to_string(device.path().join("loop/backing_file")) else { continue };
-        if FileId::at(Path::new(backing.trim_end_matches('\n'))) == Some(wanted) {
+        if backing_file(&device.path()).and_then(|path| FileId::at(&path)) == Some(wanted) {
             return Some(name);
         }
     }
     None
 }
 
+/// The path of the file that a loop device stands on, by the folder of the device in sysfs.
+fn backing_file(device: &Path) -> Option<PathBuf> {
+    let mut path = fs::read(device.join("loop/backing_file")).ok()?;
+    if path.last() == Some(&b'\n') {
+        path.pop();
+    }
+    Some(OsString::from_vec(path).into())
+}
+
 /// The file that a loop device stands on, or the disk of a partition, as the kernel tells them.
-pub(crate) fn below(id: FileId) -> Option<FileId> {
+pub(crate) fn below(id: FileId) -> Option<Below> {
     let FileId::BlockDevice(number) = id else { return None };
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    if let Ok(backing) = fs::read_to_string(device.join("loop/backing_file")) {
-        return FileId::at(Path::new(backing.trim_end_matches('\n')));
+    let number =
+        |name: &str| -> Option<u64> { fs::read_to_string(device.join(name)).ok()?.trim().parse().ok() };
+    // What is not known is taken for all that can be.
+    let range = |start: Option<u64>, len: Option<u64>| match (start, len) {
+        (Some(start), Some(len)) => start..start.saturating_add(len),
+        _ => 0..u64::MAX,
+    };
+    if let Some(path) = backing_file(&device) {
+        let len = number("loop/sizelimit").map(|limit| if limit == 0 { u64::MAX } else { limit });
+        let range = range(number("loop/offset"), len);
+        return Some(Below { id: FileId::at(&path)?, range, backing: Some(path) });
     }
     if !device.join("partition").exists() {
         return None;
     }
     // A partition's folder lies in that of its disk.
-    let disk = fs::canonicalize(device).ok()?;
+    let disk = fs::canonicalize(&device).ok()?;
     let disk = fs::read_to_string(disk.parent()?.join("dev")).ok()?;
     let (major, minor) = disk.trim().split_once(':')?;
-    Some(FileId::BlockDevice(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?)))
+    let id = FileId::BlockDevice(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?));
+    // Both are in sectors of 512 bytes, whatever those of the disk are.
+    let bytes = |name| number(name)?.checked_mul(512);
+    Some(Below { id, range: range(bytes("start"), bytes("size")), backing: None })
 }

@@ -13,12 +13,15 @@ mod windows;
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 #[cfg(unix)]
 use self::unix as family;
 #[cfg(windows)]
 use self::windows as family;
+
+use crate::identity::FileId;
 
 #[cfg(target_os = "linux")]
 pub(crate) use self::linux::*;
@@ -30,6 +33,17 @@ pub use self::family::{
     is_root, mode, path, read_input, set_mode,
 };
 pub(crate) use self::family::{has_no_locks, id_at, id_of, next_data, sync_folder};
+
+/// File or device that a block device lies on.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "no block devices there"))]
+pub(crate) struct Below {
+    pub id: FileId,
+    /// The bytes of it that the device has, where they are known.
+    pub range: Range<u64>,
+    /// The path of the file that a loop device stands on.
+    pub backing: Option<PathBuf>,
+}
 
 /// Gives a file a name that no file has.
 ///

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
+use super::Below;
 use crate::identity::FileId;
 
 pub(crate) fn device_size(_: &File) -> io::Result<u64> {
@@ -41,6 +42,6 @@ pub(crate) fn loop_device(_: FileId) -> Option<String> {
     None
 }
 
-pub(crate) fn below(_: FileId) -> Option<FileId> {
+pub(crate) fn below(_: FileId) -> Option<Below> {
     None
 }

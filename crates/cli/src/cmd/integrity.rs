@@ -323,8 +323,10 @@ impl TagArgs {
 impl VolumeArgs {
     fn open(&self, context: &Context) -> Result<Volume, Error> {
         let options = self.tags.options()?;
-        let data = self.data_device.as_ref().map(|path| Image::open(path, Access::Read)).transpose()?;
-        let image = self.place.open(Access::Read)?;
+        // What changes meanwhile would be copied as it never was, and blamed on its tags.
+        let open = |path| Image::open(path, Access::ReadLocked);
+        let data = self.data_device.as_ref().map(open).transpose()?;
+        let image = self.place.open(Access::ReadLocked)?;
         let volume = image.integrity_volume(data.as_ref(), &options, context.providers());
         volume.map_err(|error| explained(error, &image, probe::INTEGRITY))
     }

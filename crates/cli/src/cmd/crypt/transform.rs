@@ -106,7 +106,7 @@ impl Args {
                 stream(direction, &mapping, &self.source, target, self.overwrite, context)?;
             }
             Some(target) => {
-                let image = source(Access::Read)?;
+                let image = source(Access::ReadLocked)?;
                 let progress = context.progress(image.name(), image.device().size());
                 let consent = |loss: &Loss| self.overwrite.consent(loss);
                 let output = mapping.target(direction, &image, target, self.partition, &consent)?;
