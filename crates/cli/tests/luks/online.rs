@@ -180,6 +180,11 @@ fn data_are_encrypted_and_decrypted_beside_their_header_while_clients_write() {
     for begin in [format!("--encrypt {cheap}"), "--decrypt".to_owned()] {
         place.yes(&format!("luks reencrypt disk --luks-header header --key-file key --init-only {begin}"));
         for is_killed in [true, false] {
+            // A server that was killed may have ended the work before.
+            let dump = casemate_testkit::stdout(&place.own("luks dump header"));
+            if !dump.contains("online-reencrypt") {
+                break;
+            }
             let (mut server, mut client) = serve(&place, " --luks-header header");
             work(&mut client, &mut model, &mut rng, 10);
             // Nobody else changes the header meanwhile.
