@@ -24,16 +24,17 @@ pub struct TarReader<'a> {
     fill: u64,
     /// Records for all members from here on.
     common: Vec<Record>,
+    has_members: bool,
     end: End,
 }
 
-/// What ends a stream.
+/// End of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// Zeros.
     Zeros,
-    /// Zeros, or nothing behind a member, of which there may be one by now.
-    Nothing { has_members: bool },
+    /// Zeros, or nothing behind a member.
+    Nothing,
     /// There was nothing.
     Found,
 }
@@ -58,13 +59,13 @@ impl Before {
 impl<'a> TarReader<'a> {
     /// The tar stream of `input`, which errors call `name`.
     pub fn new(input: &'a mut dyn Read, name: &'a str) -> TarReader<'a> {
-        TarReader { input, name, left: 0, fill: 0, common: Vec::new(), end: End::Zeros }
+        TarReader { input, name, left: 0, fill: 0, common: Vec::new(), has_members: false, end: End::Zeros }
     }
 
     /// Takes streams, too, that end behind a member without the zeros that end a tar stream, as some programs leave them out.
     /// One that was cut short just there is not told from these: [`is_open`](TarReader::is_open) says that it was so.
     pub fn or_open(self) -> TarReader<'a> {
-        TarReader { end: End::Nothing { has_members: false }, ..self }
+        TarReader { end: End::Nothing, ..self }
     }
 
     /// Whether the stream had no end.
@@ -83,7 +84,7 @@ impl<'a> TarReader<'a> {
             self.skip()?;
             let mut header = [0; RECORD];
             let len = self.some(&mut header)?;
-            if len == 0 && before.is_empty() && self.end == (End::Nothing { has_members: true }) {
+            if len == 0 && before.is_empty() && self.has_members && self.end == End::Nothing {
                 self.end = End::Found;
                 return Ok(None);
             }
@@ -91,9 +92,7 @@ impl<'a> TarReader<'a> {
                 return Err(self.corrupt("it ends within a member"));
             }
             if header == [0; RECORD] {
-                let behind = io::copy(&mut (&mut *self.input).take(MOST_BEHIND), &mut io::sink());
-                behind.map_err(|error| self.io(error))?;
-                return Ok(None);
+                return self.pass_end().map(|()| None);
             }
             self.check_sum(&header)?;
             let size = self.number(&header[124..136])?;
@@ -124,9 +123,7 @@ impl<'a> TarReader<'a> {
                 // The name of the whole stream.
                 b'V' => {}
                 _ => {
-                    if let End::Nothing { has_members } = &mut self.end {
-                        *has_members = true;
-                    }
+                    self.has_members = true;
                     return self.member(&header, before).map(Some);
                 }
             }
@@ -386,6 +383,26 @@ impl<'a> TarReader<'a> {
         str::from_utf8(text).ok().and_then(|text| i64::from_str_radix(text, 8).ok()).ok_or_else(wrong)
     }
 
+    /// Reads what fills a stream up behind its end. A file of another kind may begin with zeros, as an image of ext4 does: what has
+    /// no member before the zeros has only zeros behind them.
+    fn pass_end(&mut self) -> Result<()> {
+        let mut piece = [0; 16 * RECORD];
+        let mut left = MOST_BEHIND;
+        while left > 0 {
+            let len = match self.input.read(&mut piece) {
+                Ok(0) => break,
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(self.io(error)),
+            };
+            if !self.has_members && piece[..len].iter().any(|byte| *byte != 0) {
+                return Err(self.corrupt("zeros, and something behind them: not a tar stream"));
+            }
+            left = left.saturating_sub(len as u64);
+        }
+        Ok(())
+    }
+
     /// Fills a header as far as there are bytes: how many.
     fn some(&mut self, header: &mut [u8; RECORD]) -> Result<usize> {
         let mut len = 0;
@@ -423,5 +440,24 @@ fn plain_path(header: &[u8; RECORD]) -> Vec<u8> {
         [until_nul(&header[345..500]), b"/", name].concat()
     } else {
         name.to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate_blockdev::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn an_image_that_begins_with_zeros_is_no_empty_stream() {
+        let next =
+            |bytes: &[u8]| TarReader::new(&mut &bytes[..], "stream").next().map(|member| member.is_some());
+        assert!(!next(&[0; 1024]).unwrap() && !next(&[0; 1 << 16]).unwrap());
+        for behind in [512, 1024, 1080, 9000] {
+            let mut image = vec![0; 1 << 16];
+            image[behind] = 0x53;
+            assert_eq!(next(&image).unwrap_err().kind(), ErrorKind::Corrupt, "{behind}");
+        }
     }
 }
