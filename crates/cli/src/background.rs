@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
 
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -33,7 +34,14 @@ pub fn start(what: &str, context: &Context) -> Result<Answer, Error> {
         // It has said why.
         return Ok(Answer::Status(exit_status(child.wait().map_err(at)?)));
     }
-    context.print(said)?;
+    if let Err(error) = context.print(said) {
+        // Nobody would know where to find it.
+        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = child.wait();
+        return Err(error);
+    }
     Ok(Answer::Yes)
 }
 

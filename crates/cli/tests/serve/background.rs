@@ -39,6 +39,12 @@ fn a_server_goes_into_the_background_when_clients_can_connect() {
     assert!(uri.starts_with("nbd+unix:///?socket="), "{uri}");
     drop(nbd::Client::connect(place.path("s")).unwrap());
     wait_until(|| !place.path("s").exists());
+    // One whose address nobody hears is no server.
+    let mut unheard = place.command();
+    unheard.args("serve image -r --socket s --fork".split_whitespace());
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(status(&run_any(unheard.stdout(full))), 2);
+    assert!(!place.path("s").exists());
     // What keeps it from beginning is its own.
     place.is("serve none -r --socket s --fork", 2, "none: No such file");
     place.is("serve image -r --socket none/s --fork", 2, "none/s");
