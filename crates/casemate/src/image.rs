@@ -800,13 +800,13 @@ impl Image {
         Image::lease_all(&[self])
     }
 
-    /// The same of some of the bytes.
+    /// Lease of some of the bytes.
     pub(crate) fn lease_bytes(&self, range: Range<u64>) -> Result<Lease, Error> {
         self.check_writable()?;
         Lease::keep(&[self.extent.part(range)]).at(&self.name)
     }
 
-    /// The same of several images, which may be clones of one.
+    /// Lease of several images, which may be clones of one.
     pub(crate) fn lease_all(images: &[&Image]) -> Result<Lease, Error> {
         images.iter().try_for_each(|image| image.check_writable())?;
         let extents: Vec<_> = images.iter().map(|image| image.extent.clone()).collect();

@@ -108,7 +108,7 @@ impl SecretSource {
         self
     }
 
-    /// The same place, of whose line the first `len` bytes are the passphrase, and must be there; `None` for the whole line.
+    /// This place, of whose line the first `len` bytes are the passphrase, and must be there; `None` for the whole line.
     /// A key of bytes is not changed by it.
     #[must_use]
     pub fn line_of(mut self, len: Option<usize>) -> SecretSource {
@@ -169,7 +169,7 @@ impl SecretSource {
         }
     }
 
-    /// The same, but a regular file may be empty, as some keys are. A stream that brings nothing has failed to bring a secret.
+    /// Secret of a file; a regular file may be empty, as some keys are. A stream that brings nothing has failed to bring a secret.
     ///
     /// # Errors
     /// `Io`; `Argument` if a stream brings nothing.

@@ -38,7 +38,7 @@ pub type Consent<'a> = &'a dyn Fn(&Loss) -> Result<(), Error>;
 /// Kind of what is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
-    /// What [`probe`] knows by this name.
+    /// Contents that [`probe`] knows by this name.
     Known(&'static str),
     /// Data without a signature: ciphertext, parity.
     Data,
@@ -94,7 +94,7 @@ impl Target {
         Ok(Target(image))
     }
 
-    /// The same for a file that its owner alone can read.
+    /// A file that its owner alone can read, or a block device: see [`Target::anew`].
     ///
     /// # Errors
     /// Those of [`Target::anew`].
@@ -126,7 +126,7 @@ impl Target {
     }
 }
 
-/// What is written to a target is read and changed as an image's.
+/// A target is read and changed as an image.
 impl Deref for Target {
     type Target = Image;
 

@@ -79,7 +79,7 @@ impl Context {
         Ok(Context { common, providers, ..Context::default() })
     }
 
-    /// The same for a command that does its work to the end, whether or not somebody reads what it prints.
+    /// Context of a command that does its work to the end, whether or not somebody reads what it prints.
     pub fn going_on(self) -> Context {
         Context { output: StandardOutput::goes_on(), ..self }
     }

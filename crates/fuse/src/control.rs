@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_LINE: u64 = 200;
 const LONGEST_KEY: usize = 64;
 
-/// Who may wait to be heard.
+/// Clients that may wait to be heard.
 const MOST_WAITING: i32 = 16;
 
 /// A socket that nobody answers yet.

@@ -24,7 +24,7 @@ const NAME: &str = "casemate-ending";
 /// The longest text that is read.
 const LONGEST: u64 = 4096;
 
-/// What a process says at its end.
+/// Last word of a process: how its last commit went.
 pub struct Ending(File);
 
 /// The process that serves a folder, and what it is going to say.

@@ -29,7 +29,7 @@ pub enum Unmount {
 /// How long something may take before it is said what is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a folder's process was asked before it is unmounted, and what it said.
+/// Answer of a folder's process that was asked to commit before the folder is unmounted.
 enum Asked {
     /// All changes so far are permanent.
     Committed(Server),
@@ -98,7 +98,7 @@ pub fn unmount(folder: &Path, when: Unmount, events: &dyn Events) -> Result<(), 
     }
 }
 
-/// Lets a folder's process make all changes permanent.
+/// Asks a folder's process to make all changes permanent.
 fn ask(folder: &Path) -> Asked {
     let server = match Server::of(folder) {
         Ok(server) => server,

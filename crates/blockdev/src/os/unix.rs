@@ -33,7 +33,7 @@ pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
 /// The permissions of a file.
 ///
 /// # Errors
-/// What the system says.
+/// Those of fstat(2).
 pub fn mode(file: &File) -> io::Result<u32> {
     Ok(file.metadata()?.permissions().mode() & 0o7777)
 }

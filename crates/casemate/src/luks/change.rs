@@ -353,7 +353,7 @@ impl Volume {
         self.edit_around(work, |_, _| Ok(()), change, |_, _| Ok(()))
     }
 
-    /// The same, with something that is written to the image before the header says that it is there, and something after.
+    /// Change of the header with something that is written to the image before the header says that it is there, and something after.
     fn edit_around<T>(
         &mut self,
         work: &Work<'_>,

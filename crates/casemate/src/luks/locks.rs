@@ -105,7 +105,7 @@ impl Volume {
         Ok(lock)
     }
 
-    /// The same volume, whose header and data nobody changes as long as its data are there.
+    /// Volume whose header and data nobody changes as long as its data are there.
     ///
     /// # Errors
     /// `Busy` if somebody is at it, or has changed the header since it was read.

@@ -192,7 +192,7 @@ fn together(slots: &[(u32, Slot)], most_memory: u32, threads: usize) -> usize {
     fitting.count().max(1)
 }
 
-/// What the key derivations of one opening may still cost together: those of all key slots that are tried, and of digests.
+/// Costs that the key derivations of one opening may still have together: those of all key slots that are tried, and of digests.
 pub(super) struct Budget {
     limits: KdfLimits,
     iterations: u64,

@@ -28,7 +28,7 @@ impl OverwriteArgs {
         }
     }
 
-    /// The same where nothing is written: nobody is asked.
+    /// Consent where nothing is written: nobody is asked.
     ///
     /// # Errors
     /// `Argument`: what would be lost.

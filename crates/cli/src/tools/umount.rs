@@ -54,7 +54,7 @@ pub fn understands(args: &[OsString]) -> bool {
 }
 
 impl Helper {
-    /// The same as arguments of casemate.
+    /// Arguments of casemate for this.
     fn arguments(&self) -> Vec<OsString> {
         let lazy = self.lazy.then(|| "--lazy".into());
         ["umount".into()].into_iter().chain(lazy).chain(["--".into(), self.folder.clone()]).collect()

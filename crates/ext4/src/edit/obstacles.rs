@@ -127,7 +127,7 @@ fn is_of_map(finding: &Finding) -> bool {
     matches!(finding.place().structure, Structure::Inode | Structure::ExtentBlock)
 }
 
-/// What must be known to mend a finding.
+/// Doubts that keep a finding from being mended.
 fn needs(finding: &Finding) -> Doubts {
     use FindingKind as K;
     match (finding.kind(), finding.problem()) {

@@ -120,7 +120,7 @@ impl Header {
         }
     }
 
-    /// The same header for a device that does not have it yet: its next writing compares nothing.
+    /// This header for a device that does not have it yet: its next writing compares nothing.
     #[must_use]
     pub fn for_new_device(mut self) -> Header {
         (self.heads, self.superseded) = ([None, None], None);

@@ -27,7 +27,7 @@ pub(super) struct Ending {
     leftovers: Leftovers,
 }
 
-/// What is of no use any more when all is done.
+/// Areas and places that are of no use any more when all is done.
 pub(super) struct Leftovers {
     /// Areas of key slots that the header does not know any more, on the device with the header; whether a key was there.
     areas: Vec<(Range<u64>, bool)>,
