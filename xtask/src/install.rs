@@ -1,5 +1,6 @@
 //! The tools that tests need, from Debian's packages.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::report::Report;
@@ -74,27 +75,51 @@ pub fn tools(_: &mut Report) -> Outcome {
 
 /// Debian's kernel for virtual machines, unpacked into `target/kernel` and not installed: tests boot it in QEMU.
 fn kernel() -> Outcome {
-    let folder = root().join("target/kernel");
-    if folder.join("lib/modules").exists() || !may_install() {
+    if !may_install() {
         return Ok(());
     }
-    let depends = Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]).output();
-    let depends = depends.map_err(|error| format!("apt-cache: {error}"))?;
-    let text = String::from_utf8_lossy(&depends.stdout).into_owned();
-    let package = text.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image-"));
-    let Some(version) = package else {
+    if !fetch_kernel(&root().join("target/kernel"), &[])? {
         println!("no kernel package for this machine, so some tests will be skipped");
-        return Ok(());
+    }
+    Ok(())
+}
+
+/// Unpacks Debian's newest kernel for virtual machines into `folder`, if nothing is there; `options` say to apt where it comes
+/// from. False if there is no such package.
+pub fn fetch_kernel(folder: &Path, options: &[String]) -> Result<bool, String> {
+    if folder.join("lib/modules").exists() {
+        return Ok(true);
+    }
+    let depends = |package: &str| {
+        let output = Command::new("apt-cache").args(options).args(["depends", package]).output();
+        let output = output.map_err(|error| format!("apt-cache: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: ").map(str::to_owned));
+        Ok::<Vec<String>, String>(names.collect())
     };
+    let is_kernel = |name: &String| name.starts_with("linux-image-");
+    let Some(package) = depends("linux-image-cloud-amd64")?.into_iter().find(is_kernel) else {
+        return Ok(false);
+    };
+    let version = package.trim_start_matches("linux-image-").to_owned();
     println!("fetching the kernel {version}");
+    // Newer packages are split: the kernel itself and its modules are packages of their own.
+    let parts = ["linux-base-", "linux-binary-", "linux-modules-"];
+    let others =
+        depends(&package)?.into_iter().filter(|name| parts.iter().any(|part| name.starts_with(part)));
     // Packages are unpacked aside, so that a kernel is there whole or not at all.
-    let aside = root().join("target/kernel.part");
+    let aside = folder.with_extension("part");
     let _ = std::fs::remove_dir_all(&aside);
     std::fs::create_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
-    let script = "apt-get -q -o APT::Sandbox::User=root download \"linux-image-$0\" && dpkg-deb -x *.deb . && \
-        rm *.deb && depmod -b . \"$0\" && mv \"$PWD\" \"$1\"";
-    let folder = folder.to_string_lossy().into_owned();
-    step("sh", ["-c", script, version, &folder]).folder(&aside).run()
+    let download = step("apt-get", ["--quiet", "-o", "APT::Sandbox::User=root", "download"]);
+    let packages: Vec<String> = [package].into_iter().chain(others).collect();
+    download.args(options).args(&packages).folder(&aside).run()?;
+    // Newer packages have modules and the kernel below usr.
+    let script = "for package in *.deb; do dpkg-deb -x $package .; done; rm *.deb; \
+        [ -e lib/modules ] || { mkdir -p lib; mv usr/lib/modules lib/; }; mkdir -p boot; \
+        [ -e boot/vmlinuz-$0 ] || cp lib/modules/$0/vmlinuz boot/vmlinuz-$0; depmod -b . \"$0\" && mv \"$PWD\" \"$1\"";
+    step("sh", ["-ec", script, &version, &folder.to_string_lossy()]).folder(&aside).run()?;
+    Ok(true)
 }
 
 /// Whether dpkg knows `package` as installed.

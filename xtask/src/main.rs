@@ -7,6 +7,7 @@
 mod binaries;
 mod cross;
 mod install;
+mod kernels;
 mod narrowed;
 mod nightly;
 mod package;
@@ -46,6 +47,11 @@ const CONFIGURATIONS: &[Configuration] = &[
         "fuzz-minute",
         "each fuzz target for CASEMATE_FUZZ_SECONDS (60); not part of `test`",
         nightly::fuzz_minute,
+    ),
+    (
+        "kernels",
+        "newer kernels of Debian's mount, read and write what is made; not part of `test`",
+        kernels::kernels,
     ),
     (
         "package",

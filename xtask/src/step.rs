@@ -63,9 +63,11 @@ impl Step {
     }
 
     /// Adds arguments.
-    pub fn args(mut self, args: &[&str]) -> Step {
-        self.command.args(args);
-        self.text = format!("{} {}", self.text.trim_end(), args.join(" "));
+    pub fn args<S: AsRef<str>>(mut self, args: &[S]) -> Step {
+        for arg in args {
+            self.command.arg(arg.as_ref());
+            self.text = format!("{} {}", self.text.trim_end(), arg.as_ref());
+        }
         self
     }
 

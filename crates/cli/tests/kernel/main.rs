@@ -1,5 +1,7 @@
 //! What casemate makes, under Debian's stock kernel: error correction by its dm-verity, and its fs-verity.
 
+mod matrix;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
