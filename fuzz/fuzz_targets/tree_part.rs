@@ -1,11 +1,11 @@
 #![no_main]
 //! Parts of trees as workers send them, edited: what is read is written as it was, and joined or refused.
 
-use casemate_blockdev::MemoryDevice;
+use casemate_blockdev::{MemoryDevice, Uuid};
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
-use casemate_verity::dm::{self, Layout, Uuid};
+use casemate_verity::dm::{self, Layout};
 use casemate_verity::fs::{Parameters, WholeFile};
 use casemate_verity::{Part, Whole};
 

@@ -7,13 +7,13 @@
 use std::hint::black_box;
 
 use casemate_benches::Race;
-use casemate_blockdev::{BlockDevice, FileDevice, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, Pool, Uuid};
 use casemate_primitives::Cpu;
 use casemate_primitives::reed_solomon::ReedSolomon;
 use casemate_primitives::testing::Rng;
 use casemate_providers::Work;
 use casemate_verity::dm::fec::{FecDevices, FecLayout, check, encode as encode_image};
-use casemate_verity::dm::{Layout, Parameters, Uuid, format};
+use casemate_verity::dm::{Layout, Parameters, format};
 
 const WIDTH: usize = 4096;
 

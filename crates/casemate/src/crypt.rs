@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use casemate_blockdev::os::OpenOptionsExt;
 use casemate_blockdev::{
-    AtFile, BlockDevice, FileDevice, MemoryDevice, Named, OutputFile, Overlay, Window, sync_name,
+    AtFile, BlockDevice, FileDevice, MemoryDevice, Named, OutputFile, Overlay, Window, fill_random, sync_name,
 };
 use casemate_crypt::image::{transform, transform_stream};
 use casemate_crypt::in_place::{self, Job};
@@ -390,8 +390,7 @@ impl Mapping {
         if !resume {
             let begin = || {
                 let mut salt = [0; 32];
-                getrandom::fill(&mut salt)
-                    .map_err(|error| Error::io("random numbers", io::Error::from(error)))?;
+                fill_random(&mut salt)?;
                 in_place::begin(&job, &data, &log, hot_zone, salt)?;
                 // The journal's name must be there after a power failure too.
                 if dry_run { Ok(()) } else { sync_name(journal).at(journal.display()) }

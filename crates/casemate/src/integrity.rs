@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::{AtFile, BlockDevice, Buffer};
+use casemate_blockdev::{AtFile, BlockDevice, Buffer, fill_random};
 use casemate_integrity::{IntegrityDevice, JournalSeal, Tagger};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -100,7 +100,7 @@ pub fn read_key(source: &SecretSource) -> Result<SecretVec, Error> {
 /// `Io`.
 pub fn random_salt() -> Result<[u8; 16], Error> {
     let mut salt = [0; 16];
-    getrandom::fill(&mut salt).map_err(|error| Error::io("random numbers", std::io::Error::from(error)))?;
+    fill_random(&mut salt)?;
     Ok(salt)
 }
 

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::{fmt, io};
 
-use casemate_blockdev::{BlockDevice, Events, Partition, Window, backup_gpt, partition_table, samples};
-use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by, uuid_text};
+use casemate_blockdev::{BlockDevice, Events, Partition, Uuid, Window, backup_gpt, partition_table, samples};
+use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by};
 use casemate_luks::Header;
 use casemate_luks::luks2::reencrypt::{Mode, State};
 use casemate_luks::luks2::{self, Metadata};
@@ -595,7 +595,7 @@ impl Found {
         };
         self.say("version", version);
         self.say("label", superblock.label());
-        self.say("uuid", uuid_text(&superblock.uuid));
+        self.say("uuid", Uuid::from_bytes(superblock.uuid).to_string());
         self.say("last mounted on", superblock.last_mounted());
         self.say("block size", superblock.block_size);
         self.say_size(superblock.blocks.saturating_mul(superblock.block_size.into()));
@@ -749,7 +749,7 @@ fn cut_off(bytes: u64, here: u64) -> String {
 
 fn uuid_of(head: &[u8], at: usize) -> String {
     let bytes = head.get(at..).and_then(|rest| rest.first_chunk());
-    bytes.map(uuid_text).unwrap_or_default()
+    bytes.map(|bytes| Uuid::from_bytes(*bytes).to_string()).unwrap_or_default()
 }
 
 /// Places that are looked at: tables can name one file system, with its journal, thousands of times.

@@ -13,10 +13,12 @@ use casemate_providers::{Providers, Work};
 use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary};
 
+pub use casemate_blockdev::Uuid;
+pub use casemate_providers::Seed;
 pub use casemate_verity::dm::fec::{FecDevices, FecLayout, Repaired};
 pub use casemate_verity::dm::{
-    BlockSize, HashType, Layout, OnFault, Parameters, SUPERBLOCK_SIZE, Salt, Seed, Superblock, Table,
-    TableFec, Uuid, partition_uuids, random_salt,
+    BlockSize, HashType, Layout, OnFault, Parameters, SUPERBLOCK_SIZE, Salt, Superblock, Table, TableFec,
+    partition_uuids,
 };
 pub use casemate_verity::hex;
 
@@ -241,8 +243,8 @@ impl FormatOptions {
     /// Where everything will lie.
     pub(crate) fn layout(&self, data: &Image, providers: &Providers) -> Result<Layout, Error> {
         let parameters = self.area.parameters(|| match &self.seed {
-            Some(seed) => seed.salt(providers),
-            None => random_salt(),
+            Some(seed) => Salt::from_seed(seed, providers),
+            None => Salt::random(),
         })?;
         let uuid = match (self.area.superblock, self.uuid, &self.seed) {
             (false, ..) => None,

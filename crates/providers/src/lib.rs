@@ -19,7 +19,8 @@
 //! The files in the order in which to read them, each using only those before it: `flags` and `driver` (what is known
 //! of an implementation, what it has to offer), `engine` (the hashes), `guard` (a watch on what is outside), `hash`,
 //! `row`, `cipher` (handles on one implementation), `drivers` (all rows of the CPU) and `afalg` (those of the kernel),
-//! `selftest`, `policy`, `registry`, `providers`, `work`. `hmac` and `kdf` stand on `hash`.
+//! `selftest`, `policy`, `registry`, `providers`, `work`. `hmac` and `kdf` stand on `hash`, `seed` on `hmac`
+//! and `providers`.
 #![forbid(unsafe_code)]
 
 #[cfg(target_os = "linux")]
@@ -39,6 +40,7 @@ pub mod policy;
 mod providers;
 pub mod registry;
 pub mod row;
+mod seed;
 mod selftest;
 mod siphash;
 mod work;
@@ -53,5 +55,6 @@ pub use policy::{Policy, Refusal};
 pub use providers::Providers;
 pub use registry::{ChoiceError, Registry};
 pub use row::{CipherSpec, HashSpec, Row, Spec};
+pub use seed::Seed;
 pub use siphash::siphash24;
 pub use work::Work;

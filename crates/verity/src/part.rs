@@ -187,11 +187,11 @@ fn missing(end: u64, start: u64) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use casemate_blockdev::MemoryDevice;
+    use casemate_blockdev::{MemoryDevice, Uuid};
     use casemate_testkit::Rng;
 
     use super::*;
-    use crate::dm::{self, Layout, Salt, Uuid};
+    use crate::dm::{self, Layout, Salt};
     use crate::fs::{Algorithm, Describer, Parameters, WholeFile};
 
     fn parts(data: &[u8], parameters: &Parameters, work: &Work<'_>) -> Vec<Part<WholeFile>> {

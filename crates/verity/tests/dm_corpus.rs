@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use casemate_blockdev::MemoryDevice;
+use casemate_blockdev::{MemoryDevice, Uuid};
 use casemate_providers::Work;
 use casemate_testkit::fixture;
-use casemate_verity::dm::{
-    self, BlockSize, HashType, Layout, Parameters, SUPERBLOCK_SIZE, Salt, Superblock, Uuid,
-};
+use casemate_verity::dm::{self, BlockSize, HashType, Layout, Parameters, SUPERBLOCK_SIZE, Salt, Superblock};
 use casemate_verity::tree::{Finding, Summary};
 use casemate_verity::{Error, hex};
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use casemate_blockdev::{FileDevice, MemoryDevice};
+use casemate_blockdev::{FileDevice, MemoryDevice, Uuid};
 use casemate_providers::Work;
 use casemate_testkit::{Rng, tempdir, tool, uml::Uml};
-use casemate_verity::dm::{self, HashType, Layout, Parameters, Salt, Table, Uuid};
+use casemate_verity::dm::{self, HashType, Layout, Parameters, Salt, Table};
 
 const BLOCK: usize = 4096;
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::process::Command;
 
-use casemate_blockdev::FileDevice;
+use casemate_blockdev::{FileDevice, Uuid};
 use casemate_providers::Work;
 use casemate_testkit::{Rng, run, run_any, slow_tests, tempdir, tool};
-use casemate_verity::dm::{self, BlockSize, HashType, Layout, Parameters, Salt, Uuid};
+use casemate_verity::dm::{self, BlockSize, HashType, Layout, Parameters, Salt};
 use casemate_verity::hex;
 
 /// Algorithms that veritysetup has where its OpenSSL has them.
@@ -119,7 +119,7 @@ fn veritysetup_verifies_what_was_written() {
     fs::write(&data_path, Rng::new(1).bytes(1000 * 4096)).unwrap();
     fs::File::create(&hash_path).unwrap();
     let mut parameters = Parameters::new("sha256").unwrap();
-    parameters.salt = dm::random_salt().unwrap();
+    parameters.salt = Salt::random().unwrap();
     let layout = Layout::new(parameters, 1000, 0, Some(Uuid::random().unwrap())).unwrap();
     let data = FileDevice::open(&data_path).unwrap();
     let hash = FileDevice::open_writable(&hash_path).unwrap();

@@ -6,12 +6,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, Pool, Uuid};
 use casemate_primitives::Cpu;
 use casemate_providers::{Providers, Work};
 use casemate_testkit::{Rng, fixture, run, tempdir, tool};
 use casemate_verity::dm::fec::{FecDevices, FecLayout, check, encode, repair};
-use casemate_verity::dm::{BlockSize, Layout, Parameters, Salt, Superblock, Uuid, format};
+use casemate_verity::dm::{BlockSize, Layout, Parameters, Salt, Superblock, format};
 
 fn work(threads: usize) -> Work<'static> {
     Work { pool: Pool::new(NonZeroUsize::new(threads)), ..Work::default() }

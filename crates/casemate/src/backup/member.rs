@@ -1,7 +1,7 @@
 //! What a backup says of an encrypted member beside what tar streams say.
 
+use casemate_blockdev::Uuid;
 use casemate_fscrypt::{Context, InodeInfo};
-use casemate_primitives::hex;
 use casemate_trees::tar::{Member, XATTR};
 
 use super::{CONTEXT, INODE};
@@ -13,11 +13,11 @@ pub(super) fn inode_info(member: &Member) -> Result<Option<InodeInfo>, Error> {
     let small = |what| {
         number(member, what)?.try_into().map_err(|_| Error::corrupt(format!("{INODE}: {what} passes 2^32")))
     };
-    let uuid = value(member, "uuid").and_then(parse_uuid);
+    let uuid = value(member, "uuid").and_then(|text| Uuid::from_text(text).ok());
     Ok(Some(InodeInfo {
         context: Context::from_bytes(context)?,
         number: small("number")?,
-        uuid: uuid.ok_or_else(|| Error::corrupt(format!("{INODE}: no uuid")))?,
+        uuid: uuid.ok_or_else(|| Error::corrupt(format!("{INODE}: no uuid")))?.bytes(),
         block_size: small("block_size")?,
     }))
 }
@@ -36,10 +36,6 @@ pub(super) fn number(member: &Member, what: &str) -> Result<u64, Error> {
 pub(super) fn value<'a>(member: &'a Member, what: &str) -> Option<&'a str> {
     let text = str::from_utf8(member.record(&[XATTR, INODE.as_bytes()].concat())?).ok()?;
     text.split(' ').find_map(|pair| pair.strip_prefix(what)?.strip_prefix('='))
-}
-
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    hex::decode_array(&text.replace('-', ""))
 }
 
 /// A member's attributes but for those that are the backup's own.

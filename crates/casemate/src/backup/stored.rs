@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_blockdev::{AtFile, BlockDevice, Uuid};
 use casemate_ext4::{
     Contents, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, ExtractOptions,
-    ExtractReport, Inode, Record, Result, StoredName, extract_to_tar, uuid_text,
+    ExtractReport, Inode, Record, Result, StoredName, extract_to_tar,
 };
 use casemate_primitives::base64::Base64;
 use casemate_providers::Work;
@@ -105,7 +105,7 @@ impl Contents for WholeBlocks {
             let text = format!(
                 "number={number} size={} block_size={block_size} uuid={}{}",
                 inode.size(),
-                uuid_text(&uuid),
+                Uuid::from_bytes(uuid),
                 if casefolded { " casefold=1" } else { "" }
             );
             records.push(([XATTR, CONTEXT.as_bytes()].concat(), context));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::os::{FileTypeExt, inode};
-use casemate_blockdev::{BlockDevice, FileDevice, Window};
+use casemate_blockdev::{BlockDevice, FileDevice, Uuid, Window};
 use casemate_ext4::{Encrypt, Plan, Seal};
 use casemate_primitives::sha256::Sha256;
 use casemate_providers::Work;
@@ -207,12 +207,7 @@ fn packing(device: &FileDevice) -> Result<Option<Packing>, Error> {
 /// # Errors
 /// `Io`.
 pub fn random_uuid() -> Result<[u8; 16], Error> {
-    let mut uuid = [0; 16];
-    getrandom::fill(&mut uuid).map_err(|error| Error::io("random numbers", io::Error::from(error)))?;
-    // RFC 9562: version 4.
-    uuid[6] = uuid[6] & 0x0f | 0x40;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    Ok(uuid)
+    Ok(Uuid::random()?.bytes())
 }
 
 /// UUID and hash seed of a new file system, made of its tree: names, attributes, sizes and times, but no contents. With a

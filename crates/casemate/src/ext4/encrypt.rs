@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use casemate_blockdev::fill_random;
 use casemate_ext4::{Encrypt, Encryption, Tree};
 use casemate_fscrypt::{Context, InodeInfo, Ivs, Keyring, MasterKey};
 use casemate_primitives::secret::SecretVec;
@@ -104,8 +105,7 @@ impl Encrypt for Encrypting {
     fn nonce(&self, inode: u32) -> Result<[u8; 16], Error> {
         let mut nonce = [0; 16];
         let Some(seed) = &self.seed else {
-            let filled = getrandom::fill(&mut nonce);
-            filled.map_err(|error| Error::io("random numbers", std::io::Error::from(error)))?;
+            fill_random(&mut nonce)?;
             return Ok(nonce);
         };
         let mut hash = Sha256::new(self.unlocked.ring.providers().cpu()).hasher();

@@ -1,10 +1,9 @@
 //! Keys of new encrypted directories under the protectors of google/fscrypt, with its files in the file system.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
-use casemate_blockdev::{MemoryDevice, NoEvents};
+use casemate_blockdev::{MemoryDevice, NoEvents, fill_random};
 use casemate_ext4::{Tree, TreeOptions};
 use casemate_fscrypt::MasterKey;
 use casemate_fscrypt::metadata::{Hashing, PolicyFile, Protector, Source};
@@ -115,8 +114,7 @@ impl fmt::Debug for Protected {
 
 fn random(len: usize) -> Result<SecretVec, Error> {
     let mut bytes = SecretVec::new(vec![0; len]);
-    let filled = getrandom::fill(bytes.expose_mut());
-    filled.map_err(|error| Error::io("random numbers", io::Error::from(error)))?;
+    fill_random(bytes.expose_mut())?;
     Ok(bytes)
 }
 

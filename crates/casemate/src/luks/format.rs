@@ -1,11 +1,11 @@
 //! New LUKS volumes: a header with one key slot, and what is encrypted behind it.
 
+use casemate_blockdev::Uuid;
 use casemate_luks::json::{Json, Object};
 use casemate_luks::luks2::{LARGEST_HEADER, Metadata, SMALLEST_HEADER};
 use casemate_luks::{Header, luks1, luks2};
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::{Hmac, Providers, Work};
-use casemate_verity::dm::{Seed, Uuid};
+use casemate_providers::{Hmac, Providers, Seed, Work};
 
 use super::authenticated::{Sealed, integrity_kind, mac_key_len};
 use super::digest::{DIGEST_ITERATIONS, new_digest};

@@ -43,8 +43,8 @@ mod unlock;
 
 pub use backup::{HeaderBackup, Replaced};
 pub use calibrate::{Measured, PbkdfTarget};
-pub use casemate_providers::{Argon2, Argon2Variant};
-pub use casemate_verity::dm::{Seed, Uuid};
+pub use casemate_blockdev::Uuid;
+pub use casemate_providers::{Argon2, Argon2Variant, Seed};
 pub use change::{NewKeyOptions, random_key};
 pub use format::{LuksFormatOptions, LuksVersion};
 pub use new_volume::NewVolume;

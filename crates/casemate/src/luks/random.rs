@@ -1,5 +1,6 @@
 //! Where random bytes come from.
 
+use casemate_blockdev::fill_random;
 use casemate_providers::Hmac;
 
 use crate::Error;
@@ -13,8 +14,7 @@ pub(super) enum Source {
 impl Source {
     pub fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
         match self {
-            Source::System => getrandom::fill(bytes)
-                .map_err(|error| Error::io("random numbers", std::io::Error::from(error))),
+            Source::System => fill_random(bytes),
             Source::Seeded(hmac, count) => {
                 for piece in bytes.chunks_mut(hmac.tag_len()) {
                     *count += 1;

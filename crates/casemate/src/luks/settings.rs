@@ -1,11 +1,10 @@
 //! What a header says beside its keys: UUID, labels, how slots are tried and how mappings are made.
 
-use casemate_blockdev::AtFile;
+use casemate_blockdev::{AtFile, Uuid};
 use casemate_luks::Header;
 use casemate_luks::json::Json;
 use casemate_luks::luks2::Priority;
 use casemate_providers::Work;
-use casemate_verity::dm::Uuid;
 
 use super::Volume;
 use crate::Error;

@@ -1,5 +1,7 @@
 //! Options of new file systems in mke2fs's words: `-t`, `-T`, `-E` and `-J`.
 
+use casemate_blockdev::Uuid;
+
 use crate::build::options::{BuildOptions, Features};
 use crate::error::{Error, Result};
 
@@ -149,5 +151,5 @@ impl BuildOptions {
 
 /// The bytes of a UUID as it is written.
 pub fn uuid(text: &str) -> Option<[u8; 16]> {
-    casemate_primitives::hex::decode(&text.replace('-', ""))?.try_into().ok()
+    Uuid::from_text(text).ok().map(|uuid| uuid.bytes())
 }

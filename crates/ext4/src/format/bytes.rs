@@ -1,6 +1,6 @@
 //! Bytes of a buffer, and what they say.
 
-use casemate_primitives::hex;
+use casemate_blockdev::Uuid;
 
 /// `N` bytes from `at` on; the caller has checked the length.
 pub(in crate::format) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -17,6 +17,5 @@ pub(in crate::format) fn text(bytes: &[u8]) -> String {
 
 /// Sixteen bytes as a UUID is written.
 pub fn uuid_text(uuid: &[u8; 16]) -> String {
-    let hex = |range: std::ops::Range<usize>| hex::encode(&uuid[range]);
-    [hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)].join("-")
+    Uuid::from_bytes(*uuid).to_string()
 }

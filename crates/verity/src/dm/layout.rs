@@ -1,6 +1,8 @@
 //! The layout of a dm-verity device: where data, superblock and tree lie.
 
-use super::{Parameters, SUPERBLOCK_SIZE, Superblock, Uuid};
+use casemate_blockdev::Uuid;
+
+use super::{Parameters, SUPERBLOCK_SIZE, Superblock};
 use crate::tree::Geometry;
 use crate::{Error, ErrorKind};
 

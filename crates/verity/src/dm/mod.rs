@@ -13,16 +13,12 @@ mod format;
 mod layout;
 mod parameters;
 mod part;
-mod seed;
 mod superblock;
 mod table;
-mod uuid;
 
 pub use format::{format, update, verify};
 pub use layout::Layout;
 pub use parameters::{BlockSize, HashType, Parameters, Salt};
 pub use part::join;
-pub use seed::{Seed, random_salt};
 pub use superblock::{SUPERBLOCK_SIZE, Superblock};
 pub use table::{OnFault, Table, TableFec, partition_uuids};
-pub use uuid::Uuid;

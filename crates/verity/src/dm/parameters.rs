@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use casemate_providers::{Hash, Providers, SaltedHash};
+use casemate_blockdev::fill_random;
+use casemate_providers::{Hash, Providers, SaltedHash, Seed};
 
 use crate::tree::Shape;
 use crate::{Error, hex};
@@ -115,6 +116,24 @@ impl Salt {
             Error::argument("the salt is not an even number of hex digits, nor '-' for none")
         })?;
         Salt::new(bytes)
+    }
+
+    /// A random salt of 32 bytes.
+    ///
+    /// # Errors
+    /// `Io` if the system has no random bytes.
+    pub fn random() -> Result<Salt, Error> {
+        let mut bytes = vec![0; 32];
+        fill_random(&mut bytes)?;
+        Salt::new(bytes)
+    }
+
+    /// The salt that follows from a seed: the 32 bytes of its HMAC-SHA256.
+    ///
+    /// # Errors
+    /// `Unsupported` with the reasons, if no implementation of SHA-256 may be used.
+    pub fn from_seed(seed: &Seed, providers: &Providers) -> Result<Salt, Error> {
+        Salt::new(seed.tag(b"verity-salt", providers)?.expose().to_vec())
     }
 
     /// The salt's bytes.

@@ -1,9 +1,9 @@
 //! Hash areas that are made in parts.
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Uuid};
 use casemate_providers::{Providers, SaltedHash, Work};
 
-use super::{Layout, SUPERBLOCK_SIZE, Superblock, Uuid};
+use super::{Layout, SUPERBLOCK_SIZE, Superblock};
 use crate::tree::{Geometry, TreeDevice};
 use crate::{Error, Part, Whole};
 

@@ -1,6 +1,8 @@
 //! The header of a hash area.
 
-use super::{BlockSize, HashType, Parameters, Salt, Uuid};
+use casemate_blockdev::Uuid;
+
+use super::{BlockSize, HashType, Parameters, Salt};
 use crate::{Error, ErrorKind};
 
 /// Bytes of a superblock.

@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use super::{Layout, Uuid};
+use casemate_blockdev::Uuid;
+
+use super::Layout;
 use crate::{Error, hex};
 
 /// The kernel's answer to a block that is corrupted or can't be read, other than an error.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use casemate::blockdev::Uuid;
 use casemate::fscrypt::{Context as EncryptionContext, InodeInfo, MasterKey, read_raw_key};
 use casemate::hex;
 use casemate::{Error, SecretSource};
@@ -51,8 +52,7 @@ impl InodeArgs {
             }
             None => self.described(&key)?,
         };
-        let uuid = hex::decode(&self.uuid.replace('-', "")).and_then(|bytes| bytes.try_into().ok());
-        let uuid = uuid.ok_or_else(|| Error::argument("--uuid: no UUID"))?;
+        let uuid = Uuid::from_text(&self.uuid)?.bytes();
         if !self.block_size.is_power_of_two() || !(512..=1 << 16).contains(&self.block_size) {
             return Err(Error::argument(format!(
                 "--block-size {}: a power of two from 512 to 65536",

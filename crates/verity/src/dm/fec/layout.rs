@@ -140,8 +140,10 @@ impl FecLayout {
 
 #[cfg(test)]
 mod tests {
+    use casemate_blockdev::Uuid;
+
     use super::*;
-    use crate::dm::{BlockSize, Parameters, Uuid};
+    use crate::dm::{BlockSize, Parameters};
 
     /// A device with a superblock and the tree behind it, in blocks of 4096 bytes.
     fn layout(data_blocks: u64) -> Layout {

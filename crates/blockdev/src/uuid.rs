@@ -2,59 +2,54 @@
 
 use std::fmt;
 
-use crate::{Error, hex};
+use crate::{Error, Result, fill_random};
 
-/// A UUID: 16 bytes, and their usual form in text.
+/// A UUID (RFC 9562): 16 bytes, written as 8-4-4-4-12 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Uuid([u8; 16]);
+pub struct Uuid(uuid::Uuid);
 
 impl Uuid {
     /// The UUID with these bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Uuid {
-        Uuid(bytes)
+        Uuid(uuid::Uuid::from_bytes(bytes))
     }
 
-    /// The UUID with these bytes, marked as a random one (RFC 9562 version 4).
-    pub fn v4(mut bytes: [u8; 16]) -> Uuid {
-        bytes[6] = bytes[6] & 0x0f | 0x40;
-        bytes[8] = bytes[8] & 0x3f | 0x80;
-        Uuid(bytes)
+    /// The UUID with these bytes, marked as a random one (version 4).
+    pub fn v4(bytes: [u8; 16]) -> Uuid {
+        Uuid(uuid::Builder::from_random_bytes(bytes).into_uuid())
     }
 
     /// A new random UUID.
     ///
     /// # Errors
     /// `Io` if the system has no random bytes.
-    pub fn random() -> Result<Uuid, Error> {
+    pub fn random() -> Result<Uuid> {
         let mut bytes = [0; 16];
-        super::seed::fill_random(&mut bytes)?;
+        fill_random(&mut bytes)?;
         Ok(Uuid::v4(bytes))
     }
 
-    /// Reads a UUID in the form 8-4-4-4-12, in any case.
+    /// Reads a UUID in the form 8-4-4-4-12, in upper or lower case.
     ///
     /// # Errors
-    /// `Argument` if it is none.
-    pub fn from_text(text: &str) -> Result<Uuid, Error> {
-        let parts: Vec<_> = text.split('-').collect();
-        let right = parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]);
-        let bytes = hex::decode(&parts.concat()).and_then(|bytes| bytes.try_into().ok());
-        match bytes.filter(|_| right) {
-            Some(bytes) => Ok(Uuid(bytes)),
-            None => Err(Error::argument(format!("'{text}' is no UUID"))),
+    /// `Argument` for another form.
+    pub fn from_text(text: &str) -> Result<Uuid> {
+        // The crate reads forms of other systems too: without hyphens, in braces, as a URN.
+        match uuid::Uuid::try_parse(text) {
+            Ok(uuid) if text.len() == uuid::fmt::Hyphenated::LENGTH => Ok(Uuid(uuid)),
+            _ => Err(Error::argument(format!("'{text}' is no UUID"))),
         }
     }
 
     /// The UUID's 16 bytes, in the order of the text.
     pub fn bytes(&self) -> [u8; 16] {
-        self.0
+        self.0.into_bytes()
     }
 }
 
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [&self.0[..4], &self.0[4..6], &self.0[6..8], &self.0[8..10], &self.0[10..]];
-        f.write_str(&parts.map(hex::encode).join("-"))
+        self.0.hyphenated().fmt(f)
     }
 }
 
@@ -67,7 +62,15 @@ mod tests {
         let text = "5e34f531-3859-825c-fad6-33289ccfcb92";
         assert_eq!(Uuid::from_text(text).unwrap().to_string(), text);
         assert_eq!(Uuid::from_text(&text.to_uppercase()).unwrap().to_string(), text);
-        for wrong in ["", "5e34f5313859825cfad633289ccfcb92", "5e34f53-13859-825c-fad6-33289ccfcb92", "-"] {
+        for wrong in [
+            "",
+            "-",
+            "5e34f5313859825cfad633289ccfcb92",
+            "5e34f53-13859-825c-fad6-33289ccfcb92",
+            "{5e34f531-3859-825c-fad6-33289ccfcb92}",
+            "urn:uuid:5e34f531-3859-825c-fad6-33289ccfcb92",
+            "5e34f531-3859-825c-fad6-33289ccfcb9\u{e9}",
+        ] {
             assert!(Uuid::from_text(wrong).is_err(), "{wrong}");
         }
     }
