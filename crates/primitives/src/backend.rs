@@ -5,27 +5,49 @@
 //! so it is answered here: by [`available`] for lists of them, and by [`best`] for a single one. Priorities
 //! elsewhere follow this order.
 
+use std::fmt;
+
 use crate::cpu::{Cpu, Feature};
 
-/// A row of an algorithm's table of back ends: what the CPU must have for it.
-pub(crate) trait Backend: 'static {
+/// A row of an algorithm's table of back ends: its functions, and what the CPU must have for them.
+pub(crate) struct Row<F: 'static> {
+    /// The back end's name, such as `portable`.
+    pub name: &'static str,
     /// The features without which the row's instructions do not exist.
-    fn needs(&self) -> &'static [Feature];
-
+    needs: &'static [Feature],
     /// The features without which the row is slower than the next one that the CPU can run.
-    fn pays_with(&self) -> &'static [Feature] {
-        &[]
+    pays_with: &'static [Feature],
+    /// The functions. They may be called where the CPU has what the row needs.
+    pub run: F,
+}
+
+impl<F> Row<F> {
+    /// A row that is faster than the next one wherever it runs.
+    pub const fn new(name: &'static str, needs: &'static [Feature], run: F) -> Row<F> {
+        Row { name, needs, pays_with: &[], run }
+    }
+
+    /// The row, which is faster than the next one only where the CPU has these features besides.
+    pub const fn pays_with(mut self, features: &'static [Feature]) -> Row<F> {
+        self.pays_with = features;
+        self
+    }
+}
+
+impl<F> fmt::Debug for Row<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
     }
 }
 
 /// The rows of `table` that `cpu` can run, fastest first.
 ///
 /// A row that does not pay on this CPU stands behind the next one that does.
-pub(crate) fn available<B: Backend>(table: &'static [B], cpu: Cpu) -> impl Iterator<Item = &'static B> {
+pub(crate) fn available<F>(table: &'static [Row<F>], cpu: Cpu) -> impl Iterator<Item = &'static Row<F>> {
     let mut order = Vec::with_capacity(table.len());
     let mut slow = Vec::new();
-    for row in table.iter().filter(|row| cpu.has_all(row.needs())) {
-        if cpu.has_all(row.pays_with()) {
+    for row in table.iter().filter(|row| cpu.has_all(row.needs)) {
+        if cpu.has_all(row.pays_with) {
             order.push(row);
             order.append(&mut slow);
         } else {
@@ -40,8 +62,8 @@ pub(crate) fn available<B: Backend>(table: &'static [B], cpu: Cpu) -> impl Itera
 ///
 /// # Panics
 /// If the table has no row that needs nothing.
-pub(crate) fn best<B: Backend>(table: &'static [B], cpu: Cpu) -> &'static B {
-    let pays = |row: &&B| cpu.has_all(row.needs()) && cpu.has_all(row.pays_with());
+pub(crate) fn best<F>(table: &'static [Row<F>], cpu: Cpu) -> &'static Row<F> {
+    let pays = |row: &&Row<F>| cpu.has_all(row.needs) && cpu.has_all(row.pays_with);
     table.iter().find(pays).expect("the portable back end needs nothing")
 }
 
@@ -55,28 +77,16 @@ mod tests {
     use crate::sha256::Sha256;
     use crate::sha512::Sha512;
 
-    struct Row(&'static str, &'static [Feature], &'static [Feature]);
-
-    impl Backend for Row {
-        fn needs(&self) -> &'static [Feature] {
-            self.1
-        }
-
-        fn pays_with(&self) -> &'static [Feature] {
-            self.2
-        }
-    }
-
-    static TABLE: [Row; 5] = [
-        Row("wide", &[Feature::Avx512], &[Feature::WholeZmm]),
-        Row("hashing", &[Feature::ShaNi], &[]),
-        Row("wide-alone", &[Feature::Avx512], &[]),
-        Row("carrying", &[Feature::Avx2], &[Feature::Gfni, Feature::WholeZmm]),
-        Row("portable", &[], &[]),
+    static TABLE: [Row<()>; 5] = [
+        Row::new("wide", &[Feature::Avx512], ()).pays_with(&[Feature::WholeZmm]),
+        Row::new("hashing", &[Feature::ShaNi], ()),
+        Row::new("wide-alone", &[Feature::Avx512], ()),
+        Row::new("carrying", &[Feature::Avx2], ()).pays_with(&[Feature::Gfni, Feature::WholeZmm]),
+        Row::new("portable", &[], ()),
     ];
 
     fn order(cpu: Cpu) -> Vec<&'static str> {
-        available(&TABLE, cpu).map(|row| row.0).collect()
+        available(&TABLE, cpu).map(|row| row.name).collect()
     }
 
     #[test]
@@ -105,7 +115,7 @@ mod tests {
             let base64 = |codec: Base64<'_>| codec.name();
             let url = &Alphabet::URL_SAFE;
             let pairs = [
-                (best(&TABLE, cpu).0, available(&TABLE, cpu).next().map(|row| row.0)),
+                (best(&TABLE, cpu).name, available(&TABLE, cpu).next().map(|row| row.name)),
                 (AesBackend::new(cpu).name(), AesBackend::available(cpu).next().map(AesBackend::name)),
                 (Sha256::new(cpu).name(), Sha256::available(cpu).next().map(|sha| sha.name())),
                 (Sha512::new(cpu).name(), Sha512::available(cpu).next().map(|sha| sha.name())),

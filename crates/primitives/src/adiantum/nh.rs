@@ -18,28 +18,22 @@ pub(super) struct NhKey(pub [u8; KEY]);
 
 type Hash = unsafe fn(&NhKey, &[[u8; 16]]) -> [u8; 32];
 
-/// One way to do NH: name, needed features, function.
-struct Backend(&'static str, &'static [Feature], Hash);
-
-impl backend::Backend for Backend {
-    fn needs(&self) -> &'static [Feature] {
-        self.1
-    }
-}
+/// One way to do NH.
+type Backend = backend::Row<Hash>;
 
 /// Every back end, fastest first as measured.
 static BACKENDS: &[Backend] = &[
     // Intel from Skylake-X on, AMD from Zen 4 on.
     #[cfg(target_arch = "x86_64")]
-    Backend("avx512", &[Feature::Avx512], super::x86_64_avx512::nh),
+    Backend::new("avx512", &[Feature::Avx512], super::x86_64_avx512::nh),
     // Intel from Haswell on, AMD from Zen on.
     #[cfg(target_arch = "x86_64")]
-    Backend("avx2", &[Feature::Avx2], super::x86_64_avx2::nh),
+    Backend::new("avx2", &[Feature::Avx2], super::x86_64_avx2::nh),
     // AArch64.
     #[cfg(target_arch = "aarch64")]
-    Backend("neon", &[Feature::Neon], super::aarch64_neon::nh),
+    Backend::new("neon", &[Feature::Neon], super::aarch64_neon::nh),
     // Everything else.
-    Backend("portable", &[], portable),
+    Backend::new("portable", &[], portable),
 ];
 
 /// NH by a back end that the CPU can run.
@@ -60,14 +54,14 @@ impl Nh {
 
     /// The back end's name.
     pub fn name(self) -> &'static str {
-        self.0.0
+        self.0.name
     }
 
     /// The four sums, as little-endian 64-bit words, of at most [`MESSAGE`] bytes.
     pub fn hash(self, key: &NhKey, message: &[[u8; 16]]) -> [u8; 32] {
         assert!(message.len() <= MESSAGE / 16, "{} blocks for NH", message.len());
         // SAFETY: an `Nh` comes from `crate::backend` alone, so the CPU has what the function needs.
-        unsafe { (self.0.2)(key, message) }
+        unsafe { (self.0.run)(key, message) }
     }
 }
 

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use crate::backend;
-use crate::cpu::{Cpu, Feature};
+use crate::cpu::Cpu;
 
 use super::schedule::Schedule;
-use super::{BACKENDS, Backend};
+use super::{BACKENDS, Backend, Functions};
 
 /// AES by one set of instructions that this CPU has, without a key.
 ///
@@ -41,8 +41,8 @@ impl AesBackend {
     }
 
     /// The instructions. The CPU has what they need, as an `AesBackend` comes from `crate::backend` alone.
-    pub(super) fn run(self) -> &'static Backend {
-        self.0
+    pub(super) fn run(self) -> &'static Functions {
+        &self.0.run
     }
 
     /// Expands `key`, whose length was checked, where the schedule stands.
@@ -50,13 +50,7 @@ impl AesBackend {
         #[cfg(feature = "testing")]
         crate::testing::count_key_schedule();
         // SAFETY: an `AesBackend` comes from `crate::backend` alone, so the CPU has what its row needs.
-        unsafe { (self.0.expand)(key, keys) }
-    }
-}
-
-impl backend::Backend for Backend {
-    fn needs(&self) -> &'static [Feature] {
-        self.needs
+        unsafe { (self.0.run.expand)(key, keys) }
     }
 }
 

@@ -52,6 +52,7 @@ pub use schedule::KeyError;
 pub use units::{Ivs, UnitError, Units};
 pub use xts::AesXts;
 
+use crate::backend::Row;
 use crate::cpu::Feature;
 use crate::inout::InOut;
 
@@ -68,9 +69,7 @@ pub enum Direction {
 }
 
 /// One way to do AES. Every function needs the CPU to have `needs`.
-struct Backend {
-    name: &'static str,
-    needs: &'static [Feature],
+struct Functions {
     /// Expands a key of 16, 24 or 32 bytes.
     expand: unsafe fn(&[u8], &mut Schedule),
     /// Takes whole blocks.
@@ -85,11 +84,11 @@ struct Backend {
     xts: unsafe fn(&XtsKeys, Direction, &Units<'_>, InOut<'_>),
 }
 
-macro_rules! row {
-    ($name:literal, $needs:expr, $expansion:ident, $backend:ident) => {
-        Backend {
-            name: $name,
-            needs: &$needs,
+type Backend = Row<Functions>;
+
+macro_rules! functions {
+    ($expansion:ident, $backend:ident) => {
+        Functions {
             expand: $expansion::expand,
             ecb: $backend::ecb,
             counter: $backend::counter,
@@ -104,29 +103,24 @@ macro_rules! row {
 static BACKENDS: &[Backend] = &[
     // Intel from Ice Lake on, AMD from Zen 4 on.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        xts: x86_64_vaes512_xts::xts,
-        ..row!(
-            "vaes-512",
-            [Feature::AesNi, Feature::Avx512, Feature::Vbmi, Feature::Vaes, Feature::Vpclmul],
-            x86_64_aesni,
-            x86_64_vaes512
-        )
-    },
+    Row::new(
+        "vaes-512",
+        &[Feature::AesNi, Feature::Avx512, Feature::Vbmi, Feature::Vaes, Feature::Vpclmul],
+        Functions { xts: x86_64_vaes512_xts::xts, ..functions!(x86_64_aesni, x86_64_vaes512) },
+    ),
     // Intel from Alder Lake on (no AVX-512), AMD Zen 3.
     #[cfg(target_arch = "x86_64")]
-    row!(
+    Row::new(
         "vaes-256",
-        [Feature::AesNi, Feature::Avx2, Feature::Vaes, Feature::Vpclmul],
-        x86_64_aesni,
-        x86_64_vaes256
+        &[Feature::AesNi, Feature::Avx2, Feature::Vaes, Feature::Vpclmul],
+        functions!(x86_64_aesni, x86_64_vaes256),
     ),
     // x86-64 since 2010.
     #[cfg(target_arch = "x86_64")]
-    row!("aes-ni", [Feature::AesNi], x86_64_aesni, x86_64_aesni),
+    Row::new("aes-ni", &[Feature::AesNi], functions!(x86_64_aesni, x86_64_aesni)),
     // AArch64 with the optional AES instructions: servers, phones, Apple; not the Raspberry Pi 4.
     #[cfg(target_arch = "aarch64")]
-    row!("armv8-aes", [Feature::Neon, Feature::ArmAes], aarch64, aarch64),
+    Row::new("armv8-aes", &[Feature::Neon, Feature::ArmAes], functions!(aarch64, aarch64)),
     // Everything else.
-    row!("portable", [], portable, portable),
+    Row::new("portable", &[], functions!(portable, portable)),
 ];

@@ -24,9 +24,7 @@ pub const WORDS: usize = 128;
 pub struct Block(pub [u64; WORDS]);
 
 /// The function of two blocks. The functions need the CPU to have `needs`.
-struct Backend {
-    name: &'static str,
-    needs: &'static [Feature],
+struct Functions {
     /// Overwrites the third block.
     fill: unsafe fn(&Block, &Block, &mut Block),
     /// Adds to the third block.
@@ -35,31 +33,23 @@ struct Backend {
     expect: fn(&Block),
 }
 
-impl backend::Backend for Backend {
-    fn needs(&self) -> &'static [Feature] {
-        self.needs
-    }
-}
+type Backend = backend::Row<Functions>;
 
 /// Every back end, fastest first as measured.
 static BACKENDS: &[Backend] = &[
     // x86-64 since 2013.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "avx2",
-        needs: &[Feature::Avx2],
-        fill: x86_64_avx2::fill,
-        add: x86_64_avx2::add,
-        expect: x86_64_avx2::expect,
-    },
+    Backend::new(
+        "avx2",
+        &[Feature::Avx2],
+        Functions { fill: x86_64_avx2::fill, add: x86_64_avx2::add, expect: x86_64_avx2::expect },
+    ),
     // Everything else.
-    Backend {
-        name: "portable",
-        needs: &[],
-        fill: portable::fill,
-        add: portable::add,
-        expect: portable::expect,
-    },
+    Backend::new(
+        "portable",
+        &[],
+        Functions { fill: portable::fill, add: portable::add, expect: portable::expect },
+    ),
 ];
 
 /// The function that makes blocks, by a back end that this CPU can run.
@@ -88,20 +78,20 @@ impl Compression {
     #[inline]
     pub fn fill(&self, a: &Block, b: &Block, to: &mut Block) {
         // SAFETY: a back end comes from `crate::backend` alone, so the CPU has what it needs.
-        unsafe { (self.backend.fill)(a, b, to) }
+        unsafe { (self.backend.run.fill)(a, b, to) }
     }
 
     /// Adds what the parents make to a block, as passes after the first do.
     #[inline]
     pub fn add(&self, a: &Block, b: &Block, to: &mut Block) {
         // SAFETY: as above.
-        unsafe { (self.backend.add)(a, b, to) }
+        unsafe { (self.backend.run.add)(a, b, to) }
     }
 
     /// Has a block brought into the cache, if it is not there, without waiting for it.
     #[inline]
     pub fn expect(&self, block: &Block) {
-        (self.backend.expect)(block);
+        (self.backend.run.expect)(block);
     }
 }
 

@@ -96,46 +96,37 @@ type Encode = unsafe fn(&Alphabet, &[u8], &mut [u8]);
 type Decode = unsafe fn(&Alphabet, &[u8], &mut [u8]) -> bool;
 
 /// One way to encode and decode texts without padding.
-struct Backend {
-    name: &'static str,
-    needs: &'static [Feature],
+struct Functions {
     encode: Encode,
     decode: Decode,
 }
 
-impl backend::Backend for Backend {
-    fn needs(&self) -> &'static [Feature] {
-        self.needs
-    }
-}
+type Backend = backend::Row<Functions>;
 
 /// Fastest first, as measured; the last one runs anywhere.
 static BACKENDS: &[Backend] = &[
     // Intel since Ice Lake, AMD since Zen 4.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "x86_64-vbmi",
-        needs: &[Feature::Avx512, Feature::Vbmi],
-        encode: x86_64_vbmi::encode,
-        decode: x86_64_vbmi::decode,
-    },
+    Backend::new(
+        "x86_64-vbmi",
+        &[Feature::Avx512, Feature::Vbmi],
+        Functions { encode: x86_64_vbmi::encode, decode: x86_64_vbmi::decode },
+    ),
     // Intel since Haswell, AMD since Excavator.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "x86_64-avx2",
-        needs: &[Feature::Avx2],
-        encode: x86_64_avx2::encode,
-        decode: x86_64_avx2::decode,
-    },
+    Backend::new(
+        "x86_64-avx2",
+        &[Feature::Avx2],
+        Functions { encode: x86_64_avx2::encode, decode: x86_64_avx2::decode },
+    ),
     // Every AArch64 CPU that runs Linux.
     #[cfg(target_arch = "aarch64")]
-    Backend {
-        name: "aarch64-neon",
-        needs: &[Feature::Neon],
-        encode: aarch64_neon::encode,
-        decode: aarch64_neon::decode,
-    },
-    Backend { name: "portable", needs: &[], encode: portable::encode, decode: portable::decode },
+    Backend::new(
+        "aarch64-neon",
+        &[Feature::Neon],
+        Functions { encode: aarch64_neon::encode, decode: aarch64_neon::decode },
+    ),
+    Backend::new("portable", &[], Functions { encode: portable::encode, decode: portable::decode }),
 ];
 
 /// A base64 codec: a back end that this CPU can run, an alphabet, and padding or not.
@@ -181,7 +172,7 @@ impl<'a> Base64<'a> {
         }
         let text = &mut text[..Padding::Unpadded.encoded_len(bytes.len())];
         // SAFETY: a `Base64` is made only for a `Cpu` that has what its back end needs.
-        unsafe { (self.backend.encode)(self.alphabet, bytes, text) };
+        unsafe { (self.backend.run.encode)(self.alphabet, bytes, text) };
         len
     }
 
@@ -198,7 +189,8 @@ impl<'a> Base64<'a> {
         let len = self.padding.decoded_len_max(body.len());
         let Some(bytes) = bytes.get_mut(..len) else { no_room(bytes.len(), len, "bytes") };
         // SAFETY: a `Base64` is made only for a `Cpu` that has what its back end needs.
-        if self.padding.allows_len(text.len()) && unsafe { (self.backend.decode)(self.alphabet, body, bytes) }
+        if self.padding.allows_len(text.len())
+            && unsafe { (self.backend.run.decode)(self.alphabet, body, bytes) }
         {
             Ok(len)
         } else {

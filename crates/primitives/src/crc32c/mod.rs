@@ -86,7 +86,7 @@ impl Crc32c {
     #[inline]
     pub fn update(&self, crc: u32, data: &[u8]) -> u32 {
         // SAFETY: a handle exists only for a back end whose features the CPU has.
-        unsafe { (self.backend.update)(crc, data) }
+        unsafe { (self.backend.run.update)(crc, data) }
     }
 
     /// The register after A and then B, from the registers of the two parts.
@@ -97,7 +97,7 @@ impl Crc32c {
     #[inline]
     pub fn combine(&self, crc_a: u32, crc_b: u32, len_b: u64) -> u32 {
         // SAFETY: a handle exists only for a back end whose features the CPU has.
-        unsafe { (self.backend.shift)(crc_a, len_b) ^ crc_b }
+        unsafe { (self.backend.run.shift)(crc_a, len_b) ^ crc_b }
     }
 
     /// The register after all `parts` in order, each given as its register and its length in bytes.
@@ -134,7 +134,7 @@ impl Crc32c {
         let from_first = total_bits.checked_sub(first_bit).ok_or(outside)?;
         let after_last = from_first.checked_sub(bits).ok_or(outside)?;
         // SAFETY: a handle exists only for a back end whose features the CPU has.
-        Ok(old ^ unsafe { (self.backend.flip)(from_first, after_last) })
+        Ok(old ^ unsafe { (self.backend.run.flip)(from_first, after_last) })
     }
 
     /// The checksum after the bits at `positions` were inverted in a buffer of `total_bits`.
@@ -150,7 +150,7 @@ impl Crc32c {
             return Err(RangeError::Bits { first: *first, count: 1, total: total_bits });
         }
         // SAFETY: a handle exists only for a back end whose features the CPU has.
-        Ok(old ^ unsafe { (self.backend.toggle)(total_bits, positions) })
+        Ok(old ^ unsafe { (self.backend.run.toggle)(total_bits, positions) })
     }
 
     /// The checksum after the bytes from `offset` on, `old_region`, were replaced by `new_region` in a buffer
@@ -176,7 +176,7 @@ impl Crc32c {
         }
         let after = bytes_after(total_len, offset, old_region.len() as u64)?;
         // SAFETY: a handle exists only for a back end whose features the CPU has; the lengths are equal.
-        Ok(old ^ unsafe { (self.backend.splice)(old_region, new_region, after) })
+        Ok(old ^ unsafe { (self.backend.run.splice)(old_region, new_region, after) })
     }
 
     /// The checksum after a [`splice`](Crc32c::splice), from the registers of the two regions instead of
@@ -222,7 +222,7 @@ impl Crc32c {
         }
         let new_region = &buffer[offset..offset + old_region.len()];
         // SAFETY: a handle exists only for a back end whose features the CPU has; the lengths are equal.
-        Ok(old ^ unsafe { (self.backend.splice)(old_region, new_region, after) })
+        Ok(old ^ unsafe { (self.backend.run.splice)(old_region, new_region, after) })
     }
 
     /// Whether splicing a region of `region` bytes is expected to be faster than the whole of `total` bytes.
@@ -230,7 +230,7 @@ impl Crc32c {
     /// The threshold is one for each back end, as measured; see `docs/bench/crc32c.md`.
     #[inline]
     pub fn splice_pays(&self, total: usize, region: usize) -> bool {
-        let cost = &self.backend.splice_cost;
+        let cost = &self.backend.run.splice_cost;
         let byte = if total < cost.large { cost.region } else { cost.large_region };
         region.saturating_mul(byte) / 16 + cost.fixed < total
     }
@@ -298,11 +298,7 @@ fn bytes_after(total: u64, first: u64, count: u64) -> Result<u64, RangeError> {
 }
 
 /// One way to compute. The functions are safe to call where the CPU has what the row needs.
-struct Backend {
-    name: &'static str,
-    needs: &'static [Feature],
-    /// Features that the CPU must have besides for this row to be faster than the next.
-    pays_with: &'static [Feature],
+struct Functions {
     /// Register, data: the register after the data.
     update: unsafe fn(u32, &[u8]) -> u32,
     /// Bits from the run's first on, bits after its last: the change of the checksum.
@@ -316,15 +312,7 @@ struct Backend {
     splice_cost: Cost,
 }
 
-impl backend::Backend for Backend {
-    fn needs(&self) -> &'static [Feature] {
-        self.needs
-    }
-
-    fn pays_with(&self) -> &'static [Feature] {
-        self.pays_with
-    }
-}
+type Backend = backend::Row<Functions>;
 
 /// How a splice compares with `update`, counted in bytes of `update`: measured by `benches`, section `patch`.
 struct Cost {
@@ -342,107 +330,116 @@ struct Cost {
 static BACKENDS: &[Backend] = &[
     // Zen 5.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "vpclmul-hybrid",
-        needs: &[Feature::Avx512, Feature::Vpclmul, Feature::Pclmul, Feature::Sse42],
-        // Zen 4: 54 GB/s, vpclmul 59.
-        pays_with: &[Feature::WholeZmm],
-        update: x86_64_vpclmul::update_hybrid,
-        flip: x86_64_clmul::flip,
-        toggle: x86_64_clmul::toggle,
-        shift: x86_64_clmul::shift,
-        splice: x86_64_vpclmul::splice,
-        splice_cost: Cost { fixed: 96, region: 16, large: 3072, large_region: 30 },
-    },
+    Backend::new(
+        "vpclmul-hybrid",
+        &[Feature::Avx512, Feature::Vpclmul, Feature::Pclmul, Feature::Sse42],
+        Functions {
+            update: x86_64_vpclmul::update_hybrid,
+            flip: x86_64_clmul::flip,
+            toggle: x86_64_clmul::toggle,
+            shift: x86_64_clmul::shift,
+            splice: x86_64_vpclmul::splice,
+            splice_cost: Cost { fixed: 96, region: 16, large: 3072, large_region: 30 },
+        },
+    )
+    // Zen 4: 54 GB/s, vpclmul 59.
+    .pays_with(&[Feature::WholeZmm]),
     // Zen 4: one `crc32` a cycle.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "vpclmul-crc32",
-        needs: &[Feature::Avx512, Feature::Vpclmul, Feature::Pclmul, Feature::Sse42],
-        pays_with: &[],
-        update: x86_64_vpclmul::update_hybrid_of_one,
-        flip: x86_64_clmul::flip,
-        toggle: x86_64_clmul::toggle,
-        shift: x86_64_clmul::shift,
-        splice: x86_64_vpclmul::splice,
-        splice_cost: Cost { fixed: 96, region: 16, large: 6144, large_region: 20 },
-    },
+    Backend::new(
+        "vpclmul-crc32",
+        &[Feature::Avx512, Feature::Vpclmul, Feature::Pclmul, Feature::Sse42],
+        Functions {
+            update: x86_64_vpclmul::update_hybrid_of_one,
+            flip: x86_64_clmul::flip,
+            toggle: x86_64_clmul::toggle,
+            shift: x86_64_clmul::shift,
+            splice: x86_64_vpclmul::splice,
+            splice_cost: Cost { fixed: 96, region: 16, large: 6144, large_region: 20 },
+        },
+    ),
     // The same without the scalar streams.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "vpclmul",
-        needs: &[Feature::Avx512, Feature::Vpclmul, Feature::Pclmul, Feature::Sse42],
-        pays_with: &[],
-        update: x86_64_vpclmul::update,
-        flip: x86_64_clmul::flip,
-        toggle: x86_64_clmul::toggle,
-        shift: x86_64_clmul::shift,
-        splice: x86_64_vpclmul::splice,
-        splice_cost: Cost { fixed: 96, region: 16, large: 2048, large_region: 16 },
-    },
+    Backend::new(
+        "vpclmul",
+        &[Feature::Avx512, Feature::Vpclmul, Feature::Pclmul, Feature::Sse42],
+        Functions {
+            update: x86_64_vpclmul::update,
+            flip: x86_64_clmul::flip,
+            toggle: x86_64_clmul::toggle,
+            shift: x86_64_clmul::shift,
+            splice: x86_64_vpclmul::splice,
+            splice_cost: Cost { fixed: 96, region: 16, large: 2048, large_region: 16 },
+        },
+    ),
     // x86 since Westmere.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "pclmul",
-        needs: &[Feature::Pclmul, Feature::Sse42],
-        pays_with: &[],
-        update: x86_64_clmul::update,
-        flip: x86_64_clmul::flip,
-        toggle: x86_64_clmul::toggle,
-        shift: x86_64_clmul::shift,
-        splice: x86_64_clmul::splice,
-        splice_cost: Cost { fixed: 128, region: 20, large: 1024, large_region: 48 },
-    },
+    Backend::new(
+        "pclmul",
+        &[Feature::Pclmul, Feature::Sse42],
+        Functions {
+            update: x86_64_clmul::update,
+            flip: x86_64_clmul::flip,
+            toggle: x86_64_clmul::toggle,
+            shift: x86_64_clmul::shift,
+            splice: x86_64_clmul::splice,
+            splice_cost: Cost { fixed: 128, region: 20, large: 1024, large_region: 48 },
+        },
+    ),
     // x86 since 2008.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "sse4.2",
-        needs: &[Feature::Sse42],
-        pays_with: &[],
-        update: x86_64_sse42::update,
-        flip: portable::flip,
-        toggle: portable::toggle,
-        shift: portable::shift,
-        splice: x86_64_sse42::splice,
-        splice_cost: Cost { fixed: 640, region: 24, large: 4096, large_region: 144 },
-    },
+    Backend::new(
+        "sse4.2",
+        &[Feature::Sse42],
+        Functions {
+            update: x86_64_sse42::update,
+            flip: portable::flip,
+            toggle: portable::toggle,
+            shift: portable::shift,
+            splice: x86_64_sse42::splice,
+            splice_cost: Cost { fixed: 640, region: 24, large: 4096, large_region: 144 },
+        },
+    ),
     // Nearly every AArch64 core with the cryptographic extension.
     #[cfg(target_arch = "aarch64")]
-    Backend {
-        name: "pmull",
-        needs: &[Feature::ArmCrc, Feature::Neon, Feature::ArmAes, Feature::ArmPmull],
-        pays_with: &[],
-        update: aarch64_pmull::update,
-        flip: aarch64_pmull::flip,
-        toggle: aarch64_pmull::toggle,
-        shift: aarch64_pmull::shift,
-        splice: aarch64_pmull::splice,
-        splice_cost: Cost { fixed: 128, region: 20, large: 1024, large_region: 48 },
-    },
+    Backend::new(
+        "pmull",
+        &[Feature::ArmCrc, Feature::Neon, Feature::ArmAes, Feature::ArmPmull],
+        Functions {
+            update: aarch64_pmull::update,
+            flip: aarch64_pmull::flip,
+            toggle: aarch64_pmull::toggle,
+            shift: aarch64_pmull::shift,
+            splice: aarch64_pmull::splice,
+            splice_cost: Cost { fixed: 128, region: 20, large: 1024, large_region: 48 },
+        },
+    ),
     // AArch64 without it, such as the Raspberry Pi 4.
     #[cfg(target_arch = "aarch64")]
-    Backend {
-        // The thresholds of AArch64 are those of the x86 rows of the same kind: not measured.
-        name: "crc",
-        needs: &[Feature::ArmCrc],
-        pays_with: &[],
-        update: aarch64_crc::update,
-        flip: portable::flip,
-        toggle: portable::toggle,
-        shift: portable::shift,
-        splice: aarch64_crc::splice,
-        splice_cost: Cost { fixed: 640, region: 24, large: 2048, large_region: 144 },
-    },
+    Backend::new(
+        "crc",
+        &[Feature::ArmCrc],
+        Functions {
+            // The thresholds of AArch64 are those of the x86 rows of the same kind: not measured.
+            update: aarch64_crc::update,
+            flip: portable::flip,
+            toggle: portable::toggle,
+            shift: portable::shift,
+            splice: aarch64_crc::splice,
+            splice_cost: Cost { fixed: 640, region: 24, large: 2048, large_region: 144 },
+        },
+    ),
     // Everything else.
-    Backend {
-        name: "portable",
-        needs: &[],
-        pays_with: &[],
-        update: portable::update,
-        flip: portable::flip,
-        toggle: portable::toggle,
-        shift: portable::shift,
-        splice: portable::splice,
-        splice_cost: Cost { fixed: 96, region: 17, large: 4096, large_region: 17 },
-    },
+    Backend::new(
+        "portable",
+        &[],
+        Functions {
+            update: portable::update,
+            flip: portable::flip,
+            toggle: portable::toggle,
+            shift: portable::shift,
+            splice: portable::splice,
+            splice_cost: Cost { fixed: 96, region: 17, large: 4096, large_region: 17 },
+        },
+    ),
 ];

@@ -39,36 +39,30 @@ struct Key {
 }
 
 /// One way to do POLYVAL. The function needs the CPU to have `needs`.
-struct Backend {
-    name: &'static str,
-    needs: &'static [Feature],
+struct Functions {
     /// Takes blocks into a state. A single block needs the last power only.
     absorb: unsafe fn(&Powers, &mut [u8; 16], &[[u8; 16]]),
 }
 
-impl backend::Backend for Backend {
-    fn needs(&self) -> &'static [Feature] {
-        self.needs
-    }
-}
+type Backend = backend::Row<Functions>;
 
 /// Every back end, fastest first as measured.
 static BACKENDS: &[Backend] = &[
     // Intel from Ice Lake on, AMD from Zen 4 on.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "vpclmul-512",
-        needs: &[Feature::Avx512, Feature::Vpclmul],
-        absorb: x86_64_vpclmul::absorb,
-    },
+    Backend::new(
+        "vpclmul-512",
+        &[Feature::Avx512, Feature::Vpclmul],
+        Functions { absorb: x86_64_vpclmul::absorb },
+    ),
     // x86-64 since 2010.
     #[cfg(target_arch = "x86_64")]
-    Backend { name: "pclmul", needs: &[Feature::Pclmul], absorb: x86_64_pclmul::absorb },
+    Backend::new("pclmul", &[Feature::Pclmul], Functions { absorb: x86_64_pclmul::absorb }),
     // AArch64 with the optional AES instructions.
     #[cfg(target_arch = "aarch64")]
-    Backend { name: "pmull", needs: &[Feature::Neon, Feature::ArmPmull], absorb: aarch64_pmull::absorb },
+    Backend::new("pmull", &[Feature::Neon, Feature::ArmPmull], Functions { absorb: aarch64_pmull::absorb }),
     // Everything else.
-    Backend { name: "portable", needs: &[], absorb: portable::absorb },
+    Backend::new("portable", &[], Functions { absorb: portable::absorb }),
 ];
 
 /// POLYVAL under one hash key.
@@ -102,7 +96,7 @@ impl Polyval {
     /// Takes whole blocks into `state`, which begins as zeros.
     pub fn absorb(&self, state: &mut [u8; 16], blocks: &[[u8; 16]]) {
         // SAFETY: a back end comes from `crate::backend` alone, so the CPU has what it needs.
-        unsafe { (self.backend.absorb)(&self.key.powers, state, blocks) }
+        unsafe { (self.backend.run.absorb)(&self.key.powers, state, blocks) }
     }
 
     /// The back end's name.

@@ -111,19 +111,19 @@ impl ReedSolomon {
 
     fn absorb(&self, state: &mut [Block], rows: &[&[u8]], first: usize) {
         // SAFETY: a handle is made only for a CPU that has its back end's features.
-        unsafe { (self.backend.absorb)(&self.code, state, rows, first) }
+        unsafe { (self.backend.run.absorb)(&self.code, state, rows, first) }
     }
 
     fn finish(&self, state: &mut [Block], out: &mut [u8]) {
         // SAFETY: a handle is made only for a CPU that has its back end's features.
-        unsafe { (self.backend.finish)(&self.code, state, out) }
+        unsafe { (self.backend.run.finish)(&self.code, state, out) }
     }
 
     /// Adds `factor * src` to `dst`, symbol by symbol.
     fn multiply_add(&self, factor: u8, src: &[u8], dst: &mut [u8]) {
         assert_eq!(src.len(), dst.len(), "rows must have the same width");
         // SAFETY: a handle is made only for a CPU that has its back end's features.
-        unsafe { (self.backend.multiply_add)(factor, src, dst) }
+        unsafe { (self.backend.run.multiply_add)(factor, src, dst) }
     }
 }
 
@@ -228,9 +228,7 @@ impl std::error::Error for RsError {}
 struct Block([u8; 64]);
 
 /// One way to compute the code. The functions need the CPU to have `needs`, nothing else.
-struct Backend {
-    name: &'static str,
-    needs: &'static [Feature],
+struct Functions {
     /// Sends rows, of which the first is message row number `first`, through the registers of all strips.
     absorb: unsafe fn(code: &Code, state: &mut [Block], rows: &[&[u8]], first: usize),
     /// Writes the parity, codeword after codeword, after a whole message; leaves the state undefined.
@@ -239,48 +237,52 @@ struct Backend {
     multiply_add: unsafe fn(factor: u8, src: &[u8], dst: &mut [u8]),
 }
 
-impl backend::Backend for Backend {
-    fn needs(&self) -> &'static [Feature] {
-        self.needs
-    }
-}
+type Backend = backend::Row<Functions>;
 
 /// Fastest first, as measured.
 static BACKENDS: &[Backend] = &[
     // Intel from Ice Lake on, AMD from Zen 4 on.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "x86_64-avx512-gfni",
-        needs: &[Feature::Avx512, Feature::Gfni],
-        absorb: x86_64_gfni::absorb,
-        finish: x86_64_gfni::finish,
-        multiply_add: x86_64_gfni::multiply_add,
-    },
+    Backend::new(
+        "x86_64-avx512-gfni",
+        &[Feature::Avx512, Feature::Gfni],
+        Functions {
+            absorb: x86_64_gfni::absorb,
+            finish: x86_64_gfni::finish,
+            multiply_add: x86_64_gfni::multiply_add,
+        },
+    ),
     // x86-64 without GFNI or AVX-512, Intel from Haswell on, AMD from Excavator on.
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "x86_64-avx2",
-        needs: &[Feature::Avx2],
-        absorb: x86_64_avx2::absorb,
-        finish: x86_64_avx2::finish,
-        multiply_add: x86_64_avx2::multiply_add,
-    },
+    Backend::new(
+        "x86_64-avx2",
+        &[Feature::Avx2],
+        Functions {
+            absorb: x86_64_avx2::absorb,
+            finish: x86_64_avx2::finish,
+            multiply_add: x86_64_avx2::multiply_add,
+        },
+    ),
     // Every AArch64 CPU that runs Linux.
     #[cfg(target_arch = "aarch64")]
-    Backend {
-        name: "aarch64-neon",
-        needs: &[Feature::Neon],
-        absorb: aarch64_neon::absorb,
-        finish: aarch64_neon::finish,
-        multiply_add: aarch64_neon::multiply_add,
-    },
-    Backend {
-        name: "portable",
-        needs: &[],
-        absorb: portable::absorb,
-        finish: portable::finish,
-        multiply_add: portable::multiply_add,
-    },
+    Backend::new(
+        "aarch64-neon",
+        &[Feature::Neon],
+        Functions {
+            absorb: aarch64_neon::absorb,
+            finish: aarch64_neon::finish,
+            multiply_add: aarch64_neon::multiply_add,
+        },
+    ),
+    Backend::new(
+        "portable",
+        &[],
+        Functions {
+            absorb: portable::absorb,
+            finish: portable::finish,
+            multiply_add: portable::multiply_add,
+        },
+    ),
 ];
 
 /// Calls `function::<R>(arguments)` for the number of roots, so that the registers get a known size.

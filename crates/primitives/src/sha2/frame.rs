@@ -1,9 +1,9 @@
 //! The frame of both hashes around their back ends: the handle, the midstate, the hasher of a message in
 //! pieces.
 
-/// Writes the public types of a hash of the family, and `Backend`, `Layout` and `digest` for its back ends.
+/// Writes the public types of a hash of the family, and `Backend`, `Functions`, `Layout` and `digest` for its back ends.
 ///
-/// In scope must be: `BLOCK_LEN`, `DIGEST_LEN`, `INITIAL`, the table `BACKENDS`, and `Cpu`, `Feature`,
+/// In scope must be: `BLOCK_LEN`, `DIGEST_LEN`, `INITIAL`, the table `BACKENDS`, and `Cpu`,
 /// `Messages`, `backend` and `sha2` of this crate.
 macro_rules! frame {
     ($Sha:ident, $name:literal, $Word:ty) => {
@@ -13,28 +13,15 @@ macro_rules! frame {
         #[derive(Clone, Copy, Debug)]
         pub struct $Sha(&'static Backend);
 
-        #[doc = concat!("One way to compute ", $name, ", and what the CPU must have for it.")]
-        #[derive(Debug)]
-        struct Backend {
-            name: &'static str,
-            needs: &'static [Feature],
-            /// Features that the CPU must have besides for this row to be faster than the next.
-            pays_with: &'static [Feature],
+        #[doc = concat!("One way to compute ", $name, ".")]
+        struct Functions {
             /// Takes whole blocks into a chaining value.
             compress: unsafe fn(&mut [$Word; 8], &[u8]),
             /// Writes the digests of all messages; there is at least one and the output has the right length.
             hash_many: unsafe fn(&[$Word; 8], &Layout<'_>, Messages<'_>, &mut [u8]),
         }
 
-        impl backend::Backend for Backend {
-            fn needs(&self) -> &'static [Feature] {
-                self.needs
-            }
-
-            fn pays_with(&self) -> &'static [Feature] {
-                self.pays_with
-            }
-        }
+        type Backend = backend::Row<Functions>;
 
         impl $Sha {
             /// The back end of `cpu` that is fastest for many messages.
@@ -82,7 +69,7 @@ macro_rules! frame {
                 if messages.count() > 0 {
                     let layout = prefix.0.layout(messages.message_len(), suffix);
                     // SAFETY: a handle exists only for a CPU that has all features that its back end needs.
-                    unsafe { (self.0.hash_many)(&prefix.0.state, &layout, messages, out) }
+                    unsafe { (self.0.run.hash_many)(&prefix.0.state, &layout, messages, out) }
                 }
             }
 
@@ -100,7 +87,7 @@ macro_rules! frame {
 
             fn update(&self, midstate: &mut Midstate, data: &[u8]) {
                 // SAFETY: a handle exists only for a CPU that has all features that its back end needs.
-                midstate.0.update(data, |state, blocks| unsafe { (self.0.compress)(state, blocks) });
+                midstate.0.update(data, |state, blocks| unsafe { (self.0.run.compress)(state, blocks) });
             }
         }
 

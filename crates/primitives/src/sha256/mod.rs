@@ -38,53 +38,38 @@ pub const BLOCK_LEN: usize = 64;
 /// All back ends of this architecture, fastest first.
 const BACKENDS: &[Backend] = &[
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "x86_64-avx512-2x16",
-        needs: &[Feature::Avx512, Feature::ShaNi],
-        // Zen 4: 3.0 to 3.5 GB/s (messages a page apart, or not), SHA-NI 3.7.
-        pays_with: &[Feature::WholeZmm],
-        compress: x86_64_sha_ni::compress,
-        hash_many: x86_64_avx512::hash_many,
-    },
+    Backend::new(
+        "x86_64-avx512-2x16",
+        &[Feature::Avx512, Feature::ShaNi],
+        Functions { compress: x86_64_sha_ni::compress, hash_many: x86_64_avx512::hash_many },
+    )
+    // Zen 4: 3.0 to 3.5 GB/s (messages a page apart, or not), SHA-NI 3.7.
+    .pays_with(&[Feature::WholeZmm]),
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "x86_64-sha-ni",
-        needs: &[Feature::ShaNi],
-        pays_with: &[],
-        compress: x86_64_sha_ni::compress,
-        hash_many: x86_64_sha_ni::hash_many,
-    },
+    Backend::new(
+        "x86_64-sha-ni",
+        &[Feature::ShaNi],
+        Functions { compress: x86_64_sha_ni::compress, hash_many: x86_64_sha_ni::hash_many },
+    ),
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "x86_64-avx512-2x16-alone",
-        needs: &[Feature::Avx512],
-        pays_with: &[],
-        compress: portable::compress,
-        hash_many: x86_64_avx512::hash_many_alone,
-    },
+    Backend::new(
+        "x86_64-avx512-2x16-alone",
+        &[Feature::Avx512],
+        Functions { compress: portable::compress, hash_many: x86_64_avx512::hash_many_alone },
+    ),
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "x86_64-avx2-8",
-        needs: &[Feature::Avx2],
-        pays_with: &[],
-        compress: portable::compress,
-        hash_many: x86_64_avx2::hash_many,
-    },
+    Backend::new(
+        "x86_64-avx2-8",
+        &[Feature::Avx2],
+        Functions { compress: portable::compress, hash_many: x86_64_avx2::hash_many },
+    ),
     #[cfg(target_arch = "aarch64")]
-    Backend {
-        name: "aarch64-sha2",
-        needs: &[Feature::Neon, Feature::ArmSha2],
-        pays_with: &[],
-        compress: aarch64_sha2::compress,
-        hash_many: aarch64_sha2::hash_many,
-    },
-    Backend {
-        name: "portable",
-        needs: &[],
-        pays_with: &[],
-        compress: portable::compress,
-        hash_many: portable::hash_many,
-    },
+    Backend::new(
+        "aarch64-sha2",
+        &[Feature::Neon, Feature::ArmSha2],
+        Functions { compress: aarch64_sha2::compress, hash_many: aarch64_sha2::hash_many },
+    ),
+    Backend::new("portable", &[], Functions { compress: portable::compress, hash_many: portable::hash_many }),
 ];
 
 sha2::frame::frame!(Sha256, "SHA-256", u32);

@@ -36,36 +36,24 @@ pub const BLOCK_LEN: usize = 128;
 /// All back ends of this architecture, fastest first.
 const BACKENDS: &[Backend] = &[
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "x86_64-avx512-2x8",
-        needs: &[Feature::Avx512],
-        pays_with: &[],
-        compress: portable::compress,
-        hash_many: x86_64_avx512::hash_many,
-    },
+    Backend::new(
+        "x86_64-avx512-2x8",
+        &[Feature::Avx512],
+        Functions { compress: portable::compress, hash_many: x86_64_avx512::hash_many },
+    ),
     #[cfg(target_arch = "x86_64")]
-    Backend {
-        name: "x86_64-avx2-4",
-        needs: &[Feature::Avx2],
-        pays_with: &[],
-        compress: portable::compress,
-        hash_many: x86_64_avx2::hash_many,
-    },
+    Backend::new(
+        "x86_64-avx2-4",
+        &[Feature::Avx2],
+        Functions { compress: portable::compress, hash_many: x86_64_avx2::hash_many },
+    ),
     #[cfg(target_arch = "aarch64")]
-    Backend {
-        name: "aarch64-sha512",
-        needs: &[Feature::Neon, Feature::ArmSha512],
-        pays_with: &[],
-        compress: aarch64_sha512::compress,
-        hash_many: aarch64_sha512::hash_many,
-    },
-    Backend {
-        name: "portable",
-        needs: &[],
-        pays_with: &[],
-        compress: portable::compress,
-        hash_many: portable::hash_many,
-    },
+    Backend::new(
+        "aarch64-sha512",
+        &[Feature::Neon, Feature::ArmSha512],
+        Functions { compress: aarch64_sha512::compress, hash_many: aarch64_sha512::hash_many },
+    ),
+    Backend::new("portable", &[], Functions { compress: portable::compress, hash_many: portable::hash_many }),
 ];
 
 sha2::frame::frame!(Sha512, "SHA-512", u64);
