@@ -256,7 +256,7 @@ impl Files {
             if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &folder)) {
                 groups.push((
                     OsString::from_vec(folder.path()),
-                    folder.inode(),
+                    **folder,
                     Vec::new(),
                     Vec::new(),
                     Vec::new(),

@@ -31,6 +31,7 @@ mod pattern;
 mod system;
 pub mod tar;
 mod time;
+mod trail;
 
 pub use casemate_blockdev::{Error, Result};
 pub use node::{FileType, Link, Node};
@@ -38,3 +39,4 @@ pub use packed::{Packing, unpacked};
 pub use path::{below, join, split, trim};
 pub use pattern::{Choice, Glob, Pattern, Selection};
 pub use time::Time;
+pub use trail::Trail;

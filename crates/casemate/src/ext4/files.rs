@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_ext4::{DirEntry, FileType, SeenDirectories};
 use casemate_providers::Work;
+use casemate_trees::Trail;
 
 use super::bulk::{Buffers, Handful, Planned, of_one};
 use super::file_system::MOST_READ;
@@ -19,33 +20,8 @@ const BATCH: u64 = 4 << 20;
 /// Names that are handed out at once.
 const MOST_NAMES: usize = 1 << 14;
 
-/// A directory that [`Files`] goes through. Others share it: an image can make the path of each of its directories long.
-#[derive(Debug)]
-pub struct Folder {
-    /// The directory above; none for the one that the walk began in.
-    above: Option<Arc<Folder>>,
-    name: Box<[u8]>,
-    inode: u32,
-}
-
-impl Folder {
-    /// The path from where the walk began.
-    pub fn path(&self) -> Vec<u8> {
-        let mut names = Vec::new();
-        let mut folder = self;
-        while let Some(above) = &folder.above {
-            names.push(&folder.name[..]);
-            folder = above;
-        }
-        names.reverse();
-        names.join(&b'/')
-    }
-
-    /// The directory's inode.
-    pub fn inode(&self) -> u32 {
-        self.inode
-    }
-}
+/// A directory that [`Files`] goes through, with its inode.
+pub type Folder = Trail<u32>;
 
 /// A name that [`Files`] has found: that of a regular file, or of a directory that could not be read.
 #[derive(Clone, Debug)]
@@ -109,9 +85,9 @@ impl FileSystem {
             let text = format!("inode {} is no directory", top.number());
             return Err(Error::path(ErrorKind::NotADirectory, text).at(self.name()));
         }
-        let top = Folder { above: None, name: Box::default(), inode: top.number() };
+        let top = Folder::top(top.number());
         let (fs, seen) = (self.clone(), SeenDirectories::new());
-        let walk = Walk { fs, seen, waiting: vec![Arc::new(top)], names: None };
+        let walk = Walk { fs, seen, waiting: vec![top], names: None };
         Ok(Files { walk, ahead: None, buffers: Buffers::default() })
     }
 }
@@ -187,11 +163,9 @@ impl Walk {
                 }
                 let kind = || fs.inode(entry.inode).ok().map(|inode| inode.kind());
                 match entry.kind.or_else(kind) {
-                    Some(FileType::Directory) => self.waiting.push(Arc::new(Folder {
-                        above: Some(folder.clone()),
-                        name: entry.name.into(),
-                        inode: entry.inode,
-                    })),
+                    Some(FileType::Directory) => {
+                        self.waiting.push(folder.below(&entry.name, entry.inode));
+                    }
                     // One whose inode can't be read is told as a file.
                     Some(FileType::Regular) | None => files.push(entry),
                     Some(_) => {}
@@ -199,18 +173,15 @@ impl Walk {
                 Ok(ControlFlow::Continue(()))
             })
         };
-        let inode = self.fs.inode(folder.inode);
-        let read = inode.and_then(|inode| names(&inode).map_err(|error| self.fs.about(folder.inode, error)));
+        let number = ***folder;
+        let inode = self.fs.inode(number);
+        let read = inode.and_then(|inode| names(&inode).map_err(|error| self.fs.about(number, error)));
         self.waiting[first..].reverse();
         self.names = Some((folder.clone(), files.into_iter()));
         if let Err(error) = of_one(read)? {
-            let above = folder.above.as_ref().unwrap_or(folder);
+            let above = folder.above().unwrap_or(folder);
             batch.failed.push((batch.found.len(), error));
-            batch.found.push(Found {
-                folder: above.clone(),
-                name: folder.name.to_vec(),
-                inode: folder.inode,
-            });
+            batch.found.push(Found { folder: above.clone(), name: folder.name().to_vec(), inode: number });
         }
         Ok(())
     }

@@ -2,17 +2,17 @@
 //!
 //! A [`Walk`] says in which order, [`Reading`] reads what it gives out, on any thread.
 
+mod file;
 mod outline;
 mod walk;
 
 use std::ffi::{CStr, CString};
 use std::io::{self, ErrorKind};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::os::{self, FileExt};
-use casemate_blockdev::{BlockDevice, Buffer, FileDevice};
+use casemate_blockdev::{Buffer, FileDevice};
 
 use crate::system::{
     self, AsFd, AtFlags, BorrowedFd, Dir, Errno, HostType, Mode, OFlags, OwnedFd, Stat, fstat, openat,
@@ -20,7 +20,8 @@ use crate::system::{
 };
 use crate::{Error, FileType, Node, Result, Time};
 
-pub use outline::{Outline, Outlined, Reopened, Unread};
+pub use file::HostFile;
+pub use outline::{Outline, Outlined, Unread};
 pub use walk::{Part, Walk};
 
 /// Bytes of an attribute's value that are read: far more than any kernel stores.
@@ -101,7 +102,7 @@ pub enum Body {
     /// A file's contents in the batch's buffer, from this byte on.
     Read(usize),
     /// A file's contents that are still to be read.
-    Open(Arc<Source>),
+    Open(Arc<HostFile>),
     /// A file's contents that are still to be read, and whose length is not known.
     Stream(std::fs::File),
     /// A symbolic link's target.
@@ -255,7 +256,7 @@ impl Reading {
         }
         if !ahead {
             let file = FileDevice::from_file(file).map_err(|error| error.at(folder.join(name).display()))?;
-            let source = Source { file, path: folder.join(name), size, sparse };
+            let source = HostFile { file, path: folder.join(name), size, sparse };
             return Ok((stat, xattrs, Body::Open(Arc::new(source))));
         }
         let (from, end) = (*used, *used + size as usize);
@@ -281,47 +282,6 @@ impl Reading {
             }
         }
         Ok(if size == 0 { len > 0 } else { (len as u64) < size.min(begin.len() as u64) })
-    }
-}
-
-/// A regular file of the host, with the size that it had when it was opened. Only sparse ones are asked for their holes.
-#[derive(Debug)]
-pub struct Source {
-    file: FileDevice,
-    path: PathBuf,
-    size: u64,
-    sparse: bool,
-}
-
-impl BlockDevice for Source {
-    fn below(&self) -> Option<&dyn BlockDevice> {
-        Some(&self.file)
-    }
-
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_at(buf, offset).map_err(|error| match error.io_kind() {
-            Some(ErrorKind::UnexpectedEof) => shorter(&self.path),
-            _ => error.at(self.path.display()),
-        })
-    }
-
-    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
-        Err(ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
-        if self.sparse {
-            return self.file.next_data(offset);
-        }
-        Ok((offset < self.size).then_some(offset..self.size))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, os};
 
-use super::{Attributed, Folder, NameKind, Part, Reading, Xattrs, allocated, at, changed, node, shorter};
+use super::{Attributed, Folder, HostFile, NameKind, Part, Reading, Xattrs, allocated, at, changed, node};
 use crate::system::{self, AtFlags, HostType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use crate::{Node, Result};
 
@@ -48,14 +48,6 @@ pub struct Unread {
     name: CString,
 }
 
-/// A regular file of the host that has the size that it had before.
-#[derive(Debug)]
-pub struct Reopened {
-    file: FileDevice,
-    of: Unread,
-    size: u64,
-}
-
 impl Unread {
     /// The file's path.
     pub fn path(&self) -> std::path::PathBuf {
@@ -66,7 +58,7 @@ impl Unread {
     ///
     /// # Errors
     /// What the host says; `InvalidData` if it is another file by now.
-    pub fn open(&self, size: u64) -> Result<Reopened> {
+    pub fn open(&self, size: u64) -> Result<HostFile> {
         let path = self.path();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = system::open(&path, flags, Mode::empty()).map_err(|error| at(&path, error))?;
@@ -76,32 +68,7 @@ impl Unread {
             return Err(changed(&path));
         }
         let file = FileDevice::from_regular_file(fd.into());
-        Ok(Reopened { file, of: self.clone(), size })
-    }
-}
-
-impl BlockDevice for Reopened {
-    fn below(&self) -> Option<&dyn BlockDevice> {
-        Some(&self.file)
-    }
-
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_at(buf, offset).map_err(|error| match error.io_kind() {
-            Some(std::io::ErrorKind::UnexpectedEof) => shorter(&self.of.path()),
-            _ => error.at(self.of.path().display()),
-        })
-    }
-
-    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
-        Err(std::io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn flush(&self) -> Result<()> {
-        Ok(())
+        Ok(HostFile { file, path, size, sparse: false })
     }
 }
 

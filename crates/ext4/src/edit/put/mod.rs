@@ -15,7 +15,7 @@ use std::sync::Arc;
 use casemate_blockdev::os::{FileTypeExt, OsStrExt};
 use casemate_blockdev::{BlockDevice, Events};
 use casemate_providers::Work;
-use casemate_trees::host::{Batch, Body as HostBody, Entry, Folder, Reading, Source, Walk};
+use casemate_trees::host::{Batch, Body as HostBody, Entry, Folder, HostFile, Reading, Walk};
 
 use crate::edit::Writer;
 use crate::edit::create::{is_not_found, refuse_slash};
@@ -417,7 +417,7 @@ fn copy_source(
     files: &mut Files,
     placed: &mut Placed,
     inode: &mut Inode,
-    source: &Arc<Source>,
+    source: &Arc<HostFile>,
     events: &dyn Events,
 ) -> Result<()> {
     let size = source.size();
@@ -440,7 +440,7 @@ fn copy_some(
     files: &mut Files,
     placed: &mut Placed,
     inode: &mut Inode,
-    source: &Arc<Source>,
+    source: &Arc<HostFile>,
     events: &dyn Events,
     mut at: u64,
 ) -> Result<u64> {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 
 use casemate_blockdev::{BlockDevice, Buffer, Pool};
-use casemate_trees::host::{Batch, Reading, Source, Walk};
+use casemate_trees::host::{Batch, HostFile, Reading, Walk};
 
 use crate::error::{Error, Result, again};
 use crate::read::encryption::EncryptedContents;
@@ -65,7 +65,7 @@ pub(super) enum Write {
     /// What lies in a batch's buffer.
     Batch(Buffer, Vec<Piece>),
     /// What is still to be read: this part of a file, whose bytes begin at `from`.
-    Copy { source: Arc<Source>, from: u64, piece: Piece },
+    Copy { source: Arc<HostFile>, from: u64, piece: Piece },
 }
 
 /// Whole blocks in a buffer, and where they go.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, NoEvents};
-use casemate_trees::host::Source;
+use casemate_trees::host::HostFile;
 
 use crate::edit::node::NewNode;
 use crate::edit::put::{Put, copy_some};
@@ -19,7 +19,7 @@ impl Put<'_> {
         parent: u32,
         name: &[u8],
         node: &NewNode,
-        source: &Arc<Source>,
+        source: &Arc<HostFile>,
         xattrs: &[(Vec<u8>, Vec<u8>)],
     ) -> Result<Inode> {
         let number = self.operation(|files, _| Ok(files.create_unnamed(parent, node)?.number()))?;

@@ -17,7 +17,7 @@ use casemate_trees::{Choice, join, split};
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
 use crate::read::extract::{
-    CHUNK, ExtractOptions, ExtractReport, FirstName, Folder, children, link_target, may_have_links,
+    CHUNK, Entered, ExtractOptions, ExtractReport, FirstName, Folder, children, link_target, may_have_links,
 };
 use crate::read::fs::Ext4;
 use crate::read::names::{Name, Names};
@@ -95,7 +95,7 @@ impl Extract<'_> {
         let mut seen = SeenDirectories::new();
         seen.enter(self.fs, b"", top)?;
         let mut folders: Vec<Arc<Folder>> = Vec::new();
-        let mut level = vec![Folder::top(top, self.options.wants_top())];
+        let mut level = vec![Folder::top(Entered { inode: top.number(), wanted: self.options.wants_top() })];
         // The inodes of directories on the way to something that is wanted.
         let mut ways = HashSet::new();
         while !level.is_empty() {
@@ -110,7 +110,8 @@ impl Extract<'_> {
                     self.make_way(above, &mut ways);
                 }
                 for name in folders.iter() {
-                    let folder = above.below(name.bytes, name.inode, is_wanted(name.bytes));
+                    let folder =
+                        above.below(name.bytes, Entered { inode: name.inode, wanted: is_wanted(name.bytes) });
                     let path = join(&path, name.bytes);
                     let inode = self.fs.inode(name.inode);
                     match inode.and_then(|inode| seen.enter(self.fs, &path, &inode)) {
@@ -127,7 +128,7 @@ impl Extract<'_> {
         }
         // From the deepest up, so that nothing changes a folder's times, or needs to enter it, afterwards.
         for folder in folders.iter().rev() {
-            if folder.wanted || folder.above.is_none() || ways.contains(&folder.inode) {
+            if folder.wanted || folder.above().is_none() || ways.contains(&folder.inode) {
                 self.finish_folder(folder);
             }
         }
@@ -197,9 +198,9 @@ impl Extract<'_> {
         let mut folder = Some(folder);
         while let Some(here) = folder.filter(|here| !here.wanted && ways.insert(here.inode)) {
             missing.push(here);
-            folder = here.above.as_ref();
+            folder = here.above();
         }
-        missing.iter().rev().filter(|here| here.above.is_some()).for_each(|here| self.make_folder(here));
+        missing.iter().rev().filter(|here| here.above().is_some()).for_each(|here| self.make_folder(here));
     }
 
     fn make_folder(&self, folder: &Folder) {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
-use casemate_trees::{Choice, Selection, join};
+use casemate_trees::{Choice, Selection, Trail, join};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
@@ -135,44 +135,18 @@ impl ExtractReport {
     }
 }
 
-/// A directory of the tree. Others share it: an image can make the path of each of its directories long.
+/// A directory of the tree.
+type Folder = Trail<Entered>;
+
 #[derive(Debug)]
-struct Folder {
-    /// None for the top.
-    above: Option<Arc<Folder>>,
-    name: Box<[u8]>,
+struct Entered {
     inode: u32,
-    /// Whether it is wanted, or only what is found in it: then it is made when that is.
+    /// Whether the directory is wanted, or only what is found in it: then it is made when that is.
     wanted: bool,
 }
 
 /// A name in a directory, for when it is needed again.
 type FirstName = (Arc<Folder>, Box<[u8]>);
-
-impl Folder {
-    fn top(inode: &Inode, wanted: bool) -> Arc<Folder> {
-        Arc::new(Folder { above: None, name: Box::default(), inode: inode.number(), wanted })
-    }
-
-    fn below(self: &Arc<Folder>, name: &[u8], inode: u32, wanted: bool) -> Arc<Folder> {
-        Arc::new(Folder { above: Some(self.clone()), name: name.into(), inode, wanted })
-    }
-
-    fn path(&self) -> Vec<u8> {
-        let mut names = Vec::new();
-        let mut folder = self;
-        while let Some(above) = &folder.above {
-            names.push(&folder.name[..]);
-            folder = above;
-        }
-        names.reverse();
-        names.join(&b'/')
-    }
-
-    fn path_of(&self, name: &[u8]) -> Vec<u8> {
-        join(&self.path(), name)
-    }
-}
 
 /// A directory's names in the order of their bytes. Inodes are read when their turn comes: many names may stand
 /// for one large inode.

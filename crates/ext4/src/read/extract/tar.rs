@@ -13,7 +13,7 @@ use casemate_trees::{Choice, Link, Node, join};
 use crate::error::{Error, Result};
 use crate::format::inode::{FileType, Inode};
 use crate::read::extract::{
-    CHUNK, ExtractOptions, ExtractReport, FirstName, Folder, children, link_target, may_have_links,
+    CHUNK, Entered, ExtractOptions, ExtractReport, FirstName, Folder, children, link_target, may_have_links,
 };
 use crate::read::fs::Ext4;
 use crate::read::names::IntoNames;
@@ -108,7 +108,7 @@ impl Stream<'_> {
         levels.extend(self.directory(
             &mut seen,
             Vec::new(),
-            Folder::top(top, self.options.wants_top()),
+            Folder::top(Entered { inode: top.number(), wanted: self.options.wants_top() }),
             top.clone(),
         )?);
         while let Some(Level { path, folder, rest }) = levels.last_mut() {
@@ -129,7 +129,8 @@ impl Stream<'_> {
                 continue;
             }
             if inode.is_dir() {
-                let folder = folder.below(&entry.name, entry.inode, choice == Choice::Wanted);
+                let folder = folder
+                    .below(&entry.name, Entered { inode: entry.inode, wanted: choice == Choice::Wanted });
                 levels.extend(self.directory(&mut seen, path, folder, inode)?);
             } else {
                 self.write_ways(&path)?;
