@@ -32,26 +32,19 @@ impl Keyed {
     }
 }
 
-/// The options of a mapping as Python names them; sizes of keys are bytes.
-#[expect(clippy::too_many_arguments, reason = "Python names them")]
-pub fn keyed(
-    py: Python<'_>,
-    cipher: String,
-    key: Option<Data>,
-    passphrase: Option<Data>,
-    key_size: Option<usize>,
-    passphrase_hash: String,
-    offset: u64,
-    iv_offset: u64,
-    sector_size: usize,
-    iv_large_sectors: bool,
-) -> PyResult<Keyed> {
+/// A mapping as Python asks for it: cipher, key, passphrase, bytes of the key, hash of the passphrase, offset, offset of IVs,
+/// bytes of a sector, and whether IVs count large sectors.
+pub type Wanted = (String, Option<Data>, Option<Data>, Option<usize>, String, u64, u64, usize, bool);
+
+/// The options of a mapping, and its key.
+pub fn keyed(py: Python<'_>, wanted: Wanted) -> PyResult<Keyed> {
     let mut options = MappingOptions::default();
-    (options.cipher, options.passphrase_hash) = (cipher, passphrase_hash);
+    let (cipher, key, passphrase, len, hash, offset, iv_offset, sector_size, iv_large_sectors) = wanted;
+    (options.cipher, options.passphrase_hash) = (cipher, hash);
     (options.offset, options.iv_offset) = (offset, iv_offset);
     (options.sector_size, options.iv_large_sectors) = (sector_size, iv_large_sectors);
     let key = key.map(|key| key.secret(py)).transpose()?;
-    let len = key_size.or(key.as_ref().map(|key| key.len()));
+    let len = len.or(key.as_ref().map(|key| key.len()));
     options.key_bits = len.map(|len| len.saturating_mul(8));
     let passphrase = passphrase.map(|passphrase| passphrase.source(py)).transpose()?;
     Ok(Keyed { options, key: key.map(SecretSource::memory), passphrase })
@@ -60,31 +53,8 @@ pub fn keyed(
 #[pymethods]
 impl Sectors {
     #[new]
-    #[expect(clippy::too_many_arguments, reason = "Python names them")]
-    fn new(
-        py: Python<'_>,
-        cipher: String,
-        key: Option<Data>,
-        passphrase: Option<Data>,
-        key_size: Option<usize>,
-        passphrase_hash: String,
-        iv_offset: u64,
-        sector_size: usize,
-        iv_large_sectors: bool,
-    ) -> PyResult<Sectors> {
-        let keyed = keyed(
-            py,
-            cipher,
-            key,
-            passphrase,
-            key_size,
-            passphrase_hash,
-            0,
-            iv_offset,
-            sector_size,
-            iv_large_sectors,
-        )?;
-        keyed.mapping("mapping").map(Sectors).map_err(raise)
+    fn new(py: Python<'_>, wanted: Wanted) -> PyResult<Sectors> {
+        keyed(py, wanted)?.mapping("mapping").map(Sectors).map_err(raise)
     }
 
     #[getter]

@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyException, PyMemoryError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::crypt::keyed;
+use crate::crypt::{Wanted, keyed};
 use crate::error::{raise, raised};
 use crate::ext4::FileSystem;
 use crate::input::Data;
@@ -183,32 +183,8 @@ impl Device {
         py.detach(|| self.image.clone().partition(number)).map(Device::from).map_err(raise)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "Python names them")]
-    fn crypt(
-        &self,
-        py: Python<'_>,
-        cipher: String,
-        key: Option<Data>,
-        passphrase: Option<Data>,
-        key_size: Option<usize>,
-        passphrase_hash: String,
-        offset: u64,
-        iv_offset: u64,
-        sector_size: usize,
-        iv_large_sectors: bool,
-    ) -> PyResult<Device> {
-        let keyed = keyed(
-            py,
-            cipher,
-            key,
-            passphrase,
-            key_size,
-            passphrase_hash,
-            offset,
-            iv_offset,
-            sector_size,
-            iv_large_sectors,
-        )?;
+    fn crypt(&self, py: Python<'_>, wanted: Wanted) -> PyResult<Device> {
+        let keyed = keyed(py, wanted)?;
         let mapping = keyed.mapping(self.image.name());
         mapping.and_then(|mapping| self.image.clone().crypt(mapping)).map(Device::from).map_err(raise)
     }

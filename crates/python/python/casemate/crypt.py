@@ -32,9 +32,8 @@ class Mapping:
     ) -> None:
         phrase = None if passphrase is None else secret(passphrase)
         self.cipher, self.sector_size = cipher, sector_size
-        self._native = _casemate.Sectors(
-            cipher, key, phrase, key_size, passphrase_hash, iv_offset, sector_size, iv_large_sectors
-        )
+        wanted = cipher, key, phrase, key_size, passphrase_hash, 0, iv_offset, sector_size, iv_large_sectors
+        self._native = _casemate.Sectors(wanted)
 
     @property
     def driver(self) -> str:

@@ -193,11 +193,8 @@ class Device(io.RawIOBase):
         """A dm-crypt mapping. `key_size` is in bytes, offsets in sectors of 512 bytes; names are those of cryptsetup's plain
         mode."""
         phrase = None if passphrase is None else secret(passphrase)
-        return Device(
-            self._open().crypt(
-                cipher, key, phrase, key_size, passphrase_hash, offset, iv_offset, sector_size, iv_large_sectors
-            )
-        )
+        wanted = cipher, key, phrase, key_size, passphrase_hash, offset, iv_offset, sector_size, iv_large_sectors
+        return Device(self._open().crypt(wanted))
 
     def luks(
         self,
