@@ -4,6 +4,7 @@
 
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
+use crate::uuid::Uuid;
 
 /// A partition: where it lies, and what the table says of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct Partition {
     pub kind: String,
     /// The partition's name, which only GPT has.
     pub name: String,
+    /// The partition's own UUID, which only GPT has.
+    pub uuid: Option<Uuid>,
 }
 
 /// A partition table that was read.
@@ -106,6 +109,7 @@ impl MbrEntry {
             len: self.sectors * SECTOR,
             kind: format!("{:02x}", self.kind),
             name: String::new(),
+            uuid: None,
         }
     }
 }
@@ -197,6 +201,8 @@ fn gpt_at(device: &dyn BlockDevice, place: u64, sector: u64) -> Result<Option<Ve
         if entry[..16] == [0; 16] {
             continue;
         }
+        let guid = |at: usize| entry[at..].first_chunk().map(|bytes| Uuid::from_guid(*bytes));
+        let kind = guid(0).map(|kind| kind.to_string()).unwrap_or_default();
         let start = first.checked_mul(sector);
         let len = last.checked_sub(first).and_then(|len| len.checked_add(1)?.checked_mul(sector));
         let (Some(start), Some(len)) = (start, len) else {
@@ -206,22 +212,9 @@ fn gpt_at(device: &dyn BlockDevice, place: u64, sector: u64) -> Result<Option<Ve
             entry[56..128].chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
         let end = name.iter().position(|unit| *unit == 0).unwrap_or(name.len());
         let name = String::from_utf16_lossy(&name[..end]);
-        list.push(Partition { number, start, len, kind: guid(&entry[..16]), name });
+        list.push(Partition { number, start, len, kind, name, uuid: guid(16) });
     }
     Ok(Some(list))
-}
-
-/// A GUID as it is written: its first three fields are little-endian.
-fn guid(bytes: &[u8]) -> String {
-    let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
-    let mut text = String::new();
-    for (position, at) in order.into_iter().enumerate() {
-        if matches!(position, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{:02x}", bytes[at]));
-    }
-    text
 }
 
 /// The CRC-32 of zip files, GPT and our overlays.
@@ -316,6 +309,7 @@ mod tests {
                 len: 10 * sector as u64,
                 kind: "0fc63daf-0000-0000-0000-000000000000".to_owned(),
                 name: "r".to_owned(),
+                uuid: Some(Uuid::from_bytes([0; 16])),
             };
             assert_eq!(
                 partitions(&MemoryDevice::new(disk.clone())).unwrap(),

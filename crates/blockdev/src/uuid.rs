@@ -14,6 +14,11 @@ impl Uuid {
         Uuid(uuid::Uuid::from_bytes(bytes))
     }
 
+    /// The UUID with the bytes that a GPT has for it: the first three fields are little-endian.
+    pub fn from_guid(bytes: [u8; 16]) -> Uuid {
+        Uuid(uuid::Uuid::from_bytes_le(bytes))
+    }
+
     /// The UUID with these bytes, marked as a random one (version 4).
     pub fn v4(bytes: [u8; 16]) -> Uuid {
         Uuid(uuid::Builder::from_random_bytes(bytes).into_uuid())
@@ -73,6 +78,12 @@ mod tests {
         ] {
             assert!(Uuid::from_text(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_gpt_has_the_first_three_fields_little_endian() {
+        let root = *b"\xe3\xbc\x68\x4f\xcd\xe8\xb1\x4d\x96\xe7\xfb\xca\xf9\x84\xb7\x09";
+        assert_eq!(Uuid::from_guid(root).to_string(), "4f68bce3-e8cd-4db1-96e7-fbcaf984b709");
     }
 
     #[test]
