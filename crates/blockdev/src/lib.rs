@@ -2,7 +2,7 @@
 //!
 //! A [`BlockDevice`] is read and written at positions through `&self`, by many threads at once. Devices nest:
 //! a [`Window`] of a [`FileDevice`] is a device again, and so is everything that the format crates build on
-//! top. [`Pool`] spreads numbered pieces of work over threads; [`Events`] hears how far they are and can
+//! top. A [`Medium`] is a device with its name, and with the locks and leases that keep others from it. [`Pool`] spreads numbered pieces of work over threads; [`Events`] hears how far they are and can
 //! stop them.
 //!
 //! ```
@@ -26,7 +26,9 @@ mod events;
 mod exclusive;
 mod file;
 mod identity;
+mod lease;
 mod lock;
+mod medium;
 mod memory;
 mod named;
 pub mod os;
@@ -48,9 +50,11 @@ pub use error::{AtFile, Error, ErrorKind, Place, Result};
 pub use events::{Events, NoEvents};
 pub use file::FileDevice;
 pub use identity::{FileId, is_same_file, is_same_storage, sync_name};
+pub use lease::Lease;
 pub use lock::{Lock, Sharing};
+pub use medium::{Access, Medium};
 pub use memory::MemoryDevice;
-pub use named::Named;
+pub use named::{Named, NamedStream};
 pub use output::OutputFile;
 pub use overlay::Overlay;
 pub use overlay_file::OverlayFile;

@@ -1,10 +1,11 @@
-//! Devices whose errors say what they are about.
+//! Devices and streams whose errors say what they are about.
 
 use std::fmt::Display;
+use std::io::{self, Read, Write};
 use std::ops::Range;
 
 use crate::device::BlockDevice;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A device whose errors name the file or image that it is.
 #[derive(Debug)]
@@ -71,5 +72,29 @@ impl<D: BlockDevice> BlockDevice for Named<D> {
 
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         self.name(self.inner.next_data(offset))
+    }
+}
+
+/// A stream whose errors name the file that it is.
+pub struct NamedStream<'a, S: ?Sized> {
+    /// The name that errors have.
+    pub name: &'a str,
+    /// The stream.
+    pub stream: &'a mut S,
+}
+
+impl<S: Read + ?Sized> Read for NamedStream<'_, S> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buf).map_err(|error| Error::io(self.name, error).into())
+    }
+}
+
+impl<S: Write + ?Sized> Write for NamedStream<'_, S> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stream.write(buf).map_err(|error| Error::io(self.name, error).into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush().map_err(|error| Error::io(self.name, error).into())
     }
 }

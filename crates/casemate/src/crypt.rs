@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use casemate_blockdev::os::OpenOptionsExt;
 use casemate_blockdev::{
-    AtFile, BlockDevice, FileDevice, MemoryDevice, Named, OutputFile, Overlay, Window, fill_random, sync_name,
+    AtFile, BlockDevice, FileDevice, MemoryDevice, Named, NamedStream, OutputFile, Overlay, Window,
+    fill_random, sync_name,
 };
 use casemate_crypt::image::{transform, transform_stream};
 use casemate_crypt::in_place::{self, Job};
@@ -21,7 +22,6 @@ pub use casemate_crypt::{
 pub use casemate_providers::Direction;
 
 use crate::image::{Access, Image};
-use crate::named::NamedStream;
 use crate::target::{self, Consent, Made, Target};
 use crate::{Error, probe};
 

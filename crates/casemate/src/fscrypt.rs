@@ -11,7 +11,7 @@ pub use casemate_fscrypt::{
 };
 
 use crate::Error;
-use crate::secrets::{SecretSource, fill};
+use casemate_providers::{SecretSource, fill};
 
 /// No master key is longer.
 const LONGEST_KEY: usize = 64;

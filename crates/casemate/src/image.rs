@@ -5,14 +5,14 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
-use std::ops::Range;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use casemate_blockdev::os::{FileTypeExt, OsStrExt};
+use casemate_blockdev::os::OsStrExt;
 use casemate_blockdev::{
-    AtFile, BlockDevice, Events, FileDevice, FileId, Lock, MemoryDevice, Named, OutputFile, OverlayFile,
-    Trial, Window, is_same_file, is_same_storage, partitions, samples,
+    AtFile, BlockDevice, Events, FileDevice, Lock, Medium, MemoryDevice, OutputFile, OverlayFile, Trial,
+    Window, partitions, samples,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -20,64 +20,30 @@ use casemate_integrity::{BlockGuard, IntegrityDevice};
 use casemate_providers::{Providers, Work};
 use casemate_verity::tree::VerifiedDevice;
 
+pub use casemate_blockdev::Access;
 pub use casemate_crypt::CryptStatistics;
 pub use casemate_verity::tree::VerifiedStatistics;
 
 use crate::crypt::Mapping;
 use crate::fsverity::{FileDigest, TREE_OFFSET};
 use crate::integrity::IntegrityOptions;
-use crate::lease::{Extent, Lease, Leased};
 use crate::ranges::Ranges;
 use crate::verity::{self, VerityOptions};
 use crate::{Error, probe};
 
 type Below = Arc<dyn BlockDevice>;
 
-/// Purpose that an image, or a file of any other kind that exists, is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Reading, whatever others do with it meanwhile.
-    Read,
-    /// Reading, while no other process changes it.
-    ReadLocked,
-    /// Changes, while no other process uses it.
-    Change,
-}
-
-/// An image with what lies on it: opened once, and locked, if it is, as long as a clone of it is there.
+/// An image with what lies on it: a [`Medium`], which is opened once, and locked, if it is, as long as a clone of it is there.
+///
+/// What an image is and who may change it is the medium's: [`Medium::name`], [`Medium::device`], [`Medium::lease`],
+/// [`Medium::commit`].
 #[derive(Clone)]
 pub struct Image {
-    name: String,
-    file: Option<File>,
-    top: Below,
-    read_only: bool,
+    medium: Medium,
     layers: Vec<Layer>,
     /// What an overlay is tied to, if it is the topmost root hash.
     root_hash: Option<Vec<u8>>,
     preferred_block: u32,
-    /// The bytes that are leased to those who write.
-    extent: Extent,
-    /// A file that has no name yet.
-    new: Option<Arc<Mutex<Option<OutputFile>>>>,
-    /// Whether nothing of what is written stays.
-    is_trial: bool,
-    /// Locks beside that of the file itself.
-    locks: Vec<Arc<Lock>>,
-    /// Devices that stay open, and locked, as long as this one: that with the header of a volume, where it lies apart.
-    beside: Vec<Below>,
-}
-
-/// The file that an image is.
-#[derive(Clone)]
-struct File {
-    path: PathBuf,
-    /// The byte of the file that the device on top begins at.
-    start: u64,
-    is_block_device: bool,
-    /// The file that was opened, whatever has its path now; `None` for one that has no name yet.
-    id: Option<FileId>,
-    /// Whether nobody can change it meanwhile.
-    is_locked: bool,
 }
 
 #[derive(Clone)]
@@ -106,18 +72,12 @@ pub enum LayerStatistics {
     Overlay(u64),
 }
 
-/// Opens a file or block device.
-///
-/// # Errors
-/// `Io`; [`Error::is_busy`] if somebody has it locked, it is mounted, or a loop device stands on it.
-pub(crate) fn open_file(path: &Path, access: Access) -> Result<FileDevice, Error> {
-    let opened = match access {
-        Access::Read => FileDevice::open(path),
-        Access::ReadLocked => FileDevice::open_shared(path),
-        Access::Change => FileDevice::open_exclusive(path),
-    };
-    opened.map_err(|error| Error::io(path.display(), error))
-}
+/// Reason why what dm-verity verifies takes no writes.
+const VERIFIED: &str = "what dm-verity verifies can't be changed: its root hash would not fit any more";
+
+/// Reason why data in the middle of a reencryption take no writes.
+const REENCRYPTED: &str =
+    "the volume is being reencrypted, and is read only until casemate luks reencrypt --resume-only is done";
 
 impl Image {
     /// Opens an image file or a block device.
@@ -125,16 +85,7 @@ impl Image {
     /// # Errors
     /// `Io`; [`Error::is_busy`] if somebody has it locked, it is mounted, or a loop device stands on it.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Image, Error> {
-        let path = path.as_ref();
-        let device = open_file(path, access)?;
-        let is_block_device = device.file().metadata().at(path.display())?.file_type().is_block_device();
-        let id = Some(device.id().at(path.display())?);
-        let mut image = Image::over(path.display(), Arc::new(Named::new(path.display(), device)));
-        let is_locked = access != Access::Read;
-        image.file = Some(File { path: path.to_owned(), start: 0, is_block_device, id, is_locked });
-        image.extent = Extent::medium(Some(path));
-        image.read_only = access != Access::Change;
-        Ok(image)
+        Medium::open(path, access).map(Image::from)
     }
 
     /// Opens a file or block device to be written, or begins a file that is not there: that one gets its name with
@@ -143,11 +94,7 @@ impl Image {
     /// # Errors
     /// Those of [`Image::open`].
     pub fn create(path: impl AsRef<Path>) -> Result<Image, Error> {
-        let path = path.as_ref();
-        match fs::exists(path).at(path.display())? {
-            true => Image::open(path, Access::Change),
-            false => Image::replace(path),
-        }
+        Medium::create(path).map(Image::from)
     }
 
     /// Begins a file that gets its name with [`Image::commit`], and takes the place of a regular file that has the name; a
@@ -156,18 +103,7 @@ impl Image {
     /// # Errors
     /// `Io`; [`Error::is_busy`] if what has the name is in use.
     pub fn replace(path: impl AsRef<Path>) -> Result<Image, Error> {
-        let path = path.as_ref();
-        let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let new = OutputFile::create(place).at(path.display())?;
-        // The same open file once more, so that who writes it and who names it need no lock.
-        let device = new.device().try_clone().at(path.display())?;
-        let device = Named::new(path.display(), device);
-        let mut image = Image::over(path.display(), Arc::new(device));
-        image.extent = Extent::medium(Some(path));
-        let (path, start, is_block_device, id, is_locked) = (path.to_owned(), 0, false, None, true);
-        image.file = Some(File { path, start, is_block_device, id, is_locked });
-        image.new = Some(Arc::new(Mutex::new(Some(new))));
-        Ok(image)
+        Medium::replace(path).map(Image::from)
     }
 
     /// Begins a file as [`Image::replace`] does, which its owner alone can read and write: for headers with key slots.
@@ -178,22 +114,6 @@ impl Image {
         let image = Image::replace(path)?;
         image.narrow(0o600)?;
         Ok(image)
-    }
-
-    /// Takes permissions from a new file, so that nobody can read it who could not read the file that `other` is.
-    pub(crate) fn narrow_to(&self, other: &Image) -> Result<(), Error> {
-        let Some(path) = other.path() else { return Ok(()) };
-        let mode = fs::File::open(path).and_then(|file| casemate_blockdev::os::mode(&file));
-        // Who can't tell takes the least.
-        self.narrow(mode.unwrap_or(0o600))
-    }
-
-    fn narrow(&self, mode: u32) -> Result<(), Error> {
-        let Some(new) = &self.new else { return Ok(()) };
-        match &*new.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(file) => file.narrow(mode).at(&self.name),
-            None => Ok(()),
-        }
     }
 
     /// The image as [`Image::create`] opens it, for a trial: what is written goes to a temporary file without a name, and is
@@ -216,114 +136,14 @@ impl Image {
     /// # Errors
     /// `Io` if there is no temporary file to be had.
     pub fn on_trial(mut self) -> Result<Image, Error> {
-        self.top = Arc::new(Trial::new(self.top)?);
-        self.extent = self.extent.apart_from();
-        (self.read_only, self.is_trial) = (false, true);
+        self.medium = self.medium.on_trial()?;
         Ok(self)
-    }
-
-    /// Gives a new file its name, once its contents are on stable storage. What has its name already stays as it is.
-    ///
-    /// # Errors
-    /// `Io`; [`Error::is_busy`] if another file has got the name meanwhile and is in use.
-    pub fn commit(&self) -> Result<(), Error> {
-        self.name_new(true)
-    }
-
-    /// The same without waiting for stable storage, as files are copied.
-    pub(crate) fn commit_unsynced(&self) -> Result<(), Error> {
-        self.name_new(false)
-    }
-
-    fn name_new(&self, sync: bool) -> Result<(), Error> {
-        let Some(new) = &self.new else { return Ok(()) };
-        match new.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(file) => file.commit(sync).at(&self.name),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether the image is a file that has not got its name yet.
-    pub(crate) fn is_new(&self) -> bool {
-        let new = self.new.as_deref().map(|new| new.lock().unwrap_or_else(PoisonError::into_inner));
-        new.is_some_and(|new| new.is_some())
-    }
-
-    /// Makes a file at least `len` bytes long, if it can be: the end is a hole.
-    ///
-    /// # Errors
-    /// `Io`; a block device can't grow.
-    pub fn grow_to(&self, len: u64) -> Result<(), Error> {
-        if self.top.size() >= len {
-            return Ok(());
-        }
-        let new = self.new.as_deref().map(|new| new.lock().unwrap_or_else(PoisonError::into_inner));
-        match new.as_ref().and_then(|new| new.as_ref()) {
-            Some(new) => new.device().file().set_len(len).at(&self.name),
-            None => self.top.write_at(&[0], len - 1).at(&self.name),
-        }
     }
 
     /// A device that is open already; errors call it `name`. Of two images that are made of one device neither knows of the other's
     /// writers: clones of one do.
     pub fn over(name: impl fmt::Display, device: Arc<dyn BlockDevice>) -> Image {
-        Image {
-            name: name.to_string(),
-            file: None,
-            top: device,
-            read_only: false,
-            layers: Vec::new(),
-            root_hash: None,
-            preferred_block: 4096,
-            extent: Extent::medium(None),
-            new: None,
-            is_trial: false,
-            locks: Vec::new(),
-            beside: Vec::new(),
-        }
-    }
-
-    /// Keeps others from changing the file that the image lies in, as long as a clone of it is there. One that was opened
-    /// with [`Access::ReadLocked`] or [`Access::Change`] is kept from them already.
-    ///
-    /// # Errors
-    /// [`Error::is_busy`] if somebody has it locked; `Io`.
-    pub(crate) fn locked(mut self) -> Result<Image, Error> {
-        let Some(file) = self.file.as_mut().filter(|file| !file.is_locked) else { return Ok(self) };
-        if let Some(id) = file.id {
-            self.locks.extend(Lock::shared(&file.path, id).at(&self.name)?.map(Arc::new));
-        }
-        file.is_locked = true;
-        Ok(self)
-    }
-
-    /// Keeps what the image was opened with locked for as long as a clone of this one is there.
-    pub(crate) fn with_locks(mut self, locks: impl IntoIterator<Item = Arc<Lock>>) -> Image {
-        self.locks.extend(locks);
-        self
-    }
-
-    /// Keeps another image open, and its locks, for as long as a clone of this one is there.
-    pub(crate) fn keeping(mut self, other: &Image) -> Image {
-        self.locks.extend(other.locks.iter().cloned());
-        self.beside.push(Arc::clone(&other.top));
-        self
-    }
-
-    /// Whether the image lies in a file or block device of this system.
-    pub(crate) fn is_in_file(&self) -> bool {
-        self.file.is_some()
-    }
-
-    /// Whether it lies in a block device.
-    pub(crate) fn is_in_block_device(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| file.is_block_device)
-    }
-
-    /// The major and minor number of the block device that the image is, from its first byte on.
-    pub(crate) fn device_numbers(&self) -> Option<(u32, u32)> {
-        let file = self.file.as_ref().filter(|file| file.start == 0 && file.is_block_device)?;
-        file.id?.device_numbers()
+        Image::from(Medium::over(name, device))
     }
 
     /// Bytes in memory.
@@ -369,18 +189,7 @@ impl Image {
     /// # Errors
     /// `Argument` if they pass the end.
     pub fn window(mut self, offset: u64, len: Option<u64>) -> Result<Image, Error> {
-        let size = self.top.size();
-        let len = len.unwrap_or(size.saturating_sub(offset));
-        if (offset, len) == (0, size) {
-            return Ok(self);
-        }
-        self.top = Arc::new(Window::new(self.top, offset, len).at(&self.name)?);
-        // OK to add: both lie within the device.
-        self.extent = self.extent.part(offset..offset + len);
-        if let Some(file) = &mut self.file {
-            // Both lie within the file.
-            file.start = file.start.saturating_add(offset);
-        }
+        self.medium = self.medium.window(offset, len)?;
         Ok(self)
     }
 
@@ -390,9 +199,9 @@ impl Image {
     /// `Argument` if there is none of this number; `Corrupt` for a damaged table, or a partition that passes the image's end.
     pub fn partition(self, number: u32) -> Result<Image, Error> {
         let (start, len) = self.find_partition(number)?;
-        if start.checked_add(len).is_none_or(|end| end > self.top.size()) {
+        if start.checked_add(len).is_none_or(|end| end > self.top().size()) {
             let text = format!("partition {number} passes the end of the image, which is cut off");
-            return Err(Error::corrupt(text).at(self.name));
+            return Err(Error::corrupt(text).at(self.name()));
         }
         self.window(start, Some(len))
     }
@@ -403,19 +212,19 @@ impl Image {
     /// Those of [`Image::partition`], where nothing of the partition is there.
     pub fn partition_so_far(self, number: u32) -> Result<Image, Error> {
         let (start, len) = self.find_partition(number)?;
-        match self.top.size().checked_sub(start) {
+        match self.top().size().checked_sub(start) {
             None | Some(0) => self.partition(number),
             Some(there) => self.window(start, Some(len.min(there))),
         }
     }
 
     fn find_partition(&self, number: u32) -> Result<(u64, u64), Error> {
-        let list = partitions(&*self.top).at(&self.name)?;
+        let list = partitions(self.top()).at(self.name())?;
         let Some(found) = list.iter().find(|partition| partition.number == number) else {
             let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
             let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
             return Err(
-                Error::argument(format!("there is no partition {number}; there are: {all}")).at(&self.name)
+                Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name())
             );
         };
         Ok((found.start, found.len))
@@ -428,23 +237,24 @@ impl Image {
     pub fn crypt(mut self, mapping: Mapping) -> Result<Image, Error> {
         let is_key_verified = mapping.is_key_verified;
         let allow_discards = mapping.allow_discards;
-        let extent = self.extent.part(mapping.offset.saturating_mul(512)..u64::MAX);
-        let mut device = mapping.over(self.top).at(&self.name)?;
+        let from = mapping.offset.saturating_mul(512);
+        let mut device = mapping.over(self.device()).at(self.name())?;
         if allow_discards {
             device = device.allowing_discards();
         }
         let device = Arc::new(device);
         self.layers.push(Layer::Crypt { device: Arc::clone(&device), is_key_verified });
-        self.top = device;
-        self.extent = Extent::over(&[&extent]);
+        self.medium = self.medium.laid_writing(device, from);
         Ok(self)
     }
 
     /// The plain data in the middle of a reencryption, which can be written while it goes on.
     pub(crate) fn reencrypting(mut self, device: Below, read_only: bool) -> Image {
         self.layers.push(Layer::Reencryption);
-        (self.top, self.read_only) = (device, self.read_only || read_only);
-        self.extent = Extent::over(&[&self.extent]);
+        self.medium = self.medium.laid_writing(device, 0);
+        if read_only {
+            self.medium = self.medium.refusing_writes(REENCRYPTED);
+        }
         self
     }
 
@@ -462,20 +272,16 @@ impl Image {
         let device = self.integrity_device(data, options, providers)?;
         self.preferred_block = self.preferred_block.max(device.superblock().block_size());
         self.layers.push(Layer::Integrity(Arc::clone(&device)));
-        self.top = device;
-        let below = std::iter::once(&self.extent).chain(data.map(|data| &data.extent));
-        self.extent = Extent::over_remembering(&below.collect::<Vec<_>>());
-        self.read_only |= data.is_some_and(Image::is_read_only);
+        self.medium = self.medium.laid_remembering(device, data.map(|data| &data.medium));
         Ok(self)
     }
 
     /// The data of the dm-integrity volume that the image begins with, whose blocks are read and written through a guard.
     pub(crate) fn guarded(mut self, guard: impl BlockGuard + 'static) -> Result<Image, Error> {
-        let device = Arc::new(IntegrityDevice::open(self.top, None, guard).at(&self.name)?);
+        let device = Arc::new(IntegrityDevice::open(self.device(), None, guard).at(self.name())?);
         self.preferred_block = self.preferred_block.max(device.superblock().block_size());
         self.layers.push(Layer::Integrity(Arc::clone(&device)));
-        self.top = device;
-        self.extent = Extent::over_remembering(&[&self.extent]);
+        self.medium = self.medium.laid_remembering(device, None);
         Ok(self)
     }
 
@@ -484,7 +290,7 @@ impl Image {
     /// # Errors
     /// Those of [`Image::open`].
     pub fn open_alike(&self, path: impl AsRef<Path>) -> Result<Image, Error> {
-        match (self.is_trial, self.read_only) {
+        match (self.is_trial(), self.is_read_only()) {
             (true, _) => Image::open(path, Access::ReadLocked)?.on_trial(),
             (_, true) => Image::open(path, Access::ReadLocked),
             (_, false) => Image::open(path, Access::Change),
@@ -513,24 +319,23 @@ impl Image {
             let text = format!("the root hash has {found} bytes; digests have {right}");
             return Err(Error::argument(text));
         }
-        if geometry.data_size() > self.top.size() {
-            let (needed, size) = (geometry.data_size(), self.top.size());
+        if geometry.data_size() > self.top().size() {
+            let (needed, size) = (geometry.data_size(), self.top().size());
             let text = format!("the hash tree is over {needed} bytes, and there are {size}");
-            return Err(Error::argument(text).at(self.name));
+            return Err(Error::argument(text).at(self.name()));
         }
         self.preferred_block = self.preferred_block.max(layout.parameters().data_block_size.bytes());
         let device = Arc::new(VerifiedDevice::new(
             geometry.clone(),
             layout.parameters().salted_hash(&providers)?,
-            self.top,
-            Arc::clone(&hash.top),
+            self.device(),
+            hash.device(),
             layout.tree_offset(),
             root_hash,
         ));
         device.check_root().map_err(|error| error.at(hash.name()))?;
         self.layers.push(Layer::Verity(Arc::clone(&device)));
-        self.top = device;
-        self.read_only = true;
+        self.medium = self.medium.laid_reading(device).refusing_writes(VERIFIED);
         self.root_hash = Some(root_hash.get(..64).unwrap_or(root_hash).to_vec());
         Ok(self)
     }
@@ -547,13 +352,12 @@ impl Image {
         providers: &Providers,
     ) -> Result<Image, Error> {
         let descriptor = tree.fsverity_descriptor(digest, providers)?;
-        let below = Arc::clone(&tree.top);
-        let device = descriptor.verified(providers, self.top, below, TREE_OFFSET).at(&self.name)?;
+        let below = tree.device();
+        let device = descriptor.verified(providers, self.device(), below, TREE_OFFSET).at(self.name())?;
         device.check_root().map_err(|error| error.at(tree.name()))?;
         let device = Arc::new(device);
         self.layers.push(Layer::Verity(Arc::clone(&device)));
-        self.top = device;
-        self.read_only = true;
+        self.medium = self.medium.laid_reading(device).refusing_writes(VERIFIED);
         Ok(self)
     }
 
@@ -570,19 +374,17 @@ impl Image {
         }
         let identity = match &self.root_hash {
             Some(root_hash) => root_hash.clone(),
-            None => sampled(&*self.top, providers).at(&self.name)?,
+            None => sampled(self.top(), providers).at(self.name())?,
         };
         if !fs::exists(path).at(path.display())? {
             let new = OutputFile::create(path).at(path.display())?;
-            Store::format(new.device(), self.top.size(), &identity).at(path.display())?;
+            Store::format(new.device(), self.top().size(), &identity).at(path.display())?;
             new.commit(true).at(path.display())?;
         }
-        let store = open_file(path, Access::Change)?;
-        let device = Arc::new(Store::open(self.top, store, &identity).at(path.display())?);
+        let store = Access::Change.open(path)?;
+        let device = Arc::new(Store::open(self.device(), store, &identity).at(path.display())?);
         self.layers.push(Layer::Overlay(Arc::clone(&device)));
-        self.top = device;
-        self.extent = self.extent.apart_from();
-        self.read_only = false;
+        self.medium = self.medium.laid_apart(device);
         Ok(self)
     }
 
@@ -600,12 +402,12 @@ impl Image {
                 path.display()
             )));
         }
-        let store: Below = match self.is_trial {
-            true => Arc::new(Trial::new(open_file(path, Access::ReadLocked)?)?),
-            false => Arc::new(open_file(path, Access::Change)?),
+        let store: Below = match self.is_trial() {
+            true => Arc::new(Trial::new(Access::ReadLocked.open(path)?)?),
+            false => Arc::new(Access::Change.open(path)?),
         };
         let sampled = |device: &dyn BlockDevice| sampled(device, &work.providers);
-        OverlayFile::commit(Arc::clone(&self.top), store, sampled, work.events).at(path.display())
+        OverlayFile::commit(self.device(), store, sampled, work.events).at(path.display())
     }
 
     /// The image as it will be once a change of its file system that was interrupted is complete, and whether there
@@ -621,11 +423,10 @@ impl Image {
         let Some(path) = recovery_file.map(Path::to_owned).or_else(|| self.recovery_file()) else {
             return Ok((self, false));
         };
-        let over = RecoveryFile::new(path).over(&self.top, providers).at(&self.name)?;
+        let over = RecoveryFile::new(path).over(&self.device(), providers).at(self.name())?;
         let is_interrupted = over.is_some();
         if let Some(over) = over {
-            self.top = over;
-            self.read_only = true;
+            self.medium = self.medium.shown_as(over);
         }
         Ok((self, is_interrupted))
     }
@@ -633,11 +434,11 @@ impl Image {
     /// The first byte of a part of the whole image whose file system has a change that was interrupted, and is kept beside
     /// the image.
     pub(crate) fn part_interrupted(&self, providers: &Providers) -> Result<Option<u64>, Error> {
-        let Some(whole) = self.file.as_ref().filter(|file| file.start == 0 && self.layers.is_empty()) else {
+        let Some(whole) = self.path().filter(|_| self.start() == 0 && self.layers.is_empty()) else {
             return Ok(None);
         };
         let Some(beside) = self.recovery_file() else { return Ok(None) };
-        let folder = whole.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = whole.parent().filter(|folder| !folder.as_os_str().is_empty());
         // Where names can't be listed nothing else is known either.
         let Ok(entries) = fs::read_dir(folder.unwrap_or(Path::new("."))) else { return Ok(None) };
         for entry in entries.flatten() {
@@ -646,7 +447,7 @@ impl Image {
                 .file_name()
                 .and_then(|beside| name.as_bytes().strip_prefix(beside.as_bytes())?.strip_prefix(b"."));
             let start = start.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
-            let Some(start) = start.filter(|start| *start < self.top.size()) else { continue };
+            let Some(start) = start.filter(|start| *start < self.top().size()) else { continue };
             let part = self.clone().window(start, None)?;
             if part.completed(None, providers)?.1 {
                 return Ok(Some(start));
@@ -663,11 +464,10 @@ impl Image {
 
     /// A path beside the image's file, for what belongs to the part of it that this is; none for a block device.
     pub(crate) fn beside(&self, suffix: &str) -> Option<PathBuf> {
-        let file = self.file.as_ref().filter(|file| !file.is_block_device)?;
-        let mut path = OsString::from(&file.path);
+        let mut path = OsString::from(self.path().filter(|_| !self.is_in_block_device())?);
         path.push(suffix);
-        if file.start > 0 {
-            path.push(format!(".{}", file.start));
+        if self.start() > 0 {
+            path.push(format!(".{}", self.start()));
         }
         Some(path.into())
     }
@@ -675,70 +475,32 @@ impl Image {
     /// The same image, which takes no writes.
     #[must_use]
     pub fn make_read_only(mut self) -> Image {
-        self.read_only = true;
+        self.medium = self.medium.make_read_only();
         self
     }
 
-    /// The image's name in errors: its path, if it has one.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// Keeps others from changing the file that the image lies in: see [`Medium::locked`].
+    pub(crate) fn locked(self) -> Result<Image, Error> {
+        let medium = self.medium.clone().locked()?;
+        Ok(self.with_medium(medium))
     }
 
-    /// The path of the file that the image is, or lies in.
-    pub fn path(&self) -> Option<&Path> {
-        self.file.as_ref().map(|file| &*file.path)
+    /// Holds locks for as long as a clone of the image is there.
+    pub(crate) fn with_locks(self, locks: impl IntoIterator<Item = Arc<Lock>>) -> Image {
+        let medium = self.medium.clone().with_locks(locks);
+        self.with_medium(medium)
     }
 
-    /// Whether a path leads to the file that the image is.
-    pub fn is_file(&self, path: &Path) -> bool {
-        self.file.as_ref().is_some_and(|file| is_same_file(&file.path, path))
+    /// Keeps another image open, and its locks, for as long as a clone of this one is there.
+    pub(crate) fn keeping(self, other: &Image) -> Image {
+        let medium = self.medium.clone().keeping(other);
+        self.with_medium(medium)
     }
 
-    /// Whether what is written at a path may change the file that the image is: it is this one, or one lies on the other.
-    pub fn is_stored_at(&self, path: &Path) -> bool {
-        self.file.as_ref().is_some_and(|file| is_same_storage(&file.path, path))
-    }
-
-    /// Whether both are the same bytes: clones of one image, or the same part of one file.
-    pub(crate) fn is_same(&self, other: &Image) -> bool {
-        let part = |image: &Image| {
-            let file = image.file.as_ref().filter(|_| image.layers.is_empty());
-            file.map(|file| (file.path.clone(), file.start, image.top.size()))
-        };
-        Arc::ptr_eq(&self.top, &other.top)
-            || match (part(self), part(other)) {
-                (Some((one, start, size)), Some((other, at, len))) => {
-                    (start, size) == (at, len) && is_same_file(&one, &other)
-                }
-                _ => false,
-            }
-    }
-
-    /// Whether writing the bytes `range` of `other` would change some of the first `len` bytes here.
-    pub(crate) fn is_changed_by(&self, len: u64, other: &Image, range: Range<u64>) -> bool {
-        other.extent.part(range).changes(&self.extent.part(0..len))
-    }
-
-    /// Whether what is written leaves nothing behind, unless all goes well.
-    pub(crate) fn leaves_nothing(&self) -> bool {
-        let is_open =
-            |file: &Mutex<Option<OutputFile>>| file.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        self.is_trial || self.new.as_deref().is_some_and(is_open)
-    }
-
-    /// The device on top.
-    pub(crate) fn top(&self) -> &dyn BlockDevice {
-        &*self.top
-    }
-
-    /// The device on top, to be kept. A writer of one's own takes a [`lease`](Image::lease) first.
-    pub fn device(&self) -> Arc<dyn BlockDevice> {
-        Arc::clone(&self.top)
-    }
-
-    /// Whether the image takes no writes.
-    pub fn is_read_only(&self) -> bool {
-        self.read_only
+    /// The image with another medium in place of its own, on which the same lies: with more locks, or kept.
+    pub(crate) fn with_medium(mut self, medium: Medium) -> Image {
+        self.medium = medium;
+        self
     }
 
     /// Whether something is decrypted.
@@ -755,7 +517,7 @@ impl Image {
     /// else tells a wrong key from a right one.
     pub fn note_noise(&self, events: &dyn Events) {
         if self.is_key_in_doubt() {
-            probe::note_noise(self.top(), &self.name, events);
+            probe::note_noise(self.top(), self.name(), events);
         }
     }
 
@@ -778,76 +540,26 @@ impl Image {
         };
         self.layers.iter().filter_map(of).collect()
     }
+}
 
-    /// The right to change the device on top, which nobody else has through this image and its clones until it is dropped.
-    /// Everything here that changes an image takes one: a writer of a file system as long as it is open, a service that
-    /// takes writes until it has stopped, all else while it works.
-    ///
-    /// ```
-    /// use casemate::Image;
-    ///
-    /// let image = Image::of_bytes("disk", vec![0; 1 << 20]);
-    /// let lease = image.lease()?;
-    /// assert!(image.clone().lease().unwrap_err().is_busy());
-    /// drop(lease);
-    /// image.write_at(b"boot", 0)?;
-    /// # Ok::<(), casemate::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`Image::check_writable`]; [`Error::is_busy`] while another writer has some of these bytes.
-    pub fn lease(&self) -> Result<Lease, Error> {
-        Image::lease_all(&[self])
+/// An image is read and written as its medium.
+impl Deref for Image {
+    type Target = Medium;
+
+    fn deref(&self) -> &Medium {
+        &self.medium
     }
+}
 
-    /// Lease of some of the bytes.
-    pub(crate) fn lease_bytes(&self, range: Range<u64>) -> Result<Lease, Error> {
-        self.check_writable()?;
-        Lease::keep(&[self.extent.part(range)]).at(&self.name)
+impl AsRef<Medium> for Image {
+    fn as_ref(&self) -> &Medium {
+        &self.medium
     }
+}
 
-    /// Lease of several images, which may be clones of one.
-    pub(crate) fn lease_all(images: &[&Image]) -> Result<Lease, Error> {
-        images.iter().try_for_each(|image| image.check_writable())?;
-        let extents: Vec<_> = images.iter().map(|image| image.extent.clone()).collect();
-        Lease::keep(&extents).map_err(|error| match images.first() {
-            Some(image) => error.at(&image.name),
-            None => error,
-        })
-    }
-
-    /// The device on top, with the right to change it as long as somebody has it.
-    pub(crate) fn leased_device(&self) -> Result<Arc<dyn BlockDevice>, Error> {
-        Ok(Arc::new(Leased { device: self.device(), _lease: self.lease()? }))
-    }
-
-    /// Writes all of `buf` from `offset` on, unless a writer is changing what lies there.
-    ///
-    /// # Errors
-    /// Those of [`Image::lease`]; `Io`.
-    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
-        self.check_writable()?;
-        let written = self.extent.part(offset..offset.saturating_add(buf.len() as u64));
-        let _lease = Lease::write(&written).at(&self.name)?;
-        self.top.write_at(buf, offset).at(&self.name)
-    }
-
-    /// Refuses an image that is going to be written and takes no writes.
-    ///
-    /// # Errors
-    /// `Argument`: why it takes none.
-    pub fn check_writable(&self) -> Result<(), Error> {
-        let why = match self.layers.iter().any(|layer| matches!(layer, Layer::Reencryption)) {
-            _ if !self.read_only => return Ok(()),
-            true => {
-                "the volume is being reencrypted, and is read only until casemate luks reencrypt --resume-only is done"
-            }
-            false if self.layers.iter().any(|layer| matches!(layer, Layer::Verity(_))) => {
-                "what dm-verity verifies can't be changed: its root hash would not fit any more"
-            }
-            false => "the image was opened for reading only",
-        };
-        Err(Error::argument(why).at(&self.name))
+impl From<Medium> for Image {
+    fn from(medium: Medium) -> Image {
+        Image { medium, layers: Vec::new(), root_hash: None, preferred_block: 4096 }
     }
 }
 
@@ -866,7 +578,8 @@ fn sampled(device: &dyn BlockDevice, providers: &Providers) -> Result<Vec<u8>, E
 impl fmt::Debug for Image {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = f.debug_struct("Image");
-        text.field("name", &self.name).field("size", &self.top.size()).field("read_only", &self.read_only);
+        text.field("name", &self.name()).field("size", &self.top().size());
+        text.field("read_only", &self.is_read_only());
         text.finish_non_exhaustive()
     }
 }

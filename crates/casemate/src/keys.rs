@@ -10,8 +10,8 @@ use casemate_fscrypt::{KeyDescriptor, KeyId, Keyring, MasterKey};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{KdfLimits, Providers};
 
+use crate::SecretSource;
 use crate::protectors::{self, Secret, Taken, ToolFiles};
-use crate::secrets::SecretSource;
 use crate::{Error, fscrypt};
 
 /// Keys of encrypted files (fscrypt): raw master keys, and secrets that open the protectors which google/fscrypt keeps in

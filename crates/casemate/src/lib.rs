@@ -194,24 +194,21 @@ pub mod fsverity;
 pub mod image;
 pub mod integrity;
 mod keys;
-mod lease;
 pub mod luks;
 mod mapping_options;
-mod named;
 mod output;
 pub mod part;
 pub mod probe;
 mod protectors;
 pub mod providers;
 mod ranges;
-mod secrets;
 #[cfg(target_os = "linux")]
 pub mod serve;
 pub mod target;
 pub mod verity;
 
 pub use casemate_blockdev as blockdev;
-pub use casemate_blockdev::{Error, ErrorKind, Place, Result};
+pub use casemate_blockdev::{Error, ErrorKind, Lease, Medium, Place, Result};
 #[cfg(target_os = "linux")]
 pub use casemate_nbd as nbd;
 pub use casemate_primitives as primitives;
@@ -219,12 +216,12 @@ pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
 pub use casemate_primitives::crc32c::Crc32c;
 pub use casemate_primitives::hex;
 pub use casemate_primitives::secret::SecretVec;
-pub use casemate_providers::{KdfLimits, Providers, Work, stop_derivations_when};
+pub use casemate_providers::{
+    KdfLimits, Providers, SecretMissing, SecretSource, Work, stop_derivations_when,
+};
 pub use casemate_verity::{signature, tree};
 pub use errno::errno;
 pub use image::{Access, Image};
 pub use keys::Keys;
-pub use lease::Lease;
 pub use output::Output;
-pub use secrets::{SecretMissing, SecretSource};
 pub use target::Target;

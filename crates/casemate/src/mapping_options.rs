@@ -8,8 +8,8 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
 use crate::Error;
+use crate::SecretSource;
 use crate::crypt::Mapping;
-use crate::secrets::SecretSource;
 
 /// What a dm-crypt mapping is, but for its key: what cryptsetup's plain mode takes.
 ///

@@ -15,7 +15,7 @@ use casemate_providers::KdfLimits;
 use casemate_trees::tar::TarReader;
 use casemate_trees::trim;
 
-use crate::secrets::SecretSource;
+use crate::SecretSource;
 use crate::{Error, ErrorKind};
 
 /// What opens protectors: a passphrase, or the 32 bytes of a raw key.

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 
-use casemate_blockdev::{BlockDevice, Named, Overlay};
+use casemate_blockdev::{BlockDevice, Medium, Overlay};
 use casemate_providers::{Providers, Work};
 use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary};
@@ -297,7 +297,7 @@ impl Image {
             return Err(Error::argument(text).at(hash.name()));
         }
         let parity = options.area.fec.as_ref().map(|fec| &fec.image);
-        let _lease = Image::lease_all(&[hash].into_iter().chain(parity).collect::<Vec<_>>())?;
+        let _lease = Medium::lease_all(&[hash].into_iter().chain(parity).collect::<Vec<_>>())?;
         if !options.overwrite {
             options.look(hash, consent)?;
         }
@@ -392,10 +392,6 @@ impl Image {
         let layout = superblock.and_then(|found| Layout::from_superblock(found, hash_offset));
         layout.map_err(|error| error.at(self.name()))
     }
-
-    pub(crate) fn named(&self) -> Named<&dyn BlockDevice> {
-        Named::new(self.name(), self.top())
-    }
 }
 
 impl Volume {
@@ -428,7 +424,7 @@ impl Volume {
     /// `Argument` if the volume was opened without parity, data or hash device were opened for reading, or the root hash
     /// has a wrong length; `Corrupt` if something is cut off; `Io`.
     pub fn repair(&self, root_hash: &[u8], work: &Work<'_>) -> Result<Repaired, Error> {
-        let _lease = Image::lease_all(&[&self.data, &self.hash])?;
+        let _lease = Medium::lease_all(&[&self.data, &self.hash])?;
         let work = &self.driven(work)?;
         let (data, hash) = (self.data.named(), self.hash.named());
         self.with_parity(&data, &hash, |layout, devices| {
@@ -462,7 +458,7 @@ impl Volume {
         work: &Work<'_>,
     ) -> Result<Vec<u8>, Error> {
         let parity = self.parity.as_ref().map(|parity| &parity.image);
-        let _lease = Image::lease_all(&[&self.hash].into_iter().chain(parity).collect::<Vec<_>>())?;
+        let _lease = Medium::lease_all(&[&self.hash].into_iter().chain(parity).collect::<Vec<_>>())?;
         let work = &self.driven(work)?;
         let (data, hash) = (self.data.named(), self.hash.named());
         let root_hash = dm::update(&self.layout, &data, &hash, changed, old_root, work);

@@ -14,8 +14,8 @@ use casemate_trees::{FileType, Node};
 
 use super::NewPolicy;
 use crate::Error;
+use crate::SecretSource;
 use crate::protectors::Secret;
-use crate::secrets::SecretSource;
 
 /// What Argon2id costs for a new protector, in the 128 MiB that google/fscrypt takes at most. It is not measured: an image is
 /// unlocked on other machines than the one that builds it.

@@ -16,8 +16,8 @@ use casemate_providers::{KdfLimits, Providers, Work};
 
 pub use casemate_luks::{Header, json, luks1, luks2};
 
+use crate::SecretSource;
 use crate::crypt::{Direction, Holes, Mapping, Params};
-use crate::secrets::SecretSource;
 use crate::target::Consent;
 use crate::{Error, ErrorKind, Image, probe};
 

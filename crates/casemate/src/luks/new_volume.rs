@@ -11,7 +11,7 @@ use super::Reader;
 use super::authenticated::Sealed;
 use crate::crypt::{Direction, Holes, Mapping};
 use crate::target::{self, Made};
-use crate::{Error, Image, Target, probe};
+use crate::{Error, Image, Medium, Target, probe};
 
 /// A volume that is about to be written.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl NewVolume {
         let place = self.check_image(image, header, overwrite)?;
         let _lease = match &self.data {
             NewData::Mapping(_) => place.lease()?,
-            NewData::Protected(_) => Image::lease_all(&[image, place])?,
+            NewData::Protected(_) => Medium::lease_all(&[image, place])?,
         };
         self.wipe_header(place).at(place.name())?;
         if let NewData::Protected(sealed) = &self.data {
@@ -171,7 +171,7 @@ impl NewVolume {
         work: &Work<'_>,
     ) -> Result<(), Error> {
         let place = self.header_place(target, header.map(|header| &**header))?;
-        let _lease = Image::lease_all(&[&**target, place])?;
+        let _lease = Medium::lease_all(&[&**target, place])?;
         let len = match &self.data {
             NewData::Mapping(_) => source.top().size(),
             NewData::Protected(sealed) => sealed.room(source.top().size())?,
@@ -254,7 +254,7 @@ impl NewVolume {
             return Err(Error::argument("a volume without integrity protection goes to any stream"));
         };
         let place = self.header_place(target, header.map(|header| &**header))?;
-        let _lease = Image::lease_all(&[&**target, place])?;
+        let _lease = Medium::lease_all(&[&**target, place])?;
         let is_new = target.is_new();
         self.wipe_header(place).at(place.name())?;
         match is_new {

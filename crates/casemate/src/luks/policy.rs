@@ -33,7 +33,7 @@ use casemate_providers::{Hmac, Providers};
 use super::Volume;
 use super::unlock::{DIGEST_LEN, is_null};
 use crate::Error;
-use crate::secrets::SecretSource;
+use crate::SecretSource;
 
 /// What a header must be. Of lists any value is good, and one that is empty allows whatever makes sense, unless it says
 /// otherwise. Null ciphers, requirements, and more or less than one segment over the whole device are always refused.

@@ -32,7 +32,7 @@ use crate::luks::locks::claim_new;
 use crate::luks::new_volume::NewVolume;
 use crate::luks::random::Source;
 use crate::luks::{LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, Volume};
-use crate::{Error, Image, probe};
+use crate::{Error, Image, Medium, probe};
 
 /// Bytes that are compared or copied at once.
 const PIECE: u64 = 1 << 20;
@@ -160,7 +160,7 @@ impl Image {
         options: &ReencryptOptions,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
-        let _lease = Image::lease_all(&[&[self], header.as_slice()].concat())?;
+        let _lease = Medium::lease_all(&[&[self], header.as_slice()].concat())?;
         if let Some(mode) = options.mode.filter(|mode| *mode != Mode::Encrypt) {
             return Err(Error::argument(format!("{} is not begun by this, which encrypts", mode.noun())));
         }

@@ -15,7 +15,7 @@ use super::locks::HeaderLock;
 use super::random::Source;
 use super::slot::Pbkdf;
 use super::{LuksKey, LuksOptions, Volume};
-use crate::{Error, Image};
+use crate::{Error, Image, Medium};
 
 mod begun;
 mod claims;
@@ -227,7 +227,7 @@ impl Volume {
         options: &ReencryptOptions,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
-        let _lease = Image::lease_all(&[&self.header_image, &self.data])?;
+        let _lease = Medium::lease_all(&[&self.header_image, &self.data])?;
         self.check_policy(unlocking.policy.as_ref(), &work.providers)?;
         let name = self.header_image.name().to_owned();
         self.reencrypt_here(keys, unlocking, options, work).at(name)

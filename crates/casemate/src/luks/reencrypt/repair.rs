@@ -12,7 +12,7 @@ use crate::luks::locks::HeaderLock;
 use crate::luks::random::Source;
 use crate::luks::unlock::Budget;
 use crate::luks::{LuksKey, LuksOptions, Volume};
-use crate::{Error, Image};
+use crate::{Error, Medium};
 
 /// State of a reencryption that goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Volume {
         work: &Work<'_>,
     ) -> Result<(), Error> {
         let images = [&self.header_image, &self.data];
-        let _lease = recover.then(|| Image::lease_all(&images)).transpose()?;
+        let _lease = recover.then(|| Medium::lease_all(&images)).transpose()?;
         let _lock = self.claim_reencryption()?;
         self.check_policy(options.policy.as_ref(), &work.providers)?;
         let (name, data) = (self.header_image.name().to_owned(), self.data.clone());

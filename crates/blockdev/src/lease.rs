@@ -1,6 +1,6 @@
-//! Leases: the right to change bytes of an image, which one writer at a time has.
+//! Leases: the right to change bytes of a medium, which one writer at a time has.
 //!
-//! A process opens an image once, and lays many things on clones of it. Two writers of one file system would each write what they
+//! A process opens a medium once, and lays many things on clones of it. Two writers of one file system would each write what they
 //! remember over what the other has written, so each takes a lease of the bytes that it changes, for as long as it remembers
 //! anything of them. What is written through a layer is written below it, too: a lease of a layer's bytes is one of all that the
 //! layer lies on, which the layer has for all who write through it.
@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, is_same_file};
-
-use crate::{Error, Result};
+use crate::{BlockDevice, Error, Result, is_same_file};
 
 /// The bytes of a medium, or those of a layer that lies on others.
 #[derive(Default)]
@@ -32,7 +30,7 @@ struct Space {
     kept: Mutex<Option<Lease>>,
 }
 
-/// A range of bytes of a medium or of a layer. Clones of an image share it.
+/// A range of bytes of a medium or of a layer. Clones of a medium share it.
 #[derive(Clone)]
 pub(crate) struct Extent {
     space: Arc<Space>,
@@ -55,7 +53,7 @@ enum Kind {
     Written,
 }
 
-/// The right to change bytes of an image, which nobody else has until it is dropped.
+/// The right to change bytes of a medium, which nobody else has until it is dropped.
 pub struct Lease {
     taken: Vec<(Arc<Space>, Held)>,
 }

@@ -8,14 +8,13 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use casemate_blockdev::Error;
 use casemate_primitives::secret::SecretVec;
-
-use crate::Error;
 
 /// Place that a key or a passphrase is read from: a file, an open descriptor, standard input, a person, or memory.
 ///
 /// ```
-/// use casemate::SecretSource;
+/// use casemate_providers::SecretSource;
 ///
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("keys");
@@ -135,7 +134,7 @@ impl SecretSource {
     }
 
     /// Bytes that are passed over.
-    pub(crate) fn skipped(&self) -> u64 {
+    pub fn skipped(&self) -> u64 {
         self.skip
     }
 
@@ -162,7 +161,7 @@ impl SecretSource {
     ///
     /// # Errors
     /// `Io`; `Argument` if there is nothing.
-    pub(crate) fn read_all(&self, longest: usize) -> Result<Option<SecretVec>, Error> {
+    pub fn read_all(&self, longest: usize) -> Result<Option<SecretVec>, Error> {
         match self.read_any(longest)? {
             Some(secret) if secret.is_empty() => Err(self.nothing()),
             secret => Ok(secret),
@@ -173,7 +172,7 @@ impl SecretSource {
     ///
     /// # Errors
     /// `Io`; `Argument` if a stream brings nothing.
-    pub(crate) fn read_file(&self, longest: usize) -> Result<Option<SecretVec>, Error> {
+    pub fn read_file(&self, longest: usize) -> Result<Option<SecretVec>, Error> {
         match self.read_any(longest)? {
             Some(secret) if secret.is_empty() && self.is_stream() => Err(self.nothing()),
             secret => Ok(secret),
@@ -181,7 +180,10 @@ impl SecretSource {
     }
 
     /// Everything that there is, be it nothing; `None` if it has more than `longest` bytes.
-    pub(crate) fn read_any(&self, longest: usize) -> Result<Option<SecretVec>, Error> {
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn read_any(&self, longest: usize) -> Result<Option<SecretVec>, Error> {
         let mut buffer = SecretVec::zeroed(longest + 1);
         let len = fill(&mut *self.open()?, buffer.expose_mut()).map_err(|error| self.error(error))?;
         Ok((len <= longest).then(|| buffer.expose()[..len].into()))
@@ -310,7 +312,10 @@ impl Read for Unbuffered {
 }
 
 /// Reads until the buffer is full or the input ends. Returns how much there is.
-pub(crate) fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+///
+/// # Errors
+/// What reading says.
+pub fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
         match input.read(&mut buffer[len..]) {
@@ -325,8 +330,9 @@ pub(crate) fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize>
 
 #[cfg(test)]
 mod tests {
+    use casemate_blockdev::ErrorKind;
+
     use super::*;
-    use crate::ErrorKind;
 
     fn memory(bytes: &[u8]) -> SecretSource {
         SecretSource::memory(bytes.into())

@@ -1,0 +1,508 @@
+//! Media: files and devices that are open, with the locks and leases that keep others from their bytes.
+
+use std::fmt;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::lease::{Extent, Lease, Leased};
+use crate::os::FileTypeExt;
+use crate::{
+    AtFile, BlockDevice, Error, FileDevice, FileId, Lock, Named, OutputFile, Result, Trial, Window,
+    is_same_file, is_same_storage,
+};
+
+/// Purpose that a file that exists is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading, whatever others do with it meanwhile.
+    Read,
+    /// Reading, while no other process changes it.
+    ReadLocked,
+    /// Changes, while no other process uses it.
+    Change,
+}
+
+impl Access {
+    /// Opens a file or block device for this purpose.
+    ///
+    /// # Errors
+    /// `Io`; [`Error::is_busy`] if somebody has it locked, it is mounted, or a loop device stands on it.
+    pub fn open(self, path: &Path) -> Result<FileDevice> {
+        let opened = match self {
+            Access::Read => FileDevice::open(path),
+            Access::ReadLocked => FileDevice::open_shared(path),
+            Access::Change => FileDevice::open_exclusive(path),
+        };
+        opened.map_err(|error| Error::io(path.display(), error))
+    }
+}
+
+/// A device with its name, and what keeps others from it: opened once, and locked, if it is, as long as a clone of it is there.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use casemate_blockdev::{Medium, MemoryDevice};
+///
+/// let disk = Medium::over("disk", Arc::new(MemoryDevice::new(vec![0; 8192])));
+/// let lease = disk.lease()?;
+/// assert!(disk.clone().lease().unwrap_err().is_busy());
+/// drop(lease);
+/// disk.write_at(b"boot", 4096)?;
+/// assert_eq!(disk.window(4096, None)?.top().size(), 4096);
+/// # Ok::<(), casemate_blockdev::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Medium {
+    name: String,
+    file: Option<File>,
+    top: Arc<dyn BlockDevice>,
+    /// Whether something was laid on the file.
+    is_laid: bool,
+    /// Why it takes no writes, if it takes none.
+    refusal: Option<&'static str>,
+    /// The bytes that are leased to those who write.
+    extent: Extent,
+    /// A file that has no name yet.
+    new: Option<Arc<Mutex<Option<OutputFile>>>>,
+    /// Whether nothing of what is written stays.
+    is_trial: bool,
+    /// Locks beside that of the file itself.
+    locks: Vec<Arc<Lock>>,
+    /// Devices that stay open, and locked, as long as this one: that with the header of a volume, where it lies apart.
+    beside: Vec<Arc<dyn BlockDevice>>,
+}
+
+/// The file that a medium is.
+#[derive(Clone)]
+struct File {
+    path: PathBuf,
+    /// The byte of the file that the device on top begins at.
+    start: u64,
+    is_block_device: bool,
+    /// The file that was opened, whatever has its path now; `None` for one that has no name yet.
+    id: Option<FileId>,
+    /// Whether nobody can change it meanwhile.
+    is_locked: bool,
+}
+
+/// Reason why a medium takes no writes that was opened so.
+const OPENED_FOR_READING: &str = "the image was opened for reading only";
+
+impl Medium {
+    /// Opens a file or a block device.
+    ///
+    /// # Errors
+    /// `Io`; [`Error::is_busy`] if somebody has it locked, it is mounted, or a loop device stands on it.
+    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Medium> {
+        let path = path.as_ref();
+        let device = access.open(path)?;
+        let is_block_device = device.file().metadata().at(path.display())?.file_type().is_block_device();
+        let id = Some(device.id().at(path.display())?);
+        let mut medium = Medium::over(path.display(), Arc::new(Named::new(path.display(), device)));
+        let is_locked = access != Access::Read;
+        medium.file = Some(File { path: path.to_owned(), start: 0, is_block_device, id, is_locked });
+        medium.extent = Extent::medium(Some(path));
+        medium.refusal = (access != Access::Change).then_some(OPENED_FOR_READING);
+        Ok(medium)
+    }
+
+    /// Opens a file or block device to be written, or begins a file that is not there: that one gets its name with
+    /// [`Medium::commit`], and leaves nothing behind without.
+    ///
+    /// # Errors
+    /// Those of [`Medium::open`].
+    pub fn create(path: impl AsRef<Path>) -> Result<Medium> {
+        let path = path.as_ref();
+        match fs::exists(path).at(path.display())? {
+            true => Medium::open(path, Access::Change),
+            false => Medium::replace(path),
+        }
+    }
+
+    /// Begins a file that gets its name with [`Medium::commit`], and takes the place of a regular file that has the name; a
+    /// link is followed.
+    ///
+    /// # Errors
+    /// `Io`; [`Error::is_busy`] if what has the name is in use.
+    pub fn replace(path: impl AsRef<Path>) -> Result<Medium> {
+        let path = path.as_ref();
+        let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let new = OutputFile::create(place).at(path.display())?;
+        // The same open file once more, so that who writes it and who names it need no lock.
+        let device = new.device().try_clone().at(path.display())?;
+        let device = Named::new(path.display(), device);
+        let mut medium = Medium::over(path.display(), Arc::new(device));
+        medium.extent = Extent::medium(Some(path));
+        let (path, start, is_block_device, id, is_locked) = (path.to_owned(), 0, false, None, true);
+        medium.file = Some(File { path, start, is_block_device, id, is_locked });
+        medium.new = Some(Arc::new(Mutex::new(Some(new))));
+        Ok(medium)
+    }
+
+    /// A device that is open already; errors call it `name`. Of two media that are made of one device neither knows of the
+    /// other's writers: clones of one do.
+    pub fn over(name: impl fmt::Display, device: Arc<dyn BlockDevice>) -> Medium {
+        Medium {
+            name: name.to_string(),
+            file: None,
+            top: device,
+            is_laid: false,
+            refusal: None,
+            extent: Extent::medium(None),
+            new: None,
+            is_trial: false,
+            locks: Vec::new(),
+            beside: Vec::new(),
+        }
+    }
+
+    /// Takes permissions from a new file.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn narrow(&self, mode: u32) -> Result<()> {
+        self.output()
+            .as_ref()
+            .and_then(|new| new.as_ref())
+            .map_or(Ok(()), |new| new.narrow(mode))
+            .at(&self.name)
+    }
+
+    /// Takes permissions from a new file, so that nobody can read it who could not read the file that `other` is.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn narrow_to(&self, other: &Medium) -> Result<()> {
+        let Some(path) = other.path() else { return Ok(()) };
+        let mode = fs::File::open(path).and_then(|file| crate::os::mode(&file));
+        // Who can't tell takes the least.
+        self.narrow(mode.unwrap_or(0o600))
+    }
+
+    fn output(&self) -> Option<MutexGuard<'_, Option<OutputFile>>> {
+        self.new.as_deref().map(|new| new.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gives a new file its name, once its contents are on stable storage. What has its name already stays as it is.
+    ///
+    /// # Errors
+    /// `Io`; [`Error::is_busy`] if another file has got the name meanwhile and is in use.
+    pub fn commit(&self) -> Result<()> {
+        self.name_new(true)
+    }
+
+    /// Gives a new file its name as [`Medium::commit`] does, without waiting for stable storage, as files are copied.
+    ///
+    /// # Errors
+    /// Those of [`Medium::commit`].
+    pub fn commit_unsynced(&self) -> Result<()> {
+        self.name_new(false)
+    }
+
+    fn name_new(&self, sync: bool) -> Result<()> {
+        match self.output().and_then(|mut new| new.take()) {
+            Some(file) => file.commit(sync).at(&self.name),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the medium is a file that has not got its name yet.
+    pub fn is_new(&self) -> bool {
+        self.output().is_some_and(|new| new.is_some())
+    }
+
+    /// Whether what is written leaves nothing behind, unless all goes well.
+    pub fn leaves_nothing(&self) -> bool {
+        self.is_trial || self.is_new()
+    }
+
+    /// Whether nothing of what is written stays.
+    pub fn is_trial(&self) -> bool {
+        self.is_trial
+    }
+
+    /// Makes a file at least `len` bytes long, if it can be: the end is a hole.
+    ///
+    /// # Errors
+    /// `Io`; a block device can't grow.
+    pub fn grow_to(&self, len: u64) -> Result<()> {
+        if self.top.size() >= len {
+            return Ok(());
+        }
+        match self.output().as_ref().and_then(|new| new.as_ref()) {
+            Some(new) => new.device().file().set_len(len).at(&self.name),
+            None => self.top.write_at(&[0], len - 1).at(&self.name),
+        }
+    }
+
+    /// Keeps others from changing the file that the medium lies in, as long as a clone of it is there. One that was opened
+    /// with [`Access::ReadLocked`] or [`Access::Change`] is kept from them already.
+    ///
+    /// # Errors
+    /// [`Error::is_busy`] if somebody has it locked; `Io`.
+    pub fn locked(mut self) -> Result<Medium> {
+        let Some(file) = self.file.as_mut().filter(|file| !file.is_locked) else { return Ok(self) };
+        if let Some(id) = file.id {
+            self.locks.extend(Lock::shared(&file.path, id).at(&self.name)?.map(Arc::new));
+        }
+        file.is_locked = true;
+        Ok(self)
+    }
+
+    /// Holds locks for as long as a clone of this medium is there.
+    #[must_use]
+    pub fn with_locks(mut self, locks: impl IntoIterator<Item = Arc<Lock>>) -> Medium {
+        self.locks.extend(locks);
+        self
+    }
+
+    /// Keeps another medium open, and its locks, for as long as a clone of this one is there.
+    #[must_use]
+    pub fn keeping(mut self, other: &Medium) -> Medium {
+        self.locks.extend(other.locks.iter().cloned());
+        self.beside.push(Arc::clone(&other.top));
+        self
+    }
+
+    /// Whether the medium lies in a file or block device of this system.
+    pub fn is_in_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether it lies in a block device.
+    pub fn is_in_block_device(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_block_device)
+    }
+
+    /// The major and minor number of the block device that the medium is, from its first byte on.
+    pub fn device_numbers(&self) -> Option<(u32, u32)> {
+        let file = self.file.as_ref().filter(|file| file.start == 0 && file.is_block_device)?;
+        file.id?.device_numbers()
+    }
+
+    /// The bytes from `offset` on: `len` of them, or all.
+    ///
+    /// # Errors
+    /// `Argument` if they pass the end.
+    pub fn window(mut self, offset: u64, len: Option<u64>) -> Result<Medium> {
+        let size = self.top.size();
+        let len = len.unwrap_or(size.saturating_sub(offset));
+        if (offset, len) == (0, size) {
+            return Ok(self);
+        }
+        self.top = Arc::new(Window::new(self.top, offset, len).at(&self.name)?);
+        // OK to add: both lie within the device.
+        self.extent = self.extent.part(offset..offset + len);
+        if let Some(file) = &mut self.file {
+            // Both lie within the file.
+            file.start = file.start.saturating_add(offset);
+        }
+        Ok(self)
+    }
+
+    /// The same bytes, which take writes, and keep them in a temporary file without a name until the medium is gone.
+    ///
+    /// # Errors
+    /// `Io` if there is no temporary file to be had.
+    pub fn on_trial(mut self) -> Result<Medium> {
+        self.top = Arc::new(Trial::new(self.top)?);
+        self.extent = self.extent.apart_from();
+        (self.refusal, self.is_trial) = (None, true);
+        Ok(self)
+    }
+
+    /// Lays a device on this one that only reads it, and is written nowhere else.
+    #[must_use]
+    pub fn laid_reading(mut self, device: Arc<dyn BlockDevice>) -> Medium {
+        (self.top, self.is_laid) = (device, true);
+        self
+    }
+
+    /// Lays a device on this one that writes to its bytes from `from` on.
+    #[must_use]
+    pub fn laid_writing(mut self, device: Arc<dyn BlockDevice>, from: u64) -> Medium {
+        self.extent = Extent::over(&[&self.extent.part(from..u64::MAX)]);
+        self.laid_reading(device)
+    }
+
+    /// Lays a device on this one, and on others beside it, that writes to them and remembers something of what it has written,
+    /// such as a journal.
+    #[must_use]
+    pub fn laid_remembering(mut self, device: Arc<dyn BlockDevice>, beside: Option<&Medium>) -> Medium {
+        let below: Vec<&Extent> =
+            std::iter::once(&self.extent).chain(beside.map(|other| &other.extent)).collect();
+        self.extent = Extent::over_remembering(&below);
+        if self.refusal.is_none() {
+            self.refusal = beside.and_then(|other| other.refusal);
+        }
+        self.laid_reading(device)
+    }
+
+    /// Lays a device on this one that takes writes, and keeps them elsewhere.
+    #[must_use]
+    pub fn laid_apart(mut self, device: Arc<dyn BlockDevice>) -> Medium {
+        (self.extent, self.refusal) = (self.extent.apart_from(), None);
+        self.laid_reading(device)
+    }
+
+    /// Shows other bytes in place of the same file's, which take no writes.
+    #[must_use]
+    pub fn shown_as(mut self, device: Arc<dyn BlockDevice>) -> Medium {
+        self.top = device;
+        self.make_read_only()
+    }
+
+    /// The medium as it is, which takes no writes.
+    #[must_use]
+    pub fn make_read_only(mut self) -> Medium {
+        self.refusal = self.refusal.or(Some(OPENED_FOR_READING));
+        self
+    }
+
+    /// The medium as it is, which takes no writes for a reason that whoever wants to write is told.
+    #[must_use]
+    pub fn refusing_writes(mut self, why: &'static str) -> Medium {
+        self.refusal = Some(why);
+        self
+    }
+
+    /// The medium's name in errors: its path, if it has one.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The path of the file that the medium is, or lies in.
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(|file| &*file.path)
+    }
+
+    /// The byte of its file that the medium begins at: 0 if it is all of it, or no file.
+    pub fn start(&self) -> u64 {
+        self.file.as_ref().map_or(0, |file| file.start)
+    }
+
+    /// Whether a path leads to the file that the medium is.
+    pub fn is_file(&self, path: &Path) -> bool {
+        self.file.as_ref().is_some_and(|file| is_same_file(&file.path, path))
+    }
+
+    /// Whether what is written at a path may change the file that the medium is: it is this one, or one lies on the other.
+    pub fn is_stored_at(&self, path: &Path) -> bool {
+        self.file.as_ref().is_some_and(|file| is_same_storage(&file.path, path))
+    }
+
+    /// Whether both are the same bytes: clones of one medium, or the same part of one file.
+    pub fn is_same(&self, other: &Medium) -> bool {
+        let part = |medium: &Medium| {
+            let file = medium.file.as_ref().filter(|_| !medium.is_laid);
+            file.map(|file| (file.path.clone(), file.start, medium.top.size()))
+        };
+        Arc::ptr_eq(&self.top, &other.top)
+            || match (part(self), part(other)) {
+                (Some((one, start, size)), Some((other, at, len))) => {
+                    (start, size) == (at, len) && is_same_file(&one, &other)
+                }
+                _ => false,
+            }
+    }
+
+    /// Whether writing the bytes `range` of `other` would change some of the first `len` bytes here.
+    pub fn is_changed_by(&self, len: u64, other: &Medium, range: Range<u64>) -> bool {
+        other.extent.part(range).changes(&self.extent.part(0..len))
+    }
+
+    /// The device.
+    pub fn top(&self) -> &dyn BlockDevice {
+        &*self.top
+    }
+
+    /// The device, to be kept. A writer of one's own takes a [`lease`](Medium::lease) first.
+    pub fn device(&self) -> Arc<dyn BlockDevice> {
+        Arc::clone(&self.top)
+    }
+
+    /// The device, whose errors have the medium's name.
+    pub fn named(&self) -> Named<&dyn BlockDevice> {
+        Named::new(&self.name, self.top())
+    }
+
+    /// Whether the medium takes no writes.
+    pub fn is_read_only(&self) -> bool {
+        self.refusal.is_some()
+    }
+
+    /// Refuses a medium that is going to be written and takes no writes.
+    ///
+    /// # Errors
+    /// `Argument`: why it takes none.
+    pub fn check_writable(&self) -> Result<()> {
+        self.refusal.map_or(Ok(()), |why| Err(Error::argument(why).at(&self.name)))
+    }
+
+    /// The right to change the device, which nobody else has through this medium and its clones until it is dropped.
+    ///
+    /// # Errors
+    /// Those of [`Medium::check_writable`]; [`Error::is_busy`] while another writer has some of these bytes.
+    pub fn lease(&self) -> Result<Lease> {
+        Medium::lease_all(&[self])
+    }
+
+    /// Lease of some of the bytes.
+    ///
+    /// # Errors
+    /// Those of [`Medium::lease`].
+    pub fn lease_bytes(&self, range: Range<u64>) -> Result<Lease> {
+        self.check_writable()?;
+        Lease::keep(&[self.extent.part(range)]).at(&self.name)
+    }
+
+    /// Lease of several media, which may be clones of one.
+    ///
+    /// # Errors
+    /// Those of [`Medium::lease`].
+    pub fn lease_all<M: AsRef<Medium>>(media: &[&M]) -> Result<Lease> {
+        let media: Vec<&Medium> = media.iter().map(|medium| (*medium).as_ref()).collect();
+        media.iter().try_for_each(|medium| medium.check_writable())?;
+        let extents: Vec<_> = media.iter().map(|medium| medium.extent.clone()).collect();
+        Lease::keep(&extents).map_err(|error| match media.first() {
+            Some(medium) => error.at(&medium.name),
+            None => error,
+        })
+    }
+
+    /// The device, with the right to change it as long as somebody has it.
+    ///
+    /// # Errors
+    /// Those of [`Medium::lease`].
+    pub fn leased_device(&self) -> Result<Arc<dyn BlockDevice>> {
+        Ok(Arc::new(Leased { device: self.device(), _lease: self.lease()? }))
+    }
+
+    /// Writes all of `buf` from `offset` on, unless a writer is changing what lies there.
+    ///
+    /// # Errors
+    /// Those of [`Medium::lease`]; `Io`.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.check_writable()?;
+        let written = self.extent.part(offset..offset.saturating_add(buf.len() as u64));
+        let _lease = Lease::write(&written).at(&self.name)?;
+        self.top.write_at(buf, offset).at(&self.name)
+    }
+}
+
+impl AsRef<Medium> for Medium {
+    fn as_ref(&self) -> &Medium {
+        self
+    }
+}
+
+impl fmt::Debug for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("Medium");
+        let text = text.field("name", &self.name).field("size", &self.top.size());
+        text.field("read_only", &self.is_read_only()).finish_non_exhaustive()
+    }
+}
