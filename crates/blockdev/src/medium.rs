@@ -1,5 +1,6 @@
 //! Media: files and devices that are open, with the locks and leases that keep others from their bytes.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use crate::lease::{Extent, Lease, Leased};
 use crate::os::FileTypeExt;
 use crate::{
     AtFile, BlockDevice, Error, FileDevice, FileId, Lock, Named, OutputFile, Result, Trial, Window,
-    is_same_file, is_same_storage,
+    is_same_file, is_same_storage, partitions,
 };
 
 /// Purpose that a file that exists is opened for.
@@ -303,6 +304,43 @@ impl Medium {
         Ok(self)
     }
 
+    /// A partition of GPT or MBR, counted from 1.
+    ///
+    /// # Errors
+    /// `Argument` if there is none of this number; `Corrupt` for a damaged table, or a partition that passes the image's end.
+    pub fn partition(self, number: u32) -> Result<Medium> {
+        let (start, len) = self.find_partition(number)?;
+        if start.checked_add(len).is_none_or(|end| end > self.top.size()) {
+            let text = format!("partition {number} passes the end of the image, which is cut off");
+            return Err(Error::corrupt(text).at(self.name()));
+        }
+        self.window(start, Some(len))
+    }
+
+    /// The same of an image that may be cut off: as far as the partition is there.
+    ///
+    /// # Errors
+    /// Those of [`Medium::partition`], where nothing of the partition is there.
+    pub fn partition_so_far(self, number: u32) -> Result<Medium> {
+        let (start, len) = self.find_partition(number)?;
+        match self.top.size().checked_sub(start) {
+            None | Some(0) => self.partition(number),
+            Some(there) => self.window(start, Some(len.min(there))),
+        }
+    }
+
+    fn find_partition(&self, number: u32) -> Result<(u64, u64)> {
+        let list = partitions(self.top()).at(&self.name)?;
+        let Some(found) = list.iter().find(|partition| partition.number == number) else {
+            let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
+            let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+            return Err(
+                Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name())
+            );
+        };
+        Ok((found.start, found.len))
+    }
+
     /// The same bytes, which take writes, and keep them in a temporary file without a name until the medium is gone.
     ///
     /// # Errors
@@ -382,6 +420,16 @@ impl Medium {
     /// The byte of its file that the medium begins at: 0 if it is all of it, or no file.
     pub fn start(&self) -> u64 {
         self.file.as_ref().map_or(0, |file| file.start)
+    }
+
+    /// A path beside the medium's file, for what belongs to the part of it that this is; none for a block device.
+    pub fn beside(&self, suffix: &str) -> Option<PathBuf> {
+        let mut path = OsString::from(self.path().filter(|_| !self.is_in_block_device())?);
+        path.push(suffix);
+        if self.start() > 0 {
+            path.push(format!(".{}", self.start()));
+        }
+        Some(path.into())
     }
 
     /// Whether a path leads to the file that the medium is.

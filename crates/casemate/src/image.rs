@@ -2,7 +2,6 @@
 //!
 //! Each step takes the image so far and lays one device on it, as device-mapper does, but as plain values.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::ops::Deref;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use casemate_blockdev::os::OsStrExt;
 use casemate_blockdev::{
     AtFile, BlockDevice, Events, FileDevice, Lock, Medium, MemoryDevice, OutputFile, OverlayFile, Trial,
-    Window, partitions, samples,
+    Window, samples,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -196,38 +195,19 @@ impl Image {
     /// A partition of GPT or MBR, counted from 1.
     ///
     /// # Errors
-    /// `Argument` if there is none of this number; `Corrupt` for a damaged table, or a partition that passes the image's end.
-    pub fn partition(self, number: u32) -> Result<Image, Error> {
-        let (start, len) = self.find_partition(number)?;
-        if start.checked_add(len).is_none_or(|end| end > self.top().size()) {
-            let text = format!("partition {number} passes the end of the image, which is cut off");
-            return Err(Error::corrupt(text).at(self.name()));
-        }
-        self.window(start, Some(len))
+    /// Those of [`Medium::partition`].
+    pub fn partition(mut self, number: u32) -> Result<Image, Error> {
+        self.medium = self.medium.partition(number)?;
+        Ok(self)
     }
 
-    /// The same of an image that may be cut off: as far as the partition is there.
+    /// A partition of an image that may be cut off: as far as it is there.
     ///
     /// # Errors
-    /// Those of [`Image::partition`], where nothing of the partition is there.
-    pub fn partition_so_far(self, number: u32) -> Result<Image, Error> {
-        let (start, len) = self.find_partition(number)?;
-        match self.top().size().checked_sub(start) {
-            None | Some(0) => self.partition(number),
-            Some(there) => self.window(start, Some(len.min(there))),
-        }
-    }
-
-    fn find_partition(&self, number: u32) -> Result<(u64, u64), Error> {
-        let list = partitions(self.top()).at(self.name())?;
-        let Some(found) = list.iter().find(|partition| partition.number == number) else {
-            let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
-            let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-            return Err(
-                Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name())
-            );
-        };
-        Ok((found.start, found.len))
+    /// Those of [`Medium::partition_so_far`].
+    pub fn partition_so_far(mut self, number: u32) -> Result<Image, Error> {
+        self.medium = self.medium.partition_so_far(number)?;
+        Ok(self)
     }
 
     /// A dm-crypt mapping. Discards reach the image only with [`Mapping::allow_discards`].
@@ -235,7 +215,7 @@ impl Image {
     /// # Errors
     /// `Argument` if the device below is not whole sectors.
     pub fn crypt(mut self, mapping: Mapping) -> Result<Image, Error> {
-        let is_key_verified = mapping.is_key_verified;
+        let is_key_verified = mapping.is_key_verified();
         let allow_discards = mapping.allow_discards;
         let from = mapping.offset.saturating_mul(512);
         let mut device = mapping.over(self.device()).at(self.name())?;
@@ -460,16 +440,6 @@ impl Image {
     /// is a block device, or something lies on it; what is encrypted must not lie there in plain text.
     pub(crate) fn recovery_file(&self) -> Option<PathBuf> {
         if self.layers.is_empty() { self.beside(".casemate-redo") } else { None }
-    }
-
-    /// A path beside the image's file, for what belongs to the part of it that this is; none for a block device.
-    pub(crate) fn beside(&self, suffix: &str) -> Option<PathBuf> {
-        let mut path = OsString::from(self.path().filter(|_| !self.is_in_block_device())?);
-        path.push(suffix);
-        if self.start() > 0 {
-            path.push(format!(".{}", self.start()));
-        }
-        Some(path.into())
     }
 
     /// The same image, which takes no writes.

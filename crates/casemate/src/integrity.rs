@@ -154,24 +154,24 @@ impl Image {
     }
 }
 
-impl Target {
-    /// Makes a dm-integrity volume that fills the image, with the data that `from` gives, and zeros behind them.
+impl IntegrityOptions {
+    /// Makes a dm-integrity volume that fills a target, with the data that `from` gives, and zeros behind them.
     ///
     /// # Errors
     /// `Argument` for an image without room, or more data than the volume takes; those of [`Image::integrity_volume`];
     /// `Io`.
-    pub fn integrity_format(
+    pub fn format(
         &self,
+        target: &Target,
         format: &FormatOptions,
-        options: &IntegrityOptions,
         from: Option<&mut dyn Read>,
         work: &Work<'_>,
     ) -> Result<Superblock, Error> {
         let mut format = format.clone();
-        format.has_journal_code = options.journal_code.is_some();
-        let superblock = Superblock::new(self.top().size(), &format).at(self.name())?;
-        let tagger = options.tagger(&superblock, &work.providers).at(self.name())?;
-        casemate_integrity::format(self.top(), &superblock, &tagger, from, work).at(self.name())?;
+        format.has_journal_code = self.journal_code.is_some();
+        let superblock = Superblock::new(target.top().size(), &format).at(target.name())?;
+        let tagger = self.tagger(&superblock, &work.providers).at(target.name())?;
+        casemate_integrity::format(target.top(), &superblock, &tagger, from, work).at(target.name())?;
         Ok(superblock)
     }
 }

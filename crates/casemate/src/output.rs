@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use casemate_blockdev::os::FileTypeExt;
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, is_same_storage};
+use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, is_same_storage, signatures};
 
+use crate::Error;
 use crate::target::{self, Consent, Loss, Made};
-use crate::{Error, probe};
 
 /// A file to be written. A regular file is written aside and gets its name at the end; a block device, a pipe, a
 /// terminal or `/dev/null` is written to as it is.
@@ -52,7 +52,7 @@ impl Output {
     /// `Io` if it can't be made, [`Error::is_busy`] if what is there is in use; `Argument` if it is one of the others, or holds
     /// what must not be replaced.
     pub fn create(path: &Path, others: &[&Path]) -> Result<Output, Error> {
-        let refuse = |loss: &Loss| match probe::is_archive(loss.what()) {
+        let refuse = |loss: &Loss| match signatures::is_archive(loss.what()) {
             true => Ok(()),
             false => Err(Error::argument(format!("{loss}; remove it first if that is meant"))),
         };

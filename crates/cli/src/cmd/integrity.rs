@@ -285,7 +285,7 @@ impl FormatArgs {
         let progress = context.progress(&name, image.device().size());
         let work = context.work(context.providers().clone(), &progress);
         let from = from.as_mut().map(|from| from as &mut dyn Read);
-        let superblock = image.integrity_format(&format, &options, from, &work)?;
+        let superblock = options.format(&image, &format, from, &work)?;
         image.commit()?;
         drop(progress);
         if context.json() {

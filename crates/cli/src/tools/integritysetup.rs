@@ -196,7 +196,7 @@ impl Tool {
         let mut format = FormatOptions::new(tag_size, random_salt()?);
         (format.block_size, format.journal_size) = (self.sector_size, self.journal_size);
         format.interleave_sectors = self.interleave_sectors;
-        let made = image.integrity_format(&format, &options, None, &context.opening())?;
+        let made = options.format(&image, &format, None, &context.opening())?;
         context.print(format!(
             "Formatted with tag size {}, internal integrity {}.\n",
             made.tag_size, self.integrity

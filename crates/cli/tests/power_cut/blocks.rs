@@ -111,7 +111,7 @@ fn volume() -> Vec<u8> {
     options.journal_size = Some(64 << 10);
     let image = Image::over("volume", Arc::clone(&disk) as _);
     let image = Target::on(image, Made::Data, &casemate::target::refuse).unwrap();
-    image.integrity_format(&options, &IntegrityOptions::default(), None, &Work::default()).unwrap();
+    IntegrityOptions::default().format(&image, &options, None, &Work::default()).unwrap();
     let mut bytes = vec![0; disk.size() as usize];
     disk.read_at(&mut bytes, 0).unwrap();
     bytes

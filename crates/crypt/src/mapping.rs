@@ -1,0 +1,477 @@
+//! dm-crypt mappings over files: whole images encrypted and decrypted.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use casemate_blockdev::os::OpenOptionsExt;
+use casemate_blockdev::signatures::{self, HEAD};
+use casemate_blockdev::target::{self, Consent, Made, Target};
+use casemate_blockdev::{
+    Access, AtFile, BlockDevice, FileDevice, Medium, MemoryDevice, Named, NamedStream, OutputFile, Overlay,
+    Window, fill_random, sync_name,
+};
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::{Direction, Hash, Providers, Work};
+
+use crate::image::{Holes, transform, transform_stream};
+use crate::in_place::{self, DEFAULT_HOT_ZONE, Job};
+use crate::{CryptDevice, Error, Params, SectorCipher, Table};
+
+/// A mapping with its key, ready to transform images.
+#[derive(Debug)]
+pub struct Mapping {
+    /// Cipher, sector size and IV offset.
+    pub params: Params,
+    /// The key.
+    pub key: SecretVec,
+    /// Sectors of 512 bytes before the data, on the encrypted side.
+    pub offset: u64,
+    /// Whether discards pass down as dm-crypt lets them with this option: who sees the image then sees which sectors are in
+    /// use. Off unless it is set.
+    pub allow_discards: bool,
+    /// Bytes of the mapped device; `None` if it is everything behind the offset.
+    size: Option<u64>,
+    /// Whether something has told the key from a wrong one.
+    is_key_verified: bool,
+    cipher: SectorCipher,
+    /// For the journal of work in place.
+    sha256: Hash,
+}
+
+/// How an image is transformed where it lies.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct InPlaceOptions {
+    /// The journal's path; beside the image if `None`. It holds pieces of what the image becomes.
+    pub journal: Option<PathBuf>,
+    /// Whether the work that the journal tells of goes on. Without, there must be no journal.
+    pub resume: bool,
+    /// Bytes that go to the journal at a time: whole sectors, at most [`MAX_HOT_ZONE`].
+    pub hot_zone: u64,
+    /// Whether nothing is written: all is checked, and all of the image that is to be transformed is read.
+    pub dry_run: bool,
+}
+
+impl Default for InPlaceOptions {
+    fn default() -> InPlaceOptions {
+        InPlaceOptions { journal: None, resume: false, hot_zone: DEFAULT_HOT_ZONE, dry_run: false }
+    }
+}
+
+/// Refuses a target that is the source.
+fn refuse_same(source: &Medium, target: &Path) -> Result<(), Error> {
+    if source.is_stored_at(target) {
+        let text = format!("{}: source and target are the same file; --in-place does that", target.display());
+        return Err(Error::argument(text));
+    }
+    Ok(())
+}
+
+impl Mapping {
+    /// Keys a mapping.
+    ///
+    /// # Errors
+    /// `Argument` for what dm-crypt would refuse; `Unsupported` where no implementation may be used.
+    pub fn new(params: Params, key: SecretVec, offset: u64, providers: &Providers) -> Result<Mapping, Error> {
+        let cipher = SectorCipher::new(&params, key.expose(), providers)?;
+        let sha256 = providers.hash("sha256")?;
+        if offset.checked_mul(512).is_none() {
+            return Err(Error::argument(format!("an offset of {offset} sectors passes 2^64 bytes")));
+        }
+        Ok(Mapping {
+            params,
+            key,
+            offset,
+            allow_discards: false,
+            size: None,
+            is_key_verified: false,
+            cipher,
+            sha256,
+        })
+    }
+
+    /// Keys the mapping of a table line, which has the line's number of sectors and no more.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`], and `Argument` for a line that is no device of its own: one that begins behind sector 0, or
+    /// has none.
+    pub fn of_table(table: Table, providers: &Providers) -> Result<Mapping, Error> {
+        let Table { start, sectors, params, key, offset, .. } = table;
+        if start != 0 {
+            let text = format!(
+                "table line: it begins at sector {start} of its device, and nothing lies before it; for this part alone \
+                 write 0 there, which changes no IV"
+            );
+            return Err(Error::argument(text));
+        }
+        // OK to multiply: a line's sectors are below 2^64 bytes.
+        let size = sectors * 512;
+        if size == 0 || !size.is_multiple_of(params.sector_size.max(1) as u64) {
+            let text = format!(
+                "table line: a size of {sectors} sectors of 512 bytes: it must be whole sectors of {} bytes, at least one",
+                params.sector_size
+            );
+            return Err(Error::argument(text));
+        }
+        Ok(Mapping { size: Some(size), ..Mapping::new(params, key, offset, providers)? })
+    }
+
+    /// Mapping of so many bytes, with a key that is known to be right.
+    #[must_use]
+    pub fn verified(mut self, size: u64) -> Mapping {
+        (self.size, self.is_key_verified) = (Some(size), true);
+        self
+    }
+
+    /// Whether something has told the key from a wrong one.
+    pub fn is_key_verified(&self) -> bool {
+        self.is_key_verified
+    }
+
+    /// The cipher, for its name and its state.
+    pub fn cipher(&self) -> &SectorCipher {
+        &self.cipher
+    }
+
+    /// The mapping as a device over what follows the offset on `below`.
+    ///
+    /// # Errors
+    /// `Argument` for sizes that do not fit.
+    pub fn over<D: BlockDevice>(self, below: D) -> Result<CryptDevice<Window<D>>, Error> {
+        let len = self.data_size(below.size())?;
+        let window =
+            Window::new(below, self.offset * 512, len).map_err(|error| error.within("the mapping"))?;
+        CryptDevice::new(window, self.cipher)
+    }
+
+    /// device-mapper's line for the mapping over `size` bytes of `device`.
+    ///
+    /// # Errors
+    /// `Argument` if the mapping does not fit there, or is no multiple of the sector size.
+    pub fn table(&self, device: &str, size: u64) -> Result<Table, Error> {
+        let size = self.data_size(size).map_err(|error| error.at(device))?;
+        if !size.is_multiple_of(self.params.sector_size as u64) {
+            let text = format!(
+                "{device}: {size} bytes are no multiple of the sector size {}",
+                self.params.sector_size
+            );
+            return Err(Error::argument(text));
+        }
+        Ok(Table {
+            start: 0,
+            sectors: size / 512,
+            params: self.params.clone(),
+            key: self.key.clone(),
+            device: device.to_owned(),
+            offset: self.offset,
+            other_options: Vec::new(),
+        })
+    }
+
+    /// The target that [`Mapping::transform`] writes to, at a path: a new file, or one that replaces a regular file, and has
+    /// its name when it is whole; a block device, a partition, and a file where there is an offset to keep, is written in
+    /// place. The partition, counted from 1, is that of the encrypted side. `consent` is asked if something would be lost.
+    ///
+    /// # Errors
+    /// `Argument` if the partition is not there; `Io`, [`Error::is_busy`] if the target is in use; whatever the consent says.
+    pub fn target(
+        &self,
+        direction: Direction,
+        source: &Medium,
+        path: &Path,
+        partition: Option<u32>,
+        consent: Consent<'_>,
+    ) -> Result<Target, Error> {
+        refuse_same(source, path)?;
+        let is_encrypted = direction == Direction::Encrypt;
+        let partition = partition.filter(|_| is_encrypted);
+        let is_kept = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+        let is_kept = is_kept && is_encrypted && self.offset > 0;
+        if partition.is_none() && !is_kept {
+            return Target::anew(path, self.made(direction, source)?, consent);
+        }
+        let image = Medium::open(path, Access::Change)?;
+        let image = partition.map_or(Ok(image.clone()), |number| image.partition(number))?;
+        // What lies before the data stays.
+        let behind = image.clone().window((self.offset * 512).min(image.top().size()), None)?;
+        Target::on(behind, Made::Data, consent)?;
+        Target::on(image, Made::Data, &target::overwrite)
+    }
+
+    /// Kind of what is made of a source.
+    fn made(&self, direction: Direction, source: &Medium) -> Result<Made, Error> {
+        if direction == Direction::Encrypt {
+            return Ok(Made::Data);
+        }
+        let (unit, size) = (self.params.sector_size, self.data_size(source.top().size()).at(source.name())?);
+        // OK to cast: no more than the first number.
+        let len = (HEAD.next_multiple_of(unit) as u64).min(size) as usize / unit * unit;
+        let mut head = vec![0; len];
+        source.top().read_at(&mut head, self.offset * 512).at(source.name())?;
+        self.cipher.decrypt(0, &mut head).at(source.name())?;
+        Ok(signatures::known(&head).map_or(Made::Data, Made::Known))
+    }
+
+    /// Transforms the device on top of `source` to that of `target`, on all threads; a new file gets its name then. The
+    /// encrypted side's first `offset` sectors are no data. A new file of plaintext can be read by nobody who could not read the
+    /// source. The listener hears if a key may be wrong.
+    ///
+    /// # Errors
+    /// `Argument` for sizes that do not fit, or if both are the same file; `Io`.
+    pub fn transform<M: AsRef<Medium>>(
+        &self,
+        direction: Direction,
+        source: &Medium,
+        target: &Target<M>,
+        holes: Holes,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let target: &Medium = target.as_ref();
+        let _lease = target.lease()?;
+        if direction == Direction::Decrypt {
+            target.narrow_to(source)?;
+        }
+        self.fill(direction, source, target, holes, work)?;
+        target.commit_unsynced()
+    }
+
+    /// Transforms as [`Mapping::transform`] does, and gives a new file no name.
+    ///
+    /// # Errors
+    /// Those of [`Mapping::transform`].
+    pub fn fill(
+        &self,
+        direction: Direction,
+        source: &Medium,
+        target: &Medium,
+        holes: Holes,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        target.path().map_or(Ok(()), |path| refuse_same(source, path))?;
+        let skipped = self.offset * 512;
+        let size = source.top().size();
+        let (data_size, read_from, write_to) = match direction {
+            Direction::Encrypt => (self.check_fits(size).map(|()| size), 0, skipped),
+            Direction::Decrypt => (self.data_size(size), skipped, 0),
+        };
+        let data_size = data_size.at(source.name())?;
+        let (input, output) = (source.named(), target.named());
+        let input = Window::new(&input as &dyn BlockDevice, read_from, data_size).at(source.name())?;
+        let end = write_to.checked_add(data_size).ok_or(io::ErrorKind::FileTooLarge).at(target.name())?;
+        // So that a hole at the end is there, and a window can be had.
+        target.grow_to(end)?;
+        let output = Window::new(&output as &dyn BlockDevice, write_to, data_size).at(target.name())?;
+        transform(&self.cipher, direction, &input, &output, holes, work)?;
+        self.note_noise(direction, &output, target, work);
+        Ok(())
+    }
+
+    /// Transforms a stream; each end comes with its name for errors. The offset is left to the caller: nothing is
+    /// skipped.
+    ///
+    /// # Errors
+    /// `Argument` if the input ends within a sector; `Io`.
+    pub fn transform_stream(
+        &self,
+        direction: Direction,
+        (input_name, input): (&str, &mut (dyn Read + Send)),
+        (output_name, output): (&str, &mut (dyn Write + Send)),
+        work: &Work<'_>,
+    ) -> Result<u64, Error> {
+        let limit = self.size.unwrap_or(u64::MAX);
+        let mut part = input.take(limit);
+        let mut input = NamedStream { name: input_name, stream: &mut part };
+        let mut output = NamedStream { name: output_name, stream: output };
+        let size = transform_stream(&self.cipher, direction, &mut input, &mut output, work)?;
+        match direction {
+            // Behind the encrypted side of a mapping there may be anything. The stream begins where that begins.
+            Direction::Decrypt if self.size.is_some_and(|mapped| mapped > size) => {
+                Err(Error::argument(format!(
+                    "the mapping has {} sectors of 512 bytes, and the stream ends after {size} bytes",
+                    limit / 512
+                )))
+            }
+            Direction::Encrypt if size == limit => {
+                let more = NamedStream { name: input_name, stream: part.into_inner() }.read(&mut [0])?;
+                self.check_fits(size + more as u64)
+            }
+            _ => Ok(()),
+        }
+        .at(input_name)?;
+        Ok(size)
+    }
+
+    /// Transforms the device on top of `image` where it lies, with a journal beside it; see [`crate::in_place`].
+    /// After the work the journal is removed. The listener hears if work was stopped that can go on, or a key may be wrong.
+    ///
+    /// # Errors
+    /// `Argument` for what can't be, another key or image than the journal tells of, or a journal that is there or
+    /// missing: nothing is changed then. `Io`, [`Error::is_busy`] if the journal is in use; otherwise the work can be
+    /// resumed, if there is a journal.
+    pub fn transform_in_place(
+        &self,
+        direction: Direction,
+        image: &Medium,
+        options: &InPlaceOptions,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let journal = match &options.journal {
+            Some(journal) => journal.clone(),
+            None => image.beside(".casemate-journal").ok_or_else(|| {
+                let text = "there is no place beside it for a journal that is there after a power failure; name one on a disk \
+                            with --journal";
+                Error::argument(format!("{}: {text}", image.name()))
+            })?,
+        };
+        let done = self.in_place(direction, image, &journal, options, work);
+        let stopped = done.as_ref().is_err_and(|error| error.io_kind().is_some() && !error.is_busy());
+        if stopped && !options.dry_run && journal.exists() {
+            let name = image.name();
+            work.events.note(&format!("{name}: stopped; the same command with --resume goes on"));
+        }
+        done
+    }
+
+    fn in_place(
+        &self,
+        direction: Direction,
+        image: &Medium,
+        journal: &Path,
+        &InPlaceOptions { resume, hot_zone, dry_run, .. }: &InPlaceOptions,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        if image.is_stored_at(journal) {
+            let text = format!("{}: the journal can't be the image itself", image.name());
+            return Err(Error::argument(text));
+        }
+        let _lease = if dry_run { None } else { Some(image.lease()?) };
+        let named = image.named();
+        let size = self.data_size(named.size()).at(image.name())?;
+        let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).at(image.name())?;
+        let log: Result<Box<dyn BlockDevice>, Error> = match (resume, dry_run) {
+            (true, _) => FileDevice::open_exclusive(journal).map(|log| Box::new(log) as _),
+            (false, true) if journal.exists() => Err(io::Error::from(io::ErrorKind::AlreadyExists).into()),
+            // Whether it could be made.
+            (false, true) => OutputFile::create(journal)
+                .map(|_| Box::new(MemoryDevice::new(vec![0; in_place::RECORDS])) as _),
+            // When decrypting the journal holds plaintext.
+            (false, false) => OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(journal)
+                .map_err(Error::from)
+                .and_then(FileDevice::exclusive)
+                .map(|log| Box::new(log) as _),
+        };
+        let log = log.map_err(|error| match error.io_kind() {
+            Some(io::ErrorKind::AlreadyExists) => Error::argument(format!(
+                "{}: there is a journal already: an earlier work was stopped; go on with --resume",
+                journal.display()
+            )),
+            Some(io::ErrorKind::NotFound) if resume => Error::argument(format!(
+                "{}: no journal, so there is nothing to resume: the work was never begun, or it is done",
+                journal.display()
+            )),
+            _ => error.at(journal.display()),
+        })?;
+        let log = Named::new(journal.display(), log);
+        // What the work reads again of what it wrote lies at the beginning: the journal's records, and what tells a wrong key.
+        let (log, data): (Box<dyn BlockDevice>, Box<dyn BlockDevice + '_>) = match dry_run {
+            true => (Box::new(Beginning(Overlay::new(log))), Box::new(Beginning(Overlay::new(data)))),
+            false => (Box::new(log), Box::new(data)),
+        };
+        // Key and image aside, this is all that decides what the bytes become.
+        let Params { spec, sector_size, iv_large_sectors, iv_offset, .. } = &self.params;
+        let mapping = format!("{spec} {sector_size} {iv_large_sectors} {iv_offset} {}", self.offset);
+        let key = self.key.expose();
+        let job = Job { cipher: &self.cipher, sha256: &self.sha256, direction, key, mapping: &mapping, work };
+        if !resume {
+            let begin = || {
+                let mut salt = [0; 32];
+                fill_random(&mut salt)?;
+                in_place::begin(&job, &data, &log, hot_zone, salt)?;
+                // The journal's name must be there after a power failure too.
+                if dry_run { Ok(()) } else { sync_name(journal).at(journal.display()) }
+            };
+            if let Err(error) = begin() {
+                // The image is untouched, and there is nothing to resume.
+                if !dry_run {
+                    fs::remove_file(journal).at(journal.display())?;
+                }
+                return Err(error);
+            }
+        }
+        in_place::resume(&job, &data, &log)?;
+        self.note_noise(direction, &data, image, work);
+        if dry_run {
+            return Ok(());
+        }
+        fs::remove_file(journal).map_err(Error::from).and_then(|()| sync_name(journal)).at(journal.display())
+    }
+
+    /// Tells the listener that the key may be wrong, if what was decrypted begins as nothing that is known.
+    fn note_noise(&self, direction: Direction, decrypted: &dyn BlockDevice, image: &Medium, work: &Work<'_>) {
+        if direction == Direction::Decrypt && !self.is_key_verified {
+            signatures::note_noise(decrypted, image.name(), work.events);
+        }
+    }
+
+    /// Bytes of data on an encrypted side of `size` bytes.
+    fn data_size(&self, size: u64) -> Result<u64, Error> {
+        let rest = size.checked_sub(self.offset * 512).ok_or_else(|| {
+            Error::argument(format!("{size} bytes end before the offset of {} sectors", self.offset))
+        })?;
+        match self.size {
+            Some(mapped) if mapped > rest => Err(Error::argument(format!(
+                "the mapping has {} sectors of 512 bytes from sector {} on, and {size} bytes end before that",
+                mapped / 512,
+                self.offset
+            ))),
+            mapped => Ok(mapped.unwrap_or(rest)),
+        }
+    }
+
+    /// Refuses data that the mapping has no room for.
+    fn check_fits(&self, size: u64) -> Result<(), Error> {
+        match self.size {
+            Some(mapped) if mapped < size => Err(Error::argument(format!(
+                "it has more data than the mapping's {} sectors of 512 bytes, {mapped} bytes",
+                mapped / 512
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A device as it seems after writes, of which those to its beginning are kept, in memory, and the others forgotten.
+struct Beginning<D>(Overlay<D>);
+
+/// How much that is.
+const BEGINNING: u64 = 1 << 20;
+
+impl<D: BlockDevice> BlockDevice for Beginning<D> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.0)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
+        let room = BEGINNING.min(self.size()).saturating_sub(offset);
+        // OK to cast: at most the buffer's length.
+        self.0.write_at(&buf[..room.min(buf.len() as u64) as usize], offset.min(self.size()))
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
