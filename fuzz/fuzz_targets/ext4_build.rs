@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents, Pool};
-use casemate_ext4::{BuildOptions, OpenOptions, Plan, Tree, TreeOptions, check};
+use casemate_ext4::{BuildOptions, CheckOptions, Plan, Tree, TreeOptions, check};
 use casemate_providers::Work;
 use casemate_trees::unpacked;
 
@@ -49,6 +49,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(vec![0; plan.size() as usize]));
     let work = Work { pool: Pool::new(std::num::NonZeroUsize::new(1)), ..Work::default() };
     plan.write(&*device, true, &work).expect("what was planned can be written");
-    let report = check(device, &OpenOptions::default(), &work).expect("a file system");
+    let report = check(device, &CheckOptions::default(), &work).expect("a file system");
     assert!(report.is_clean(), "{:?}", report.faults);
 });

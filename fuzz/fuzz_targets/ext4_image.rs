@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use casemate_blockdev::{BlockDevice, Pool};
 use casemate_ext4::{
-    Contents, Error, Ext4, ExtractOptions, Inode, NewNode, OpenOptions, PutOptions, RecoveryFile, Result,
+    CheckOptions, Contents, Error, Ext4, ExtractOptions, Inode, NewNode, OpenOptions, PutOptions, RecoveryFile, Result,
     SeenDirectories, WriteOptions, Writer, check, extract_to_tar, fix_checksums,
 };
 use casemate_fuzz::images;
@@ -30,8 +30,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         replay_journal: how & 2 == 0,
         ..OpenOptions::default()
     };
-    let _ = fix_checksums(device.clone(), &options, &work);
-    let _ = check(device.clone(), &options, &work);
+    let checking = CheckOptions { open: options.clone(), ..CheckOptions::default() };
+    let _ = fix_checksums(device.clone(), &checking, &work);
+    let _ = check(device.clone(), &checking, &work);
     if let Ok(fs) = Ext4::open(device.clone(), &options) {
         read(&fs, &work);
         if how & 4 == 0 {

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use casemate::backup::{RestoreOptions, extract, restore};
 use casemate::{Keys, SecretSource, Work};
 use casemate_blockdev::BlockDevice;
-use casemate_ext4::{OpenOptions, WriteOptions, Writer, check};
+use casemate_ext4::{CheckOptions, WriteOptions, Writer, check};
 use casemate_fuzz::{backup, fix_tar_sums, images};
 
 /// The backup's key.
@@ -51,6 +51,6 @@ fn into_image(tar: &[u8], image: usize, work: &Work<'_>) {
         writer.commit().expect("what was restored can be committed");
     }
     drop(writer);
-    let report = check(device, &OpenOptions::default(), &Work::default()).expect("a file system");
+    let report = check(device, &CheckOptions::default(), &Work::default()).expect("a file system");
     assert!(report.is_clean(), "{:?}", report.faults);
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
-use casemate_ext4::{OpenOptions, PutOptions, RecoveryFile, WriteOptions, Writer, check};
+use casemate_ext4::{CheckOptions, PutOptions, RecoveryFile, WriteOptions, Writer, check};
 use casemate_fuzz::images;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -21,6 +21,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         writer.commit().expect("what was put can be committed");
     }
     drop(writer);
-    let report = check(device, &OpenOptions::default(), &Default::default()).expect("a file system");
+    let report = check(device, &CheckOptions::default(), &Default::default()).expect("a file system");
     assert!(report.is_clean(), "{:?}", report.faults);
 });

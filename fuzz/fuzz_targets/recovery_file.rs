@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
-use casemate_ext4::{Ext4, OpenOptions, RecoveryFile, WriteOptions, Writer, fix_checksums};
+use casemate_ext4::{CheckOptions, Ext4, OpenOptions, RecoveryFile, WriteOptions, Writer, fix_checksums};
 use casemate_fuzz::{edit, images, read_all};
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
@@ -22,7 +22,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let seeds = images();
     let device: Arc<dyn BlockDevice> = Arc::new(seeds[usize::from(*image) % seeds.len()].edited(&[]));
     device.write_at(&[0], STATE).expect("a device in memory");
-    let _ = fix_checksums(device.clone(), &OpenOptions::default(), &Default::default());
+    let _ = fix_checksums(device.clone(), &CheckOptions::default(), &Default::default());
     let mut numbers: Vec<u64> =
         numbers.chunks_exact(2).map(|number| u64::from(u16::from_le_bytes([number[0], number[1]]))).collect();
     numbers.sort_unstable();

@@ -1,8 +1,9 @@
-//! The floors of ARCHITECTURE.md: a crate uses lower floors only.
+//! The floors of ARCHITECTURE.md: a crate uses lower floors only, and so does a room of a crate whose rooms have an order.
 
 use std::collections::BTreeSet;
 use std::env;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use casemate_testkit::run;
@@ -64,4 +65,56 @@ fn crates_use_lower_floors_only() {
             assert!(own < 5 || is_facade, "{name} uses {other}: commands use the facade only");
         }
     }
+}
+
+/// The rooms of ext4 in their order: one uses itself and those before it.
+const ROOMS_OF_EXT4: &[&str] =
+    &["error", "format", "read", "transaction", "alloc", "edit", "open", "check", "repair", "build"];
+
+#[test]
+fn rooms_of_ext4_use_those_before_them_only() {
+    let wrong = arrows_back(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext4/src"), ROOMS_OF_EXT4);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Lines of a crate's source in which a room names one that comes after it, or none at all, as `crate::Name` does.
+/// Unit tests may name any.
+fn arrows_back(source: &Path, rooms: &[&str]) -> Vec<String> {
+    let order = |room: &str| rooms.iter().position(|other| *other == room);
+    let mut wrong = Vec::new();
+    for file in files_in(source) {
+        let path = file.strip_prefix(source).unwrap();
+        let room = path.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs");
+        if room == "lib" {
+            continue;
+        }
+        let own = order(room).unwrap_or_else(|| panic!("{room} has no place among the rooms"));
+        let text = fs::read_to_string(&file).unwrap();
+        let code = text.split("\n#[cfg(test)]\nmod tests").next().unwrap();
+        for (number, line) in code.lines().enumerate() {
+            let line = line.split("//").next().unwrap();
+            for named in line.split("crate::").skip(1) {
+                let other = named.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap();
+                if order(other).is_none_or(|other| other > own) {
+                    wrong.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
+                }
+            }
+        }
+    }
+    wrong
+}
+
+/// All source files below a folder.
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_in(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
 }

@@ -45,7 +45,9 @@ mod check;
 mod edit;
 mod error;
 mod format;
+mod open;
 mod read;
+mod repair;
 mod transaction;
 
 pub use build::{
@@ -54,12 +56,11 @@ pub use build::{
 };
 pub use casemate_blockdev::ErrorKind;
 pub use check::{
-    CheckReport, Finding, FindingKind, Level, VerityCount, VerityDemand, VerityFiles, check, check_size,
-    copy_to_read_by, fix_checksums,
+    CheckOptions, CheckReport, Finding, FindingKind, Level, VerityCount, VerityDemand, VerityFiles, check,
+    check_size, copy_to_read_by, fix_checksums,
 };
 pub use edit::{
-    Approve, Body, NewAttributes, NewNode, Presence, PutOptions, PutReport, RawAttributes, RepairReport,
-    SetId, WriteOptions, Writer, repair,
+    Body, NewAttributes, NewNode, Presence, PutOptions, PutReport, RawAttributes, SetId, WriteOptions, Writer,
 };
 pub use error::{Corrupt, Counted, Error, Marked, Place, Problem, Result, Structure};
 pub use format::bytes::uuid_text;
@@ -91,5 +92,6 @@ pub use read::seen::SeenDirectories;
 pub use read::usage::Usage;
 pub use read::verity::VerityMetadata;
 pub use read::xattr::Xattr;
+pub use repair::{Approve, RepairOptions, RepairReport, repair};
 pub use transaction::patch::Patching;
 pub use transaction::recovery_file::{Interrupted, RecoveryFile};

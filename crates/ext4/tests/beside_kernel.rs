@@ -16,7 +16,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use casemate_blockdev::FileDevice;
-use casemate_ext4::{NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check};
+use casemate_ext4::{
+    CheckOptions, NewNode, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
+};
 use casemate_providers::Work;
 use casemate_testkit::kernel::with_mounts;
 use casemate_testkit::{Rng, TempDir, mke2fs, run_any, slow_tests, tempdir, tool};
@@ -355,7 +357,7 @@ impl Pair {
         assert!(trees.contains("test result: ok"), "{what}: {trees}");
         let image = self.folder.path().join("ours");
         let device = Arc::new(FileDevice::open(&image).unwrap());
-        let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
+        let report = check(device, &CheckOptions::default(), &Work::default()).unwrap();
         assert!(report.is_clean(), "{what}: {:?}", report.faults);
         if let Some(e2fsck) = tool("e2fsck") {
             let output = run_any(Command::new(e2fsck).arg("-fn").arg(image));

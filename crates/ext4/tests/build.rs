@@ -11,7 +11,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, Pool};
-use casemate_ext4::{BuildOptions, BuildSize, Ext4, Features, OpenOptions, Plan, Tree, TreeOptions, check};
+use casemate_ext4::{
+    BuildOptions, BuildSize, CheckOptions, Ext4, Features, OpenOptions, Plan, Tree, TreeOptions, check,
+};
 use casemate_providers::Work;
 use casemate_testkit::{Rng, TempDir, mke2fs, run, run_any, tempdir, tool};
 
@@ -49,7 +51,7 @@ fn open(path: &Path) -> Ext4 {
 
 fn assert_clean(path: &Path, what: &str) {
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path).unwrap());
-    let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
+    let report = check(device, &CheckOptions::default(), &Work::default()).unwrap();
     assert!(report.is_clean(), "{what}: {:?}", report.faults);
     let Some(e2fsck) = tool("e2fsck") else { return };
     let output = run_any(Command::new(e2fsck).arg("-fn").arg(path));

@@ -7,14 +7,16 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_ext4::csum::Kind;
-use casemate_ext4::{CheckReport, Ext4, FindingKind, OpenOptions, Problem, Structure, check, fix_checksums};
+use casemate_ext4::{
+    CheckOptions, CheckReport, Ext4, FindingKind, OpenOptions, Problem, Structure, check, fix_checksums,
+};
 use casemate_providers::Work;
 use casemate_testkit::{tempdir, tool};
 use common::{Fixture, fixtures};
 
 fn run(image: Vec<u8>) -> CheckReport {
     let device = Arc::new(MemoryDevice::new(image));
-    check(device, &OpenOptions::default(), &Work::default()).unwrap()
+    check(device, &CheckOptions::default(), &Work::default()).unwrap()
 }
 
 /// Which structure a recorded damage is in; `None` for what no checksum covers.
@@ -118,7 +120,7 @@ fn a_flipped_checksum_is_rewritten_to_what_it_was() {
             let mut image = fixture.image.clone();
             image[offset] ^= xor;
             let device = Arc::new(MemoryDevice::new(image.clone()));
-            let options = OpenOptions::default();
+            let options = CheckOptions::default();
             let (rewritten, report) = fix_checksums(device.clone(), &options, &Work::default()).unwrap();
             let place = format!("{}: {what}: {rewritten:?}, then {:?}", fixture.name, report.faults);
             assert!(!rewritten.is_empty(), "{place}");
@@ -220,7 +222,7 @@ fn nothing_is_rewritten_before_the_journal_is_replayed() {
     let mut image = fixture.image.clone();
     image[1024 + 0x78] ^= 1;
     let device = Arc::new(MemoryDevice::new(image.clone()));
-    let error = fix_checksums(device.clone(), &OpenOptions::default(), &Work::default());
+    let error = fix_checksums(device.clone(), &CheckOptions::default(), &Work::default());
     assert!(error.unwrap_err().to_string().contains("journal must be replayed"));
     assert!(bytes(&device) == image);
 }

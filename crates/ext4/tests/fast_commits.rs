@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
-use casemate_ext4::{Ext4, Interrupted, OpenOptions, WriteOptions, Writer, check};
+use casemate_ext4::{CheckOptions, Ext4, Interrupted, OpenOptions, WriteOptions, Writer, check};
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
@@ -73,7 +73,7 @@ fn they_are_read_as_the_kernel_left_the_files() {
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         replayed += u32::from(fs.recovery().fast_commits > 0);
         compare(&fs, &shown, &what);
-        let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
+        let report = check(device, &CheckOptions::default(), &Work::default()).unwrap();
         assert!(report.is_clean(), "{what}: {:?}", report.faults);
         let mut all = vec![0; fs.device().size() as usize];
         fs.device().read_at(&mut all, 0).unwrap();
@@ -158,7 +158,7 @@ fn changed_records_do_no_harm() {
                 image[at + end + 8..at + end + 12].copy_from_slice(&sum.to_le_bytes());
             }
             let device = Arc::new(MemoryDevice::new(image));
-            let _ = check(device.clone(), &OpenOptions::default(), &Work::default());
+            let _ = check(device.clone(), &CheckOptions::default(), &Work::default());
             if let Ok(fs) = Ext4::open(device.clone(), &OpenOptions::default()) {
                 opened += u32::from(fs.recovery().fast_commits > 0);
                 let mut folders = vec![fs.root().unwrap()];

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_ext4::{
-    Error, Ext4, Interrupted, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions, Writer, check,
+    CheckOptions, Error, Ext4, Interrupted, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions,
+    Writer, check,
 };
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
@@ -143,7 +144,7 @@ fn completed(image: &[u8], recovery: &Path) -> Result<Option<Arc<dyn BlockDevice
 
 /// What the change did that the tests below interrupt: all of it, or nothing.
 fn is_changed(device: Arc<dyn BlockDevice>, what: &str) -> bool {
-    let report = check(device.clone(), &OpenOptions::default(), &Work::default()).unwrap();
+    let report = check(device.clone(), &CheckOptions::default(), &Work::default()).unwrap();
     assert!(report.is_clean(), "{what}: {:?}", report.faults);
     let fs = Ext4::open(device, &OpenOptions::default()).unwrap();
     let is_new = fs.resolve(b"/new/99", false).is_ok();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice};
 use casemate_ext4::csum::{Context, Subject, recipe};
-use casemate_ext4::{Ext4, NewNode, OpenOptions, WriteOptions, Writer, check};
+use casemate_ext4::{CheckOptions, Ext4, NewNode, OpenOptions, WriteOptions, Writer, check};
 use casemate_providers::Work;
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 
@@ -345,7 +345,7 @@ fn old_checksums_make_room_for_new_ones() {
     drop(writer);
     assert_eq!(journal.features(), (0, 0x12));
     let device = Arc::new(FileDevice::open(&journal.path).unwrap());
-    let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
+    let report = check(device, &CheckOptions::default(), &Work::default()).unwrap();
     assert!(report.is_clean(), "{:?}", report.faults);
     let output = run_any(Command::new(&tools.e2fsck).arg("-fn").arg(&journal.path));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

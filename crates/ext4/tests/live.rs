@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use casemate_blockdev::{BlockDevice, MemoryDevice, Result};
-use casemate_ext4::{Body, Ext4, NewNode, OpenOptions, Presence, SetId, WriteOptions, Writer, check};
+use casemate_ext4::{
+    Body, CheckOptions, Ext4, NewNode, OpenOptions, Presence, SetId, WriteOptions, Writer, check,
+};
 use casemate_providers::Work;
 use casemate_testkit::{Rng, mke2fs, slow_tests, tempdir, tool};
 use common::assert_sound;
@@ -270,7 +272,7 @@ fn cut(seed: u64, options: &str, steps: usize, states: usize) {
             Writer::open(left.clone(), WriteOptions::default())
                 .unwrap_or_else(|error| panic!("{what}: {error}")),
         );
-        let report = check(left.clone(), &OpenOptions::default(), &Work::default()).unwrap();
+        let report = check(left.clone(), &CheckOptions::default(), &Work::default()).unwrap();
         assert!(report.is_clean(), "{what}: {:?}", report.faults);
         let fs = Ext4::open(left.clone(), &OpenOptions::default()).unwrap();
         let is = |commit: usize| {

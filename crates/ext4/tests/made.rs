@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use casemate_blockdev::FileDevice;
-use casemate_ext4::{Ext4, FileType, FindingKind, InodeFlags, OpenOptions, check};
+use casemate_ext4::{CheckOptions, Ext4, FileType, FindingKind, InodeFlags, OpenOptions, check};
 use casemate_providers::Work;
 use casemate_testkit::{mke2fs, run, run_any, tempdir, tool};
 use common::tree;
@@ -152,7 +152,7 @@ fn open(image: &Path) -> Ext4 {
 
 fn assert_clean(image: &Path, what: &str) {
     let device = Arc::new(FileDevice::open(image).unwrap());
-    let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
+    let report = check(device, &CheckOptions::default(), &Work::default()).unwrap();
     // mke2fs counts nothing that it copies from a tree; e2fsck says so, too.
     let has_quota = what.contains("quota");
     let mut faults = report.faults.iter();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use casemate_blockdev::{Events, FileDevice};
-use casemate_ext4::{NewNode, OpenOptions, Result, WriteOptions, Writer, fix_checksums};
+use casemate_ext4::{CheckOptions, NewNode, Result, WriteOptions, Writer, fix_checksums};
 use casemate_providers::Work;
 use casemate_testkit::{run, run_any, tempdir, tool};
 
@@ -79,7 +79,7 @@ fn one_machine_at_a_time() {
             let fix = || {
                 let work = Work { events: &waits, ..Work::default() };
                 let device = Arc::new(FileDevice::open_writable(&image).unwrap());
-                fix_checksums(device, &OpenOptions::default(), &work)
+                fix_checksums(device, &CheckOptions::default(), &work)
             };
             let error = fix().unwrap_err().to_string();
             assert!(error.contains("uses the file system, as casemate"), "{error}");
@@ -96,7 +96,7 @@ fn one_machine_at_a_time() {
             let file = std::fs::File::options().write(true).open(&image).unwrap();
             file.write_all_at(&[1, 2, 3, 4], u64::from_le_bytes(superblock) * 1024 + 1020).unwrap();
             let device = Arc::new(FileDevice::open_writable(&image).unwrap());
-            let (_, report) = fix_checksums(device, &OpenOptions::default(), &Work::default()).unwrap();
+            let (_, report) = fix_checksums(device, &CheckOptions::default(), &Work::default()).unwrap();
             assert!(report.is_clean(), "{:?}", report.faults);
             assert_eq!(number(&shown(&image)), "ff4d4d50");
         }

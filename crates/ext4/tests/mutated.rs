@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, Overlay};
 use casemate_ext4::{
-    Contents, DirEntry, Error, Ext4, ExtractOptions, Inode, OpenOptions, Result, SeenDirectories, check,
-    extract_to_folder, extract_to_tar,
+    CheckOptions, Contents, DirEntry, Error, Ext4, ExtractOptions, Inode, OpenOptions, Result,
+    SeenDirectories, check, extract_to_folder, extract_to_tar,
 };
 use casemate_providers::Work;
 use casemate_testkit::{Rng, block_map, fixture, run, slow_tests, tempdir, tool};
@@ -258,7 +258,8 @@ fn exercise(device: &Arc<Counting>, rng: &mut Rng, folder: &Path) {
         replay_journal: rng.below(8) > 0,
         ..OpenOptions::default()
     };
-    let _ = check(device.clone(), &options, &Work::default());
+    let checking = CheckOptions { open: options.clone(), ..CheckOptions::default() };
+    let _ = check(device.clone(), &checking, &Work::default());
     let Ok(fs) = Ext4::open(device.clone(), &options) else { return };
     if let Ok(root) = fs.root() {
         walk(&fs, root);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use casemate_blockdev::{BlockDevice, MemoryDevice, Pool};
-use casemate_ext4::{Corrupt, OpenOptions, check};
+use casemate_ext4::{CheckOptions, Corrupt, OpenOptions, check};
 use casemate_providers::Work;
 use casemate_testkit::{Rng, TempDir, fixture, mke2fs, run_any, slow_tests, tempdir, tool};
 use common::collection::{self, Maker};
@@ -386,7 +386,8 @@ impl<'a> Bench<'a> {
 
     fn ours(&self) -> (Verdict, Vec<String>) {
         // As e2fsck does where it may not write.
-        let options = OpenOptions { replay_journal: false, ..OpenOptions::default() };
+        let open = OpenOptions { replay_journal: false, ..OpenOptions::default() };
+        let options = CheckOptions { open, ..CheckOptions::default() };
         match check(self.device.clone(), &options, &self.work) {
             Ok(report) => {
                 let verdict = if report.is_clean() { Verdict::Clean } else { Verdict::Fault };

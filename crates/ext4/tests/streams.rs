@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents};
-use casemate_ext4::{BuildOptions, Ext4, OpenOptions, Plan, Tree, TreeOptions, check};
+use casemate_ext4::{BuildOptions, CheckOptions, Ext4, OpenOptions, Plan, Tree, TreeOptions, check};
 use casemate_providers::Work;
 use casemate_trees::tar::{Member, TarWriter};
 use casemate_trees::{FileType, Link, Node};
@@ -43,7 +43,7 @@ fn built(tars: &[Arc<dyn BlockDevice>], whiteouts: bool, how: &BuildOptions) -> 
     let plan = Plan::new(tree, how)?;
     let device = Arc::new(MemoryDevice::new(vec![0; plan.size() as usize]));
     plan.write(&*device, true, &Work::default())?;
-    let report = check(device.clone(), &OpenOptions::default(), &Work::default())?;
+    let report = check(device.clone(), &CheckOptions::default(), &Work::default())?;
     assert!(report.is_clean(), "{:?}", report.faults);
     Ext4::open(device, &OpenOptions::default())
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, Pool};
 use casemate_ext4::{
-    Ext4, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
+    CheckOptions, Ext4, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
 };
 use casemate_providers::Work;
 use casemate_testkit::{TempDir, mke2fs, run_any, tempdir, tool};
@@ -50,7 +50,7 @@ impl Place {
     /// Every checksum equals the one over all of its structure, and e2fsck has nothing to say.
     fn assert_clean(&self, e2fsck: &Path, what: &str) {
         let device = Arc::new(FileDevice::open(self.image()).unwrap());
-        let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
+        let report = check(device, &CheckOptions::default(), &Work::default()).unwrap();
         assert!(report.is_clean(), "{what}: {:?}", report.faults);
         let output = run_any(Command::new(e2fsck).args(["-fn"]).arg(self.image()));
         let text = String::from_utf8_lossy(&output.stdout);

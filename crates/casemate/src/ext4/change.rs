@@ -133,13 +133,13 @@ impl Image {
         let recovery = self.require_recovery(options)?;
         let (keys, superblock) = (options.keys.clone(), options.superblock);
         let reading = ReadOptions { keys, superblock, ..ReadOptions::default() };
-        let options = casemate_ext4::WriteOptions {
-            open: self.checking(&reading, &Arc::default(), work)?,
+        let options = casemate_ext4::RepairOptions {
+            check: self.checking(&reading, &Arc::default(), work)?,
             seed: options.seed,
             time: options.time,
             recovery: recovery.map(RecoveryFile::new),
             events: work.events,
-            ..casemate_ext4::WriteOptions::default()
+            ..casemate_ext4::RepairOptions::default()
         };
         casemate_ext4::repair(self.leased_device()?, options, approve, work).at(self.name())
     }

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate_blockdev::{AtFile, Events};
-use casemate_ext4::{Compat, OpenOptions, SUPERBLOCK_OFFSET, copy_to_read_by};
+use casemate_ext4::{CheckOptions, Compat, OpenOptions, SUPERBLOCK_OFFSET, copy_to_read_by};
 use casemate_fscrypt::Keyring;
 use casemate_providers::{Providers, Work};
 use casemate_verity::signature::Certificate;
@@ -178,8 +178,8 @@ impl Image {
     pub fn ext4_check(&self, options: &ReadOptions, work: &Work<'_>) -> Result<CheckReport, Error> {
         let image = self.readable(options, work)?;
         let uses = Arc::default();
-        let open = image.checking(options, &uses, work)?;
-        let report = casemate_ext4::check(image.device(), &open, work).at(image.name())?;
+        let checking = image.checking(options, &uses, work)?;
+        let report = casemate_ext4::check(image.device(), &checking, work).at(image.name())?;
         options.keys.note_useless(&uses, image.name(), &work.providers, work.events);
         Ok(report)
     }
@@ -228,7 +228,7 @@ impl Image {
         options: &ReadOptions,
         uses: &Arc<KeyUse>,
         work: &Work<'_>,
-    ) -> Result<OpenOptions, Error> {
+    ) -> Result<CheckOptions, Error> {
         let ring = match options.keys.open_protectors() {
             false => options.keys.keyring(&work.providers)?,
             true => self.unlocked(options, &work.providers)?,
@@ -239,7 +239,8 @@ impl Image {
             certificate: options.certificate.clone(),
         };
         let open = options.open_seen(LiveKeys::new(ring), Arc::clone(uses), &work.providers);
-        Ok(OpenOptions { verity: Some(Arc::new(verity)), superblock: options.superblock, ..open })
+        let open = OpenOptions { superblock: options.superblock, ..open };
+        Ok(CheckOptions { open, verity: Some(Arc::new(verity)) })
     }
 
     /// All keys: raw ones, and those that secrets open in the file system itself, which is read without keys for that.

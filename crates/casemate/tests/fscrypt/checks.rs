@@ -9,7 +9,9 @@ use casemate::ext4::{Ext4, FileType, Finding, Inode, ReadOptions, encryption_inf
 use casemate::fscrypt::{InodeInfo, LONGEST_NAME, NameCipher};
 use casemate::signature::Certificate;
 use casemate::{Image, Work};
-use casemate_ext4::{Entries, EntryFormat, InodeFlags, OpenOptions, Place, Structure, fix_checksums};
+use casemate_ext4::{
+    CheckOptions, Entries, EntryFormat, InodeFlags, OpenOptions, Place, Structure, fix_checksums,
+};
 use casemate_testkit::fixture;
 
 use crate::corpus::{IMAGES, load};
@@ -38,7 +40,7 @@ fn found(image: &[u8], at: usize, bit: u8, options: &ReadOptions) -> Vec<Finding
     let mut image = image.to_vec();
     image[at] ^= 1 << bit;
     let device = Arc::new(MemoryDevice::new(image));
-    fix_checksums(device.clone(), &OpenOptions::default(), &Work::default()).unwrap();
+    fix_checksums(device.clone(), &CheckOptions::default(), &Work::default()).unwrap();
     faults(bytes_of(&*device), options)
 }
 

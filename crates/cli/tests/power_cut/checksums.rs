@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use casemate::Work;
 use casemate::blockdev::{BlockDevice, MemoryDevice};
-use casemate_ext4::{OpenOptions, fix_checksums};
+use casemate_ext4::{CheckOptions, fix_checksums};
 use casemate_testkit::mke2fs;
 use casemate_testkit::power::{Files, State};
 use casemate_testkit::tool;
@@ -29,7 +29,7 @@ fn judge<'a>(before: &Files, after: &Files) -> Judge<'a> {
             return Err("there is something that was never written".to_owned());
         }
         let device = Arc::new(MemoryDevice::new(image.clone()));
-        let fixed = fix_checksums(device.clone(), &OpenOptions::default(), &Work::default());
+        let fixed = fix_checksums(device.clone(), &CheckOptions::default(), &Work::default());
         let (_, report) = fixed.map_err(|error| error.to_string())?;
         let mut found = vec![0; image.len()];
         device.read_at(&mut found, 0).unwrap();

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use casemate::blockdev::{BlockDevice, MemoryDevice};
 use casemate::{Cpu, Crc32c, Providers, Work};
 use casemate_ext4::{
-    EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, FileType, Inode, NewNode,
-    OpenOptions, RecoveryFile, StoredName, WriteOptions, Writer, check,
+    CheckOptions, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, FileType, Inode,
+    NewNode, OpenOptions, RecoveryFile, StoredName, WriteOptions, Writer, check,
 };
 use casemate_testkit::kernel::with_mounts;
 use casemate_testkit::power::{Files, State};
@@ -128,7 +128,7 @@ impl Volume {
 
     /// The tree of an image whose structures are all right.
     fn whole(&self, device: &Arc<MemoryDevice>) -> Result<Tree, String> {
-        let report = check(device.clone(), &OpenOptions::default(), &Work::default());
+        let report = check(device.clone(), &CheckOptions::default(), &Work::default());
         let report = report.map_err(|error| error.to_string())?;
         if !report.is_clean() {
             return Err(format!("{:?}", report.faults));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use casemate::Work;
 use casemate::blockdev::{BlockDevice, MemoryDevice};
-use casemate_ext4::{OpenOptions, RecoveryFile, WriteOptions, check, repair};
+use casemate_ext4::{CheckOptions, RecoveryFile, RepairOptions, check, repair};
 use casemate_testkit::power::{Files, State};
 use casemate_testkit::{mke2fs, run, tool};
 
@@ -15,7 +15,7 @@ use crate::{Judge, Outcome, Session, scratch};
 /// Faults of an image, in words.
 fn faults(image: Arc<dyn BlockDevice>) -> Result<Vec<String>, String> {
     let report =
-        check(image, &OpenOptions::default(), &Work::default()).map_err(|error| error.to_string())?;
+        check(image, &CheckOptions::default(), &Work::default()).map_err(|error| error.to_string())?;
     Ok(report.faults.iter().map(ToString::to_string).collect())
 }
 
@@ -34,7 +34,7 @@ fn judge<'a>(before: &Files, after: &Files) -> Judge<'a> {
         let device = Arc::new(MemoryDevice::new(files["image"].clone()));
         let mend = |all: bool| {
             let options =
-                WriteOptions { recovery: Some(RecoveryFile::new(&redo)), ..WriteOptions::default() };
+                RepairOptions { recovery: Some(RecoveryFile::new(&redo)), ..RepairOptions::default() };
             let repaired = repair(device.clone(), options, &mut |_, _| Ok(all), &Work::default());
             repaired.map_err(|error| error.to_string()).map(|repaired| repaired.report.is_clean())
         };
@@ -104,7 +104,7 @@ fn what_is_larger_than_the_journal_is_mended_step_by_step() {
             if let Some(new) = found.iter().find(|fault| !all.contains(fault)) {
                 return Err(format!("was not there before: {new}"));
             }
-            let repaired = repair(device, WriteOptions::default(), &mut |_, _| Ok(true), &Work::default());
+            let repaired = repair(device, RepairOptions::default(), &mut |_, _| Ok(true), &Work::default());
             match repaired.map(|repaired| repaired.report.is_clean()) {
                 Ok(true) => {}
                 other => return Err(format!("the same again leaves faults: {other:?}")),

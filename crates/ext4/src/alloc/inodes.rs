@@ -1,7 +1,7 @@
 //! Inodes taken and freed.
 
 use crate::alloc::Allocator;
-use crate::error::{Place, Result, Structure, no_space};
+use crate::error::{Error, Place, Result, Structure, no_space};
 use crate::format::bitmap;
 use crate::format::csum::Kind;
 use crate::format::group::BLOCK_UNINIT;
@@ -131,7 +131,7 @@ impl Allocator {
                 clusters += u64::from(descriptor.fields().free_clusters());
                 directories += u64::from(descriptor.fields().used_directories());
             }
-            Ok::<_, crate::Error>((inodes, clusters, directories))
+            Ok::<_, Error>((inodes, clusters, directories))
         };
         let average = (
             u64::from(self.fs.superblock().inodes_free).saturating_add_signed(self.base.inodes)

@@ -3,7 +3,7 @@
 use crate::check::findings::{Doubts, FindingKind};
 use crate::check::inodes::RESIZE;
 use crate::check::worker::{Purpose, Worker};
-use crate::error::{Place, Result, Structure};
+use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::format::block_map::{self, DOUBLE, SLOTS};
 use crate::format::csum::Subject;
 use crate::format::extent::{self, ExtentNode};
@@ -98,9 +98,9 @@ impl Worker<'_, '_> {
     }
 
     /// Notes that a part of a map can't be followed.
-    fn broken(&self, kind: FindingKind, error: &crate::Error, walked: &mut Walked) {
+    fn broken(&self, kind: FindingKind, error: &Error, walked: &mut Walked) {
         walked.is_sound = false;
-        if let Some(corrupt) = crate::Corrupt::of(error) {
+        if let Some(corrupt) = Corrupt::of(error) {
             self.say(kind, corrupt.place(), corrupt.problem().to_string());
         }
     }

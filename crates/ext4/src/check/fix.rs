@@ -6,7 +6,7 @@ use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 
 use crate::check::findings::{Finding, Fix, MOST_FAULTS};
-use crate::check::{CheckReport, check};
+use crate::check::{CheckOptions, CheckReport, check};
 use crate::error::{Error, Result};
 use crate::format::csum::{Context, recipe};
 use crate::read::fs::{Ext4, OpenOptions};
@@ -26,10 +26,11 @@ const MOST_ROUNDS: u64 = 8;
 /// writer must know; `ResourceBusy` when another machine uses it (multi-mount protection); and all errors of [`check`].
 pub fn fix_checksums(
     device: Arc<dyn BlockDevice>,
-    options: &OpenOptions,
+    options: &CheckOptions,
     work: &Work<'_>,
 ) -> Result<(Vec<Finding>, CheckReport)> {
-    let plain = OpenOptions { replay_journal: false, ..options.clone() };
+    let open = OpenOptions { replay_journal: false, ..options.open.clone() };
+    let plain = CheckOptions { open, verity: options.verity.clone() };
     let mut rewritten = Vec::new();
     let mut report = check(device.clone(), &plain, work)?;
     let mut mmp = None;
@@ -48,7 +49,7 @@ pub fn fix_checksums(
         }
         if mmp.is_none() {
             // Its own block may be what has a wrong checksum.
-            let open = OpenOptions { verify_checksums: false, ..plain.clone() };
+            let open = OpenOptions { verify_checksums: false, ..plain.open.clone() };
             mmp = Mmp::start(&device, fs.superblock(), &open, work.events)?;
         }
         for (finding, fix) in report.fixes.iter().filter(|(_, fix)| fix.is_checksum()) {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use casemate_blockdev::ErrorKind;
 use casemate_providers::Work;
 
 use crate::check::findings::{Counts, FindingKind, Fix};
@@ -234,7 +235,7 @@ pub(crate) fn copies(check: &Check<'_>, work: &Work<'_>) -> Result<()> {
             Ok(_) => {}
             Err(error) => match Corrupt::of(&error) {
                 Some(corrupt) => findings.damage(place.malformed(corrupt.problem().to_string()))?,
-                None if error.kind() == crate::ErrorKind::Unsupported => {
+                None if error.kind() == ErrorKind::Unsupported => {
                     findings.damage(place.malformed(error.to_string()))?;
                 }
                 None => return Err(error),

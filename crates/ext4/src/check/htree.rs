@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::check::findings::FindingKind;
 use crate::check::worker::{Directory, Worker};
-use crate::error::{Place, Result, Structure};
+use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::dirhash::{DirHash, NameHasher, SIPHASH};
 use crate::format::htree::{HtreeNode, limit_of, root_fields};
 use crate::format::inode::InodeFlags;
@@ -106,7 +106,7 @@ impl Worker<'_, '_> {
                 self.say(
                     FindingKind::HtreeNode,
                     place,
-                    crate::Corrupt::of(&error).map_or_else(String::new, |it| it.problem().to_string()),
+                    Corrupt::of(&error).map_or_else(String::new, |it| it.problem().to_string()),
                 );
                 return Ok(());
             }

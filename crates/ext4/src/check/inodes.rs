@@ -16,6 +16,7 @@ use crate::format::block_map;
 use crate::format::csum::Subject;
 use crate::format::dir::byte_of;
 use crate::format::extent;
+use crate::format::features::{Compat, Incompat};
 use crate::format::inode::{FileType, InodeFlags, ROOT_INODE};
 use crate::format::raw_inode::RawInode;
 
@@ -353,14 +354,14 @@ impl Worker<'_, '_> {
         wrong_if(in_inode && !has.inline_data, "inline data without the feature");
         wrong_if(has_tree && !has.extents, "extents without the feature");
         wrong_if(
-            flags.has(InodeFlags::IMAGIC) && !superblock.compat.has(crate::Compat::IMAGIC_INODES),
+            flags.has(InodeFlags::IMAGIC) && !superblock.compat.has(Compat::IMAGIC_INODES),
             "the flag imagic without the feature",
         );
         wrong_if(has_index && kind != FileType::Directory, "a hash tree and is no directory");
         wrong_if(has_index && kind == FileType::Directory && !has.index, "a hash tree without the feature");
         wrong_if(
             flags.has(InodeFlags::CASEFOLD)
-                && (kind != FileType::Directory || !superblock.incompat.has(crate::Incompat::CASEFOLD)),
+                && (kind != FileType::Directory || !superblock.incompat.has(Incompat::CASEFOLD)),
             "the flag casefold and is no directory, or there is no such feature",
         );
         wrong_if(

@@ -1,7 +1,9 @@
 //! The journal: its inode, its superblock, and what the file system's superblock says of it.
 
+use casemate_blockdev::ErrorKind;
+
 use crate::check::findings::{FindingKind, Findings, Fix};
-use crate::error::{Corrupt, Error, Place, Result, Structure};
+use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::features::Compat;
 use crate::format::inode::InodeFlags;
@@ -48,7 +50,7 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
         Err(error) => {
             let corrupt = Corrupt::of(&error).cloned().ok_or(error)?;
             // A wrong checksum is found again when the inode's table is checked.
-            if !matches!(corrupt.problem(), crate::Problem::Checksum { .. }) {
+            if !matches!(corrupt.problem(), Problem::Checksum { .. }) {
                 findings.say(FindingKind::JournalInode, corrupt.place(), corrupt.problem().to_string());
             }
             return Ok(false);
@@ -116,7 +118,7 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
 fn damage(error: Error, place: Place, findings: &Findings) -> Result<bool> {
     let text = match (Corrupt::of(&error), error.kind()) {
         (Some(corrupt), _) => corrupt.problem().to_string(),
-        (None, crate::ErrorKind::Unsupported) => error.to_string(),
+        (None, ErrorKind::Unsupported) => error.to_string(),
         _ => return Err(error),
     };
     findings.say(FindingKind::JournalSuperblock, place, text);

@@ -39,6 +39,7 @@ use crate::error::{Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Kind, Subject};
 use crate::format::features::RoCompat;
 use crate::format::mmp::{MMP_SIZE, MmpBlock};
+use crate::open::recovered;
 use crate::read::fs::{Ext4, OpenOptions};
 use crate::read::journal as replay;
 
@@ -97,6 +98,15 @@ impl CheckReport {
     }
 }
 
+/// How to check a file system.
+#[derive(Clone, Default)]
+pub struct CheckOptions {
+    /// How to read it.
+    pub open: OpenOptions,
+    /// The formats of fs-verity, for files that have it. Without, these are looked at as files only.
+    pub verity: Option<Arc<dyn VerityFiles>>,
+}
+
 /// Checks the file system on `device`, on all threads.
 ///
 /// A journal that must be replayed is laid over the image in memory first. The listener hears of bytes of inode
@@ -105,16 +115,16 @@ impl CheckReport {
 /// # Errors
 /// Whatever keeps the check from being done: no usable superblock at all, features that nobody here knows,
 /// I/O. Damage is no error but in the report.
-pub fn check(device: Arc<dyn BlockDevice>, options: &OpenOptions, work: &Work<'_>) -> Result<CheckReport> {
+pub fn check(device: Arc<dyn BlockDevice>, options: &CheckOptions, work: &Work<'_>) -> Result<CheckReport> {
     let findings = Findings::default();
-    let fs = superblocks::open(device, options, &findings)?;
-    let options = &OpenOptions { superblock: None, ..options.clone() };
-    let (fs, replayed) = with_journal(fs, options, &findings)?;
-    passes(&fs, options, &findings, work)?;
+    let fs = superblocks::open(device, &options.open, &findings)?;
+    let open = &OpenOptions { superblock: None, ..options.open.clone() };
+    let (fs, replayed) = with_journal(fs, open, &findings)?;
+    passes(&fs, options.verity.as_deref(), &findings, work)?;
     Ok(findings.into_report(fs, replayed))
 }
 
-fn passes(fs: &Ext4, options: &OpenOptions, findings: &Findings, work: &Work<'_>) -> Result<()> {
+fn passes(fs: &Ext4, verity: Option<&dyn VerityFiles>, findings: &Findings, work: &Work<'_>) -> Result<()> {
     superblock::check(fs, findings);
     superblock::totals(fs, findings)?;
     let mut check = Check::new(fs, findings);
@@ -145,8 +155,8 @@ fn passes(fs: &Ext4, options: &OpenOptions, findings: &Findings, work: &Work<'_>
     connectivity::directories(&check, parents);
     connectivity::links(&check);
     counts::all(&check, &groups, work)?;
-    if let Some(verity) = &options.verity {
-        verity::all(&check, &groups, &**verity, work)?;
+    if let Some(verity) = verity {
+        verity::all(&check, &groups, verity, work)?;
     }
     let unsure = findings.doubts();
     if check.has.quota && !unsure.has(Doubts::BLOCKS) && !unsure.has(Doubts::INODES) {
@@ -195,7 +205,7 @@ fn with_journal(fs: Ext4, options: &OpenOptions, findings: &Findings) -> Result<
     match replay::recover(&fs, fs.superblock().needs_recovery()) {
         Ok(None) => Ok((fs, 0)),
         Ok(Some(_)) => {
-            let fs = fs.recovered(options)?;
+            let fs = recovered(fs, options)?;
             if let Some(cut) = &fs.recovery().cut {
                 let problem = Problem::Malformed(cut.problem().to_string().into());
                 findings.add(Finding::new(FindingKind::JournalLog, cut.place(), problem), None);

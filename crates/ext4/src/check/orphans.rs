@@ -9,7 +9,7 @@ use crate::check::worker::Check;
 use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::features::RoCompat;
-use crate::format::inode::InodeFlags;
+use crate::format::inode::{FileType, InodeFlags};
 use crate::format::orphan;
 use crate::format::raw_inode::RawInode;
 use crate::format::superblock::last_orphan;
@@ -86,7 +86,7 @@ fn from_file(check: &Check<'_>, groups: &[Group], number: u32, orphans: &mut Has
         return Ok(());
     };
     let block_size = fs.layout().block_size as usize;
-    if file.kind() != crate::FileType::Regular
+    if file.kind() != FileType::Regular
         || file.has(InodeFlags::INLINE_DATA)
         || file.size() % block_size as u64 != 0
         || file.size() / block_size as u64 > fs.layout().blocks

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, ErrorKind};
 
 use crate::check::findings::{Finding, FindingKind, Fix};
 use crate::check::groups::Group;
@@ -36,7 +36,7 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
                 Some(corrupt) => {
                     check.findings.say(FindingKind::QuotaFile, place, corrupt.problem().to_string())
                 }
-                None if error.kind() == crate::ErrorKind::Unsupported => {
+                None if error.kind() == ErrorKind::Unsupported => {
                     check.findings.say(FindingKind::QuotaFile, place, error.to_string());
                 }
                 None => return Err(error),

@@ -10,7 +10,7 @@ use crate::edit::files::Files;
 use crate::edit::inherit::{Inherited, inherit, inherit_flags};
 use crate::edit::locked::{refuse_immutable, refuse_locked, refuse_project};
 use crate::edit::node::{Body, Encrypted, NewNode};
-use crate::error::{Result, invalid};
+use crate::error::{Error, Result, invalid};
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp};
 use crate::read::path::LONGEST_NAME;
@@ -368,6 +368,6 @@ pub(crate) fn refuse_slash(path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn is_not_found(error: &crate::Error) -> bool {
+pub(crate) fn is_not_found(error: &Error) -> bool {
     error.is_not_found()
 }

@@ -14,7 +14,7 @@ use crate::edit::files::Files;
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::features::RoCompat;
-use crate::format::inode::{Inode, InodeFlags};
+use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::format::orphan;
 
 impl Files {
@@ -40,7 +40,7 @@ impl Files {
         }
         // Behind the end of a file with fs-verity is its tree.
         let kept = InodeFlags::VERITY.0 | InodeFlags::INLINE_DATA.0;
-        if inode.flags().0 & kept == 0 && inode.kind() == crate::FileType::Regular {
+        if inode.flags().0 & kept == 0 && inode.kind() == FileType::Regular {
             let size = inode.size();
             let block = self.space().block_size() as u64;
             let cut = self.inodes().map(&mut inode).cut(size.div_ceil(block))?;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::alloc::Allocator;
 use crate::edit::quota_file::{EntryPlace, QuotaFile, Usage};
 use crate::edit::xattr::load_block;
-use crate::error::Result;
+use crate::error::{Place, Result, Structure};
 use crate::format::features::RoCompat;
 use crate::format::inode::{Inode, InodeFlags, ROOT_INODE, Time};
 use crate::format::quota::Kind;
@@ -155,7 +155,7 @@ fn usage(space: &Allocator, inode: &Inode) -> Usage {
 
 /// How many values of an inode's attributes lie in inodes.
 fn value_inodes(space: &Allocator, inode: &Inode) -> Result<i64> {
-    let place = crate::Place::inode(crate::Structure::Xattr, inode.number());
+    let place = Place::inode(Structure::Xattr, inode.number());
     let mut count = 0;
     for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
         count += i64::from(entry?.value_inode != 0);

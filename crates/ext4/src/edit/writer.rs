@@ -103,7 +103,7 @@ impl Writer {
         let interrupted = transaction::recover(&device, &open, recovery.as_ref(), |commits| {
             fast_commit::fold_in(&device, &open, commits)
         })?;
-        let found = Ext4::open(device.clone(), &open)?;
+        let found = Ext4::open_changing(device.clone(), &open)?;
         supported::unsupported(&found)?;
         descriptors::check(&found)?;
         let log = LogOptions { recovery, is_direct, patching, ..LogOptions::default() };

@@ -2,7 +2,7 @@
 //!
 //! Source: Documentation/filesystems/ext4/directory.rst.
 
-use crate::error::{Place, Result};
+use crate::error::{Error, Place, Result};
 use crate::format::dirhash::DirHash;
 use crate::format::field::{Byte, Le16, Le32};
 use crate::format::inode::FileType;
@@ -236,7 +236,7 @@ impl<'a> Records<'a> {
     }
 
     /// The error for a record; nothing behind it can be found.
-    fn malformed(&mut self, at: usize, what: &str) -> crate::Error {
+    fn malformed(&mut self, at: usize, what: &str) -> Error {
         self.at = self.end;
         self.place.malformed(format!("the entry at byte {at} {what}"))
     }

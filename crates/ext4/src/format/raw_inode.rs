@@ -1,5 +1,6 @@
 //! Fields of an inode in the bytes that it was read in, whatever they say: what goes through all inodes copies none.
 
+use crate::error::Result;
 use crate::format::csum::Context;
 use crate::format::field::{Byte, Le32, Split};
 use crate::format::inode::{
@@ -117,7 +118,7 @@ impl<'a> RawInode<'a> {
     }
 
     /// The same as a structure of its own, if it is one in use.
-    pub fn to_inode(self) -> crate::Result<inode::Inode> {
+    pub fn to_inode(self) -> Result<inode::Inode> {
         inode::Inode::from_bytes(self.number, self.raw)
     }
 }

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::error::{Place, Result, Structure};
+use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::dir::{Entries, EntryFormat, RawEntry, find, has_tail, removed};
 use crate::format::features::{Compat, Incompat};
@@ -175,7 +175,7 @@ impl Ext4 {
         let place = Place::inode(Structure::Directory, dir.number());
         if !dir.is_dir() {
             let text = format!("inode {} is a {}, no directory", dir.number(), dir.kind().name());
-            return Err(crate::Error::path(std::io::ErrorKind::NotADirectory, text));
+            return Err(Error::path(std::io::ErrorKind::NotADirectory, text));
         }
         if dir.has(InodeFlags::INLINE_DATA) {
             let place = Place::inode(Structure::InlineData, dir.number());

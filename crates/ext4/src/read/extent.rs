@@ -2,11 +2,13 @@
 
 use std::ops::ControlFlow;
 
+use casemate_blockdev::ErrorKind;
+
+use crate::error::{Place, Result, Structure};
 use crate::format::extent::ExtentNode;
 use crate::format::inode::Inode;
 use crate::read::fs::Ext4;
 use crate::read::map::{MapVisitor, Mapping, map_place};
-use crate::{ErrorKind, Place, Result, Structure};
 
 /// Blocks that a file can have.
 const MOST_BLOCKS: u64 = 1 << 32;

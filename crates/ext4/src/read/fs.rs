@@ -9,8 +9,6 @@ use casemate_blockdev::BlockDevice;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Providers;
 
-use crate::check::VerityFiles;
-use crate::edit::fast_commit;
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{self, Checksums, Subject};
 use crate::format::group::GroupDescriptor;
@@ -18,7 +16,7 @@ use crate::format::inode::{GENERATION, Inode, InodeFlags, ROOT_INODE};
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::read::encryption::Encryption;
-use crate::read::journal::{self, Recovery};
+use crate::read::journal::Recovery;
 use crate::read::kept::KeptBlocks;
 use crate::read::primary::read_primary;
 
@@ -40,8 +38,6 @@ pub struct OpenOptions {
     /// The block of the copy of the superblock that is read by, with its copies of the descriptors; the primary one if
     /// `None`.
     pub superblock: Option<u64>,
-    /// Who knows the formats of fs-verity, for a check of files that have it.
-    pub verity: Option<Arc<dyn VerityFiles>>,
 }
 
 impl Default for OpenOptions {
@@ -54,7 +50,6 @@ impl Default for OpenOptions {
             encryption: None,
             cut_short: false,
             superblock: None,
-            verity: None,
         }
     }
 }
@@ -82,32 +77,22 @@ struct Inner {
 const MOST_DESCRIPTORS: u32 = 1 << 24;
 
 impl Ext4 {
-    /// Opens the file system on `device`, which nobody changes as long as it is open: some MiB of its metadata are kept in
-    /// memory once they were read.
-    ///
-    /// # Errors
-    /// `Corrupt` when the superblock is none or damaged, the device is shorter than
-    /// the file system, or the journal is damaged; `Unsupported` for features
-    /// that a reader must know and this one does not.
-    pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Ext4> {
-        let fs = Ext4::open_changing(device, options)?;
-        let kept = KeptBlocks::new(fs.layout().block_size);
-        Ok(fs.with(|inner| inner.kept = Some(Arc::new(kept))))
+    /// The file system on a device that somebody changes, with nothing replayed: every look at metadata is one at the device.
+    pub(crate) fn open_changing(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Ext4> {
+        let fs = Ext4::described(device, options)?;
+        if options.verify_checksums {
+            fs.verify_superblock()?;
+        }
+        Ok(fs)
     }
 
-    /// The same for who changes the device: every look at metadata is one at the device.
-    pub(crate) fn open_changing(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Ext4> {
+    /// The file system that the superblock on the device describes, or the copy that the options name, with nothing replayed.
+    pub(crate) fn described(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Ext4> {
         let superblock = match options.superblock {
             None => read_primary(&*device, Crc32c::new(options.providers.cpu()))?,
             Some(block) => read_copy(&*device, block)?,
         };
-        let fs = Ext4::with_superblock(device, superblock, options)?;
-        // One that was torn while a transaction was written in place is whole in the journal.
-        let recovered = fs.clone().recovered(options);
-        if options.verify_checksums {
-            recovered.as_ref().unwrap_or(&fs).verify_superblock()?;
-        }
-        recovered
+        Ext4::with_superblock(device, superblock, options)
     }
 
     /// The file system that `superblock` describes, with nothing replayed.
@@ -145,32 +130,15 @@ impl Ext4 {
         })))
     }
 
-    /// The same file system as it is after its journal was replayed, if it must be.
-    pub(crate) fn recovered(self, options: &OpenOptions) -> Result<Ext4> {
-        if !options.replay_journal {
-            return Ok(self);
-        }
-        let by_copy = options.superblock.map(|_| self.superblock().clone());
-        // Copies do not tell whether the journal must be replayed; it tells that itself.
-        let must = by_copy.is_some() || self.superblock().needs_recovery();
-        let (device, recovery) = match journal::recover(&self, must) {
-            Ok(None) => return Ok(self),
-            Ok(Some(found)) => {
-                let device: Arc<dyn BlockDevice> = Arc::new(found.overlay);
-                (fast_commit::over(device, options, &found.fast_commits)?, found.recovery)
-            }
-            Err(error) if self.missing_bytes() > 0 && error.io_kind() == Some(ErrorKind::UnexpectedEof) => {
-                (Arc::clone(self.device()), Recovery { missing: true, ..Recovery::default() })
-            }
-            Err(error) => return Err(error),
-        };
-        let superblock = match by_copy {
-            Some(copy) => copy,
-            // The journal may hold a newer superblock.
-            None => read_primary(&*device, Crc32c::new(options.providers.cpu()))?,
-        };
-        let fs = Ext4::with_superblock(device, superblock, options)?;
-        Ok(fs.with(|inner| inner.recovery = recovery))
+    /// The same file system, with what was done about its journal.
+    pub(crate) fn with_recovery(self, recovery: Recovery) -> Ext4 {
+        self.with(|inner| inner.recovery = recovery)
+    }
+
+    /// The same file system, some MiB of whose metadata are kept in memory: for one that nobody changes.
+    pub(crate) fn keeping_blocks(self) -> Ext4 {
+        let kept = KeptBlocks::new(self.layout().block_size);
+        self.with(|inner| inner.kept = Some(Arc::new(kept)))
     }
 
     /// The same file system, of whose encrypted inodes somebody else reads names and contents.
@@ -367,7 +335,7 @@ impl Ext4 {
         self.0.verify
     }
 
-    fn verify_superblock(&self) -> Result<()> {
+    pub(crate) fn verify_superblock(&self) -> Result<()> {
         let place = Place::of(Structure::Superblock);
         let raw = &self.superblock().as_bytes()[..];
         self.checksums().verify(Subject::Superblock, &csum::Context::default(), raw, place)

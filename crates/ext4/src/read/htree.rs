@@ -3,6 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use casemate_blockdev::ErrorKind;
+
+use crate::error::{Place, Result, Structure};
 use crate::format::dir::Entries;
 use crate::format::dirhash::NameHasher;
 use crate::format::features::Compat;
@@ -11,7 +14,6 @@ use crate::format::inode::{Inode, InodeFlags};
 use crate::read::casefold::fold;
 use crate::read::dir::BlockRole;
 use crate::read::fs::Ext4;
-use crate::{ErrorKind, Place, Result, Structure};
 
 impl Ext4 {
     /// How the names of a directory are hashed where it is, or could be, indexed. `None` where the hash needs

@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
+use casemate_blockdev::ErrorKind;
+
+use crate::error::{Place, Result, Structure};
 use crate::format::block_map::{self, SLOTS};
 use crate::format::inode::Inode;
 use crate::read::fs::Ext4;
 use crate::read::map::{MapVisitor, Mapping, map_place};
-use crate::{ErrorKind, Place, Result, Structure};
 
 /// Visits an inode's blocks from logical block `from` on.
 pub(crate) fn walk(

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use crate::ErrorKind;
+use casemate_blockdev::ErrorKind;
+
+use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{Inode, InodeFlags};
 use crate::read::fs::Ext4;
 use crate::read::runs::BlockRuns;
-use crate::{Error, Place, Result, Structure};
 
 /// The longest path that is walked: longer ones no program can name.
 const LONGEST_PATH: usize = 4096;

@@ -3,7 +3,6 @@
 //! The cache is a device: whoever reads through it sees the changes. Each change remembers what it replaced, so
 //! that an operation that fails half-way is taken back by [`Cache::roll_back`].
 
-use crate::Result;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher};
@@ -12,6 +11,8 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use casemate_blockdev::BlockDevice;
+
+use crate::error::Result;
 
 /// Bytes of file contents that are collected before they are written.
 const DATA_BUFFER: usize = 4 << 20;

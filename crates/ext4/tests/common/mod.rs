@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
-use casemate_ext4::{Ext4, OpenOptions, Result, check};
+use casemate_ext4::{CheckOptions, Ext4, OpenOptions, Result, check};
 use casemate_providers::Work;
 use casemate_testkit::{fixture, run_any, tool};
 use serde_json::Value;
@@ -67,7 +67,7 @@ fn load(path: PathBuf) -> Fixture {
 /// Neither a check nor e2fsck, where there is one, finds anything wrong with an image.
 pub fn assert_sound(image: &Path, what: &str) {
     let device = Arc::new(FileDevice::open(image).unwrap());
-    let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
+    let report = check(device, &CheckOptions::default(), &Work::default()).unwrap();
     assert!(report.is_clean(), "{what}: {:?}", report.faults);
     let Some(e2fsck) = tool("e2fsck") else { return };
     let output = run_any(Command::new(e2fsck).arg("-fn").arg(image));

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
 use casemate_ext4::{
-    ErrorKind, Ext4, FindingKind, OpenOptions, RecoveryFile, RepairReport, SeenDirectories, Time,
-    WriteOptions, check, repair,
+    CheckOptions, ErrorKind, Ext4, FindingKind, OpenOptions, RecoveryFile, RepairOptions, RepairReport,
+    SeenDirectories, Time, check, repair,
 };
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::crc32c::Crc32c;
@@ -41,12 +41,12 @@ const DAMAGE: [(&str, &str); 14] = [
     ("sif /file checksum 0x1234", "checksum"),
 ];
 
-fn options(image: &Path) -> WriteOptions<'static> {
-    WriteOptions {
+fn options(image: &Path) -> RepairOptions<'static> {
+    RepairOptions {
         recovery: Some(RecoveryFile::new(image.with_extension("redo"))),
         time: Some(Time { seconds: 1_700_000_001, nanoseconds: 0 }),
         seed: Some(1),
-        ..WriteOptions::default()
+        ..RepairOptions::default()
     }
 }
 
@@ -168,7 +168,7 @@ fn inodes_are_not_lost_to_wrong_descriptors() {
 /// Mends an image in which a check finds something of this kind.
 fn assert_mended(fsck: &Path, image: &Path, kind: &str, what: &str) {
     let device = Arc::new(FileDevice::open(image).unwrap());
-    let before = check(device, &OpenOptions::default(), &Work::default()).unwrap();
+    let before = check(device, &CheckOptions::default(), &Work::default()).unwrap();
     let mut all = before.faults.iter().chain(&before.notes);
     assert!(all.any(|finding| finding.kind().name() == kind), "{what}: {before:?}");
     let repaired = mend(image);
@@ -306,7 +306,7 @@ fn a_lost_superblock_is_that_of_a_copy() {
         std::fs::write(&image, &bytes).unwrap();
         let device = Arc::new(FileDevice::open_writable(&image).unwrap());
         let mut named = options(&image);
-        named.open.superblock = Some(3 * 2048 + 1);
+        named.check.open.superblock = Some(3 * 2048 + 1);
         let repaired = repair(device, named, &mut |_, _| Ok(true), &Work::default()).unwrap();
         assert!(repaired.mended[0].to_string().contains("the copy in block 6145 is taken"), "{repaired:?}");
         assert!(repaired.report.is_clean() && e2fsck(&fsck, &image).0 == Some(0), "{repaired:?}");
@@ -431,7 +431,7 @@ fn mutated_images_are_mended_as_far_as_it_is_said() {
             }
             let device = Arc::new(MemoryDevice::new(bytes));
             // What two have is changed by one of them.
-            let found = check(device.clone(), &OpenOptions::default(), &Work::default());
+            let found = check(device.clone(), &CheckOptions::default(), &Work::default());
             let is_shared = found.is_ok_and(|report| {
                 report.faults.iter().any(|finding| finding.kind() == FindingKind::ClaimedTwice)
             });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
-use casemate_ext4::{Ext4, FindingKind, OpenOptions, check, repair};
+use casemate_ext4::{CheckOptions, Ext4, FindingKind, OpenOptions, check, repair};
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
@@ -31,7 +31,7 @@ fn e2fsck(fsck: &Path, image: &Path) -> Option<(Option<i32>, String)> {
 /// What `e2fsck -p` stops at in an image in which there is nothing but what it mends by itself, as it is said here.
 fn stops_at_routine(fsck: &Path, path: &Path, bytes: &[u8]) -> Option<String> {
     let device = Arc::new(MemoryDevice::new(bytes.to_vec()));
-    let report = check(device, &OpenOptions::default(), &Work::default()).ok()?;
+    let report = check(device, &CheckOptions::default(), &Work::default()).ok()?;
     if report.is_clean() || !report.faults.iter().all(casemate_ext4::Finding::is_routine) {
         return None;
     }
@@ -52,7 +52,7 @@ fn is_worse(fsck: &Path, path: &Path, bytes: Vec<u8>, what: &str) -> Option<Stri
     let before = e2fsck(fsck, path)?;
     let device = Arc::new(MemoryDevice::new(bytes.clone()));
     // What two have is changed by one of them.
-    let found = check(device.clone(), &OpenOptions::default(), &Work::default());
+    let found = check(device.clone(), &CheckOptions::default(), &Work::default());
     let is_shared = found
         .is_ok_and(|report| report.faults.iter().any(|finding| finding.kind() == FindingKind::ClaimedTwice));
     let files = if is_shared { Default::default() } else { readable(device.clone()) };

@@ -136,7 +136,7 @@ impl Writer {
             Err(error) if is_not_found(&error) => None,
             Err(error) => return Err(error),
         };
-        let into = existing.filter(crate::Inode::is_dir).map(|inode| inode.number());
+        let into = existing.filter(Inode::is_dir).map(|inode| inode.number());
         if !metadata.is_dir() && into.is_none() {
             refuse_slash(to)?;
         }

@@ -1,12 +1,12 @@
 //! A device with newer copies of blocks laid over it: those of the journal, or of a recovery file.
 
-use crate::Result;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
 
+use crate::error::Result;
 use crate::format::journal_block::MAGIC;
 
 /// Where the newer copy of a block lies.

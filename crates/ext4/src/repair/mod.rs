@@ -6,15 +6,17 @@
 //! file system sounder than it was. In a round only what nothing else depends on is mended ([`rank`]), and nothing where other
 //! damage makes unsure whether it is wrong ([`Obstacles`]). Each round is a check of the whole file system.
 
+mod obstacles;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, ErrorKind};
+use casemate_blockdev::{BlockDevice, ErrorKind, Events, NoEvents};
 use casemate_providers::Work;
 
 use crate::alloc::Allocator;
 use crate::check::{
-    CheckReport, Doubts, Finding, FindingKind, Fix, check, restored, sound_copy, tells_unused,
+    CheckOptions, CheckReport, Doubts, Finding, FindingKind, Fix, check, restored, sound_copy, tells_unused,
 };
 use crate::edit::create::is_not_found;
 use crate::edit::dir::{NewName, name::Name};
@@ -22,20 +24,19 @@ use crate::edit::file_map::Cut;
 use crate::edit::files::Files;
 use crate::edit::inode::write;
 use crate::edit::inodes::Inodes;
-use crate::edit::node::{Body, NewNode};
-use crate::edit::obstacles::{Obstacles, rank};
 use crate::edit::quota_file::{QuotaFile, Usage};
 use crate::edit::random::Random;
 use crate::edit::too_large::TooLarge;
-use crate::edit::{WriteOptions, Writer, fast_commit};
+use crate::edit::{Body, NewNode, WriteOptions, Writer, fast_commit};
 use crate::error::{Corrupt, Counted, Marked, Problem, Result, Structure};
 use crate::format::csum::{Subject, recipe};
 use crate::format::features::RoCompat;
 use crate::format::group::{Bitmap, GroupDescriptor};
-use crate::format::inode::{Inode, InodeFlags, ROOT_INODE};
+use crate::format::inode::{Inode, InodeFlags, ROOT_INODE, Time};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::read::journal::Journal;
+use crate::repair::obstacles::{Obstacles, rank};
 use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::RecoveryFile;
 use crate::transaction::{self, LogOptions, Mmp, Transaction};
@@ -56,6 +57,32 @@ pub struct RepairReport {
     pub withheld: Vec<Finding>,
 }
 
+/// How to repair a file system.
+pub struct RepairOptions<'a> {
+    /// How to read and check it.
+    pub check: CheckOptions,
+    /// As [`WriteOptions::seed`].
+    pub seed: Option<u64>,
+    /// The time to note as that of changes; the clock's if `None`.
+    pub time: Option<Time>,
+    /// Where transactions are kept if the journal can't be used, or there is none.
+    pub recovery: Option<RecoveryFile>,
+    /// The listener, which is told of waits.
+    pub events: &'a dyn Events,
+}
+
+impl Default for RepairOptions<'_> {
+    fn default() -> Self {
+        RepairOptions {
+            check: CheckOptions::default(),
+            seed: None,
+            time: None,
+            recovery: None,
+            events: &NoEvents,
+        }
+    }
+}
+
 /// Asks whether findings of a kind are to be mended. Each kind is asked for once.
 pub type Approve<'a> = dyn FnMut(FindingKind, &[Finding]) -> Result<bool> + 'a;
 
@@ -66,12 +93,12 @@ pub type Approve<'a> = dyn FnMut(FindingKind, &[Finding]) -> Result<bool> + 'a;
 /// Those of [`Writer::open`], but for damage that is found; those of `approve`.
 pub fn repair(
     device: Arc<dyn BlockDevice>,
-    options: WriteOptions<'_>,
+    options: RepairOptions<'_>,
     approve: &mut Approve<'_>,
     work: &Work<'_>,
 ) -> Result<RepairReport> {
     let device = transaction::shared(device);
-    let WriteOptions { open, seed, time, recovery, events, .. } = options;
+    let RepairOptions { check: CheckOptions { open, verity }, seed, time, recovery, events } = options;
     let mut mended = Vec::new();
     let superblock = match restored(&device, &open)? {
         None => read_superblock(&*device, SUPERBLOCK_OFFSET)?,
@@ -102,7 +129,8 @@ pub fn repair(
     };
     let (fs, transaction) = Transaction::open(Arc::clone(&device), &plain, log, mmp)?;
     let files = Files::new(Inodes::new(Allocator::new(fs, transaction), Random::new(seed), time));
-    let options = OpenOptions { replay_journal: false, ..open.clone() };
+    let unreplayed = OpenOptions { replay_journal: false, ..open.clone() };
+    let options = CheckOptions { open: unreplayed, verity };
     let mut repair = Repair {
         files,
         answers: BTreeMap::new(),
@@ -171,7 +199,7 @@ impl Repair {
     /// Goes on until a check finds nothing that can be mended. What it finds then.
     fn rounds(
         &mut self,
-        options: &OpenOptions,
+        options: &CheckOptions,
         approve: &mut Approve<'_>,
         work: &Work<'_>,
     ) -> Result<CheckReport> {
