@@ -3,18 +3,25 @@
 use std::borrow::Cow;
 use std::{fmt, io};
 
+use crate::advice::{Advice, ending};
+use crate::code::Code;
+
 /// The result of whatever can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something could not be done, or what was found to be wrong: a kind, a place, and a text.
+/// Why something could not be done, or what was found to be wrong: a kind, a code, a place, a text, and advice.
 ///
 /// The text is complete without context, but for the name of the file or device, which [`fmt::Display`] puts before
-/// it. What is known more exactly stays as data: the [`Place`], and a cause ([`Error::cause`]).
+/// it, and the advice, which it puts behind it. What is known more exactly stays as data: the [`Code`], the [`Place`], the
+/// [`Advice`], and a cause ([`Error::cause`]).
 pub struct Error(Box<Inner>);
 
 struct Inner {
     kind: ErrorKind,
+    /// What is known beyond kind and cause.
+    code: Option<Code>,
     place: Place,
+    advice: Vec<Advice>,
     text: Cow<'static, str>,
     cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -75,7 +82,17 @@ pub struct Place {
 impl Error {
     /// An error of a kind, with a text that is complete but for the file's name.
     pub fn new(kind: ErrorKind, text: impl Into<Cow<'static, str>>) -> Error {
-        Error(Box::new(Inner { kind, place: Place::default(), text: text.into(), cause: None }))
+        let (place, advice, text) = (Place::default(), Vec::new(), text.into());
+        Error(Box::new(Inner { kind, code: None, place, advice, text, cause: None }))
+    }
+
+    /// An error with a code, and of its kind.
+    pub fn coded(code: Code, text: impl Into<Cow<'static, str>>) -> Error {
+        match (code.kind(), code.io_kind()) {
+            (ErrorKind::Io, Some(kind)) => Error::path(kind, text),
+            (kind, _) => Error::new(kind, text),
+        }
+        .with_code(code)
     }
 
     /// A structure that contradicts its format; the text says which structure and where.
@@ -121,7 +138,31 @@ impl Error {
     /// A path whose symbolic links are too many, as those of a circle are: the standard library has no stable kind for it, so the
     /// kind is `InvalidInput`.
     pub fn link_loop(text: impl Into<Cow<'static, str>>) -> Error {
-        Error::from(io::Error::new(io::ErrorKind::InvalidInput, LinkLoop(text.into())))
+        Error::path(io::ErrorKind::InvalidInput, text).with_code(Code::LinkLoop)
+    }
+
+    /// The same error with a code that says more than its kind.
+    pub fn with_code(mut self, code: Code) -> Error {
+        self.0.code = Some(code);
+        self
+    }
+
+    /// The same error with advice, after what it carries already.
+    pub fn advise(mut self, advice: Advice) -> Error {
+        self.0.advice.push(advice);
+        self
+    }
+
+    /// Another error that says the same: kind, code, place, text and advice. Its cause is of the system's kind, or none.
+    pub fn again(&self) -> Error {
+        let text = self.text().into_owned();
+        let error = match (self.kind(), self.io_kind()) {
+            (ErrorKind::Io, Some(kind)) => Error::path(kind, text),
+            (kind, _) => Error::new(kind, text),
+        };
+        let mut error = error.with_code(self.code());
+        (error.0.place, error.0.advice) = (self.0.place.clone(), self.0.advice.clone());
+        error
     }
 
     /// The same error with what is known of its place. The file's name stays as it was.
@@ -164,12 +205,46 @@ impl Error {
         self.0.kind
     }
 
+    /// The code: what programs branch on.
+    pub fn code(&self) -> Code {
+        self.0.code.unwrap_or_else(|| self.code_of_cause())
+    }
+
+    fn code_of_cause(&self) -> Code {
+        #[cfg(unix)]
+        if self.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
+            return Code::LinkLoop;
+        }
+        let of_io = match self.0.kind {
+            ErrorKind::Io => self.io_kind().and_then(Code::of_io),
+            _ => None,
+        };
+        of_io.unwrap_or_else(|| Code::of_kind(self.0.kind))
+    }
+
+    /// Advice: what helps, in the order in which it is to be tried.
+    pub fn advice(&self) -> &[Advice] {
+        &self.0.advice
+    }
+
+    /// What happened and what helps, with the file's name, for a front: `word` gives what does an advice in the front's
+    /// language, such as the command's option.
+    pub fn worded(&self, word: &dyn Fn(&Advice) -> Option<String>) -> String {
+        let file = self.0.place.file.as_ref().map_or_else(String::new, |file| format!("{file}: "));
+        file + &self.text_worded(word)
+    }
+
+    /// What [`Error::worded`] gives, without the file's name.
+    pub fn text_worded(&self, word: &dyn Fn(&Advice) -> Option<String>) -> String {
+        self.text().into_owned() + &ending(&self.0.advice, word)
+    }
+
     /// Where it happened.
     pub fn place(&self) -> &Place {
         &self.0.place
     }
 
-    /// What happened, without the file's name.
+    /// What happened, without the file's name and the advice.
     pub fn text(&self) -> Cow<'_, str> {
         match &self.0.cause {
             Some(cause) if self.0.text.is_empty() => match cause.downcast_ref::<io::Error>() {
@@ -207,12 +282,12 @@ impl Error {
 
     /// Whether a path leads through too many symbolic links.
     pub fn is_link_loop(&self) -> bool {
-        self.cause::<io::Error>().and_then(io::Error::get_ref).is_some_and(|cause| cause.is::<LinkLoop>())
+        self.code() == Code::LinkLoop
     }
 
     /// Whether a file is missing.
     pub fn is_not_found(&self) -> bool {
-        self.io_kind() == Some(io::ErrorKind::NotFound)
+        self.code() == Code::NotFound
     }
 
     /// Whether somebody else is using a file or device: another process, the kernel or another machine.
@@ -225,18 +300,6 @@ impl Error {
         self.0.kind == ErrorKind::Interrupted
     }
 }
-
-/// The cause of an error of a path that leads through too many symbolic links.
-#[derive(Debug)]
-struct LinkLoop(Cow<'static, str>);
-
-impl fmt::Display for LinkLoop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for LinkLoop {}
 
 impl ErrorKind {
     /// The family's name for programs.
@@ -310,10 +373,7 @@ impl From<Error> for io::Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(file) = &self.0.place.file {
-            write!(f, "{file}: ")?;
-        }
-        f.write_str(&self.text())
+        f.write_str(&self.worded(&|_| None))
     }
 }
 
@@ -344,6 +404,41 @@ mod tests {
         assert_eq!(through.place(), &Place { file: Some("disk".to_owned()), ..place });
         assert_eq!(through.to_string(), "disk: block 7: no");
         assert_eq!(through.within("image").to_string(), "image: disk: block 7: no");
+    }
+
+    #[test]
+    fn an_error_carries_code_and_advice_wherever_it_goes() {
+        let error = Error::mismatch("no key slot fits").with_code(Code::WrongKey).advise(Advice::KeySlot);
+        assert_eq!(error.to_string(), "no key slot fits; name one key slot");
+        let through = Error::from(io::Error::from(error)).map_text(|text| format!("{text}!")).at("disk");
+        for error in [&through, &through.again()] {
+            assert_eq!((error.kind(), error.code()), (ErrorKind::Mismatch, Code::WrongKey));
+            assert_eq!(error.advice(), [Advice::KeySlot]);
+            let worded = error.worded(&|advice| Some(format!("--{}", advice.name())));
+            assert_eq!(worded, "disk: no key slot fits!; name one key slot (--key-slot)");
+        }
+        let both = Error::argument("no").advise(Advice::KeySlot).advise(Advice::KdfLimit);
+        assert_eq!(both.to_string(), "no; name one key slot, or allow more work");
+    }
+
+    #[test]
+    fn a_code_comes_from_the_cause_and_the_kind_where_nobody_gave_one() {
+        let full = Error::path(io::ErrorKind::StorageFull, "no free blocks left");
+        assert_eq!((full.code(), full.kind()), (Code::NoRoom, ErrorKind::Io));
+        assert_eq!(Error::link_loop("a circle").again().code(), Code::LinkLoop);
+        for code in Code::ALL {
+            let error = Error::coded(*code, "text");
+            assert_eq!((error.code(), error.kind(), &*error.to_string()), (*code, code.kind(), "text"));
+            assert!(code.kind() != ErrorKind::Io || error.io_kind().is_some(), "{code}");
+        }
+        for (kind, code) in [
+            (ErrorKind::Io, Code::Failed),
+            (ErrorKind::Locked, Code::KeyNeeded),
+            (ErrorKind::Busy, Code::InUse),
+            (ErrorKind::Mismatch, Code::Mismatch),
+        ] {
+            assert_eq!(Error::new(kind, "text").code(), code);
+        }
     }
 
     #[test]

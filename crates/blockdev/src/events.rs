@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::advice::{Advice, ending};
 use crate::error::Result;
 
 /// Listener to work that goes on, called from any thread: the one way in which work tells something besides its result.
@@ -26,6 +27,11 @@ pub trait Events: Sync {
     /// something to do. It never holds a secret.
     fn note(&self, text: &str) {
         let _ = text;
+    }
+
+    /// A note with advice, which a front words as it words that of an [`Error`](crate::Error); others get it as a note.
+    fn advise(&self, text: &str, advice: Advice) {
+        self.note(&format!("{text}{}", ending(&[advice], &|_| None)));
     }
 }
 

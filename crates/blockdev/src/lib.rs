@@ -18,8 +18,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod advice;
 mod beneath;
 mod buffer;
+mod code;
 mod device;
 mod error;
 mod events;
@@ -46,7 +48,9 @@ mod trial;
 mod uuid;
 mod window;
 
+pub use advice::Advice;
 pub use buffer::Buffer;
+pub use code::Code;
 pub use device::BlockDevice;
 pub use error::{AtFile, Error, ErrorKind, Place, Result};
 pub use events::{Events, NoEvents};

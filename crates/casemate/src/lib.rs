@@ -208,7 +208,7 @@ pub mod target;
 pub mod verity;
 
 pub use casemate_blockdev as blockdev;
-pub use casemate_blockdev::{Error, ErrorKind, Lease, Medium, Place, Result};
+pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Lease, Medium, Place, Result};
 #[cfg(target_os = "linux")]
 pub use casemate_nbd as nbd;
 pub use casemate_primitives as primitives;

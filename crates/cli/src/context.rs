@@ -13,8 +13,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use casemate::blockdev::{Events, Pool};
-use casemate::{Cpu, Error, Providers, Work};
+use casemate::{Advice, Cpu, Error, Providers, Work};
 
+use crate::advice;
 use crate::answer::Answer;
 use crate::cmd::luks::manners::Manners;
 use crate::progress::{Reporter, stop_flag};
@@ -120,7 +121,9 @@ impl Context {
     pub fn complain(&self, error: &Error) {
         match self.json() {
             true => streams::tell(streams::json(json!({"error": error_value(error)}).to_string()) + "\n"),
-            false => say(format_args!("{}{error}", self.prefix)),
+            // Other tools have other options.
+            false if self.is_other_tool() => say(format_args!("{}{error}", self.prefix)),
+            false => say(format_args!("{}{}", self.prefix, advice::worded(error))),
         }
     }
 
@@ -281,6 +284,12 @@ impl Events for Context {
             (false, true) => streams::tell(streams::json(json!({"note": text}).to_string()) + "\n"),
         }
     }
+
+    fn advise(&self, text: &str, advice: Advice) {
+        let option = advice::option(&advice).filter(|_| !self.is_other_tool());
+        let option = option.map_or_else(String::new, |option| format!(" ({option})"));
+        self.note(&format!("{text}; {advice}{option}"));
+    }
 }
 
 impl Failures {
@@ -304,8 +313,15 @@ impl Failures {
 /// An error for programs.
 pub fn error_value(error: &Error) -> Value {
     let place = error.place();
+    let option = advice::option;
+    let advice: Vec<Value> = error
+        .advice()
+        .iter()
+        .map(|advice| json!({"name": advice.name(), "text": advice.to_string(), "option": option(advice)}))
+        .collect();
     json!({
         "kind": error.kind().name(),
+        "code": error.code().name(),
         "place": {
             "file": place.file,
             "structure": place.structure,
@@ -313,7 +329,8 @@ pub fn error_value(error: &Error) -> Value {
             "group": place.group,
             "inode": place.inode,
         },
-        "text": error.text(),
+        "text": error.text_worded(&option),
+        "advice": advice,
     })
 }
 

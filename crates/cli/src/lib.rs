@@ -5,6 +5,7 @@
 // What only serving and mounting need.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code))]
 
+mod advice;
 mod answer;
 #[cfg(target_os = "linux")]
 mod background;

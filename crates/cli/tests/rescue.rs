@@ -164,7 +164,11 @@ fn a_copy_of_the_superblock_is_read_by() {
         image.write_all_at(&[0xff; 1024], 1024).unwrap();
         image.write_all_at(&vec![0xff; block_size], 2048.max(block_size as u64)).unwrap();
         let lost = place.own("ext4 ls image");
-        says(&lost, 2, &format!("there is a copy of it: --superblock {} reads by that", copies[0]));
+        says(
+            &lost,
+            2,
+            &format!("read by the copy of the superblock in block {0} (--superblock {0})", copies[0]),
+        );
         for copy in copies {
             if options.contains("sparse_super2") && copy != copies[0] {
                 continue;

@@ -37,7 +37,7 @@ pub use casemate_ext4::{
 pub use casemate_trees::manifest::Format as DescriptionFormat;
 pub use casemate_trees::{Glob, Pattern, Selection};
 
-use crate::{Error, ErrorKind, Image, Keys};
+use crate::{Advice, Error, ErrorKind, Image, Keys};
 
 pub use amend::{Amendments, ModeRule};
 pub use build::{
@@ -162,9 +162,7 @@ impl Image {
         };
         let error = error.at(self.name());
         match copy {
-            Some(block) => error.map_text(|text| {
-                format!("{text}; there is a copy of it: --superblock {block} reads by that")
-            }),
+            Some(block) => error.advise(Advice::Superblock(block)),
             None => error,
         }
     }

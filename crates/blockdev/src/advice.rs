@@ -1,0 +1,123 @@
+//! Advice: what helps against an error, as data that each front words.
+
+use std::fmt;
+
+macro_rules! advices {
+    ($($(#[doc = $doc:literal])* $advice:ident $(($($value:ident: $type:ty),+))? = $name:literal $text:literal;)*) => {
+        /// Advice that an error carries ([`Error::advise`](crate::Error::advise)): what to do, without the name of the option,
+        /// argument or function that does it. Each front adds its own: the command `--superblock 8193`, Python
+        /// `superblock=8193`.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Advice {
+            $($(#[doc = $doc])* $advice $(($($type),+))?,)*
+        }
+
+        impl Advice {
+            /// The advice's name for programs, such as `superblock`.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Advice::$advice { .. } => $name,)*
+                }
+            }
+
+            /// One of every sort: for tests of the fronts, each of which has to word them.
+            pub fn each() -> Vec<Advice> {
+                vec![$(Advice::$advice $(($(<$type>::default()),+))?),*]
+            }
+        }
+
+        impl fmt::Display for Advice {
+            /// What to do, in words that fit every front: `read by the copy of the superblock in block 8193`.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Advice::$advice $(($($value),+))? => write!(f, $text),)*
+                }
+            }
+        }
+    };
+}
+
+advices! {
+    /// What is there has to be replaced, and the caller has to say so.
+    Overwrite = "overwrite" "allow it to be replaced";
+    /// The block of a copy of the superblock that can be read by.
+    Superblock(block: u64) = "superblock" "read by the copy of the superblock in block {block}";
+    /// A partition has to be chosen.
+    Partition = "partition" "choose a partition";
+    /// The byte that the wanted structure begins at.
+    HashOffset(offset: u64) = "hash-offset" "read the hash area at byte {offset}";
+    /// The number of dm-verity's data blocks has to be given.
+    DataBlocks = "data-blocks" "give the number of data blocks";
+    /// What the size of a file system has to be a multiple of, in bytes.
+    Align(bytes: u64) = "align" "make its size a multiple of {bytes} bytes";
+    /// The bits of a key that use all of a key file.
+    KeySize(bits: u64) = "key-size" "use all of it as a key of {bits} bits";
+    /// The same file is source and target: the work can be done in place.
+    InPlace = "in-place" "transform it in place";
+    /// A journal on a disk has to be named.
+    Journal = "journal" "name a journal on a disk";
+    /// Work in place that was stopped has to be resumed.
+    Resume = "resume" "resume it";
+    /// An interrupted change of a file system at a byte has to be completed.
+    Recover(offset: u64) = "recover" "recover the file system at byte {offset}";
+    /// One protector alone can be tried.
+    Protector = "protector" "try one protector alone";
+    /// More work may be allowed for fscrypt's protectors.
+    FscryptKdfLimit = "fscrypt-kdf-limit" "allow protectors more work";
+    /// Who uses a mounted folder may go on, while it is unmounted for everybody else.
+    Lazy = "lazy" "unmount it for everybody else";
+    /// A folder has to be mounted with a control socket.
+    Control = "control" "mount it with a control socket";
+    /// A volume of dm-integrity was in use with a bitmap, and has to be opened so.
+    BitmapMode = "integrity-bitmap-mode" "open it in bitmap mode";
+    /// The algorithm and key of the codes of dm-integrity's journal.
+    JournalIntegrity = "journal-integrity" "give the algorithm and key of the journal's codes";
+    /// The algorithm and key that dm-integrity's journal is encrypted with.
+    JournalCrypt = "journal-crypt" "if it is encrypted, give the journal's cipher and key";
+    /// One LUKS key slot alone can be tried, or has to be named.
+    KeySlot = "key-slot" "name one key slot";
+    /// More work may be allowed for opening a LUKS volume.
+    KdfLimit = "kdf-limit" "allow more work";
+    /// The volume key has to be given.
+    VolumeKey = "volume-key" "give the volume key";
+    /// The file of a LUKS header has to be named.
+    LuksHeader = "luks-header" "name the file of the header";
+    /// What the data give up at the end of the device for a header, in bytes.
+    ReduceDeviceSize(bytes: u64) = "reduce-device-size" "let the data give up {bytes} bytes at the end of the device";
+    /// Where encrypted data are to begin, in bytes.
+    CryptOffset(bytes: u64) = "crypt-offset" "let the encrypted data begin at byte {bytes}";
+    /// A reencryption that was begun has to be finished.
+    FinishReencryption = "finish-reencryption" "finish the reencryption";
+    /// A reencryption has to be begun first.
+    BeginReencryption = "begin-reencryption" "begin a reencryption first";
+}
+
+/// What a text about an error ends with: `; do this (--option), or do that (--other)`, in which `word` says what the caller's
+/// language calls it. Empty without advice.
+pub(crate) fn ending(advice: &[Advice], word: &dyn Fn(&Advice) -> Option<String>) -> String {
+    let mut text = String::new();
+    for (nth, advice) in advice.iter().enumerate() {
+        let before = if nth == 0 { "; " } else { ", or " };
+        let word = word(advice).map_or_else(String::new, |word| format!(" ({word})"));
+        text.push_str(&format!("{before}{advice}{word}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn advice_has_a_name_and_names_no_option() {
+        let all = Advice::each();
+        assert_eq!(all.iter().map(Advice::name).collect::<BTreeSet<_>>().len(), all.len());
+        for advice in all {
+            assert!(!advice.to_string().contains("--"), "{advice}");
+        }
+        assert_eq!(Advice::Superblock(8193).to_string(), "read by the copy of the superblock in block 8193");
+    }
+}

@@ -1,0 +1,69 @@
+//! Advice of the library's errors, as this command's options.
+
+use casemate::{Advice, Error};
+
+/// An error's text with advice as options, and the name of its file.
+pub fn worded(error: &Error) -> String {
+    error.worded(&|advice| option(advice))
+}
+
+/// What does an advice.
+pub fn option(advice: &Advice) -> Option<String> {
+    let option = match advice {
+        Advice::Overwrite => "--overwrite",
+        Advice::Superblock(block) => return Some(format!("--superblock {block}")),
+        Advice::Partition => "--partition N",
+        Advice::HashOffset(offset) => return Some(format!("--hash-offset {offset}")),
+        Advice::DataBlocks => "--data-blocks N",
+        Advice::Align(bytes) => return Some(format!("--align {bytes}")),
+        Advice::KeySize(bits) => return Some(format!("--key-size {bits}")),
+        Advice::InPlace => "--in-place",
+        Advice::Journal => "--journal FILE",
+        Advice::Resume => "--resume",
+        Advice::Recover(0) => "casemate ext4 recover",
+        Advice::Recover(offset) => return Some(format!("casemate ext4 recover --offset {offset}")),
+        Advice::Protector => "--protector FILE",
+        Advice::FscryptKdfLimit => "--fscrypt-kdf-limit TIMES",
+        Advice::Lazy => "--lazy",
+        Advice::Control => "--control SOCKET",
+        Advice::BitmapMode => "--integrity-bitmap-mode",
+        Advice::JournalIntegrity => "--journal-integrity NAME --journal-integrity-key-file FILE",
+        Advice::JournalCrypt => "--journal-crypt NAME --journal-crypt-key-file FILE",
+        Advice::KeySlot => "--key-slot N",
+        Advice::KdfLimit => "--kdf-limit TIMES",
+        Advice::VolumeKey => "--volume-key-file FILE",
+        Advice::LuksHeader => "--luks-header FILE",
+        Advice::ReduceDeviceSize(bytes) => return Some(format!("--reduce-device-size {bytes}")),
+        Advice::CryptOffset(bytes) => return Some(format!("--crypt-offset {bytes}")),
+        Advice::FinishReencryption => "casemate luks reencrypt --resume-only",
+        Advice::BeginReencryption => "casemate luks reencrypt --init-only",
+        _ => return None,
+    };
+    Some(option.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::Cli;
+
+    fn names<'a>(command: &'a clap::Command, into: &mut Vec<&'a str>) {
+        into.extend(command.get_arguments().filter_map(clap::Arg::get_long));
+        command.get_subcommands().for_each(|inner| names(inner, into));
+    }
+
+    #[test]
+    fn every_advice_is_worded_with_options_that_exist() {
+        let cli = Cli::command();
+        let mut known = Vec::new();
+        names(&cli, &mut known);
+        for advice in Advice::each() {
+            let option = option(&advice).unwrap_or_else(|| panic!("{advice:?} has no option"));
+            for word in option.split(' ').filter_map(|word| word.strip_prefix("--")) {
+                assert!(known.contains(&word), "{advice:?}: {option}");
+            }
+        }
+    }
+}
