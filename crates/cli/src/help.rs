@@ -113,7 +113,8 @@ dm-integrity: NAME is what tags are made with, which the volume does not say; --
 hmac-sha256 and the like, --integrity-data-device PATH data that lie apart from their tags.
 
 dm-verity: HASH is the file or device with the hash area; if it is the image itself, the area lies behind the data, at
---verity-hash-offset BYTES. ROOT is the root hash in hex, or @FILE. --verity-hash, --verity-salt, --verity-format,
+--verity-hash-offset BYTES, or in another partition, which is --verity-hash-partition N. With auto instead of a number it is
+the partition whose UUID is the second half of the root hash, as systemd makes them. ROOT is the root hash in hex, or @FILE. --verity-hash, --verity-salt, --verity-format,
 --verity-data-blocks, --verity-data-block-size and --verity-hash-block-size must be what the superblock says, or are
 needed where --verity-no-superblock says that there is none.
 

@@ -266,3 +266,55 @@ fn changes_reach_the_image_encrypted() {
     place.is(&format!("ext4 mkdir image /new --recovery-file redo {CRYPT}"), 2, "--recovery-file");
     assert!(fs::read(place.path("image")).unwrap() == before);
 }
+
+/// A disk as systemd-repart makes them: data and hash area are partitions, whose UUIDs are the halves of the root hash.
+#[test]
+fn a_hash_area_is_found_in_another_partition_of_the_disk() {
+    let Some(place) = place() else { return };
+    let (Some(sfdisk), Some(veritysetup)) = (tool("sfdisk"), tool("veritysetup")) else { return };
+    let data = fs::read(place.path("plain")).unwrap();
+    let mut command = Command::new(veritysetup);
+    let said = run(command.arg("format").args([place.path("plain"), place.path("area")]));
+    let root = said.lines().find_map(|line| line.strip_prefix("Root hash:")).unwrap().trim().to_owned();
+    let uuid = |half: &str| [&half[..8], &half[8..12], &half[12..16], &half[16..20], &half[20..]].join("-");
+    let [first, second] = [uuid(&root[..32]), uuid(&root[32..])];
+    // The data are the second partition, so that the number of neither is where it would be by chance.
+    let sectors = data.len() / 512;
+    let table = format!(
+        "label: gpt\nstart=2048,size=2048\nstart=8192,size={sectors},uuid={first}\nstart=4096,size=4096,uuid={second}\n"
+    );
+    fs::write(place.path("table"), table).unwrap();
+    let script = format!("truncate -s 16M disk && {} -q disk <table", sfdisk.display());
+    run(Command::new("sh").args(["-ec", &script]).current_dir(place.path(".")));
+    let disk = fs::OpenOptions::new().write(true).open(place.path("disk")).unwrap();
+    disk.write_all_at(&data, 8192 * 512).unwrap();
+    disk.write_all_at(&fs::read(place.path("area")).unwrap(), 4096 * 512).unwrap();
+
+    let expected = everything(&place, "plain");
+    for hash in ["--verity-hash-partition auto", "--verity-hash-partition 3", "--hash-partition 3"] {
+        let image = format!("-P 2 --dm-verity disk {root} {hash} disk");
+        assert!(everything(&place, &image) == expected, "{image}");
+    }
+    // The hash area of another disk.
+    fs::copy(place.path("disk"), place.path("copy")).unwrap();
+    printed(&place, &format!("ext4 ls -P 2 --dm-verity copy {root} --verity-hash-partition auto disk"));
+
+    let wrong = root.replace(&root[60..], "0000");
+    let line = |root: &str, partition: &str| {
+        format!("ext4 ls -P 2 --dm-verity disk {root} --verity-hash-partition {partition} disk")
+    };
+    place.is(&line(&wrong, "auto"), 2, "no partition has the UUID");
+    place.is(&line(&wrong, "3"), 2, "does not match");
+    place.is(&line(&root, "7"), 2, "there is no partition 7; there are: 1, 2, 3");
+    place.is(&line(&root, "1"), 2, "no hash area of dm-verity begins here");
+    place.is(&line(&root, "second"), 2, "a partition's number, or auto");
+    place.is(
+        &format!("ext4 ls -P 2 --dm-verity plain {root} --verity-hash-partition 1 disk"),
+        2,
+        "no partition table",
+    );
+    place.is("ext4 ls -P 2 --verity-hash-partition 3 disk", 2, "--dm-verity");
+    // What was changed is found as everywhere.
+    disk.write_all_at(&[0xff; 8192], 8192 * 512).unwrap();
+    place.is(&line(&root, "auto"), 2, "does not match its hash tree");
+}

@@ -288,6 +288,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("verity-hash", "NAME", "layer: hash"),
     ("verity-hash-block-size", "BYTES", "layer: hash-block-size"),
     ("verity-hash-offset", "BYTES", "layer: hash-offset"),
+    ("verity-hash-partition", "N", "layer: hash-partition"),
     ("verity-no-superblock", "", "layer: no-superblock"),
     ("verity-provider", "DRIVER", "layer: provider"),
     ("verity-salt", "HEX", "layer: salt"),

@@ -8,6 +8,7 @@ use clap::ArgGroup;
 
 use casemate::integrity::IntegrityOptions;
 use casemate::luks::{LuksKey, LuksOptions, Reencrypting, Volume};
+use casemate::verity::partition_uuids;
 use casemate::{Access, Error, Image, SecretSource, probe};
 
 use self::stack::{LayerOptions, Stack, ids};
@@ -142,7 +143,8 @@ impl clap::FromArgMatches for LayerJournal {
 #[command(next_help_heading = "dm-verity")]
 struct VerityArgs {
     /// Check what is below against a dm-verity hash device and its root hash, in hex or as @FILE. If HASH is the image
-    /// itself, the hash area lies behind the data, at --verity-hash-offset.
+    /// itself, the hash area lies behind the data, at --verity-hash-offset, or in another partition of it, at
+    /// --verity-hash-partition.
     #[arg(long, num_args = 2, value_names = ["HASH", "ROOT"])]
     dm_verity: Option<Vec<String>>,
     /// Where the hash area begins.
@@ -155,9 +157,34 @@ struct VerityArgs {
         requires = "dm_verity"
     )]
     hash_offset: u64,
+    /// The partition of HASH that has the hash area, counted from 1; "auto" is the one whose UUID is the second half of the
+    /// root hash, as systemd makes them.
+    #[arg(
+        long = "verity-hash-partition",
+        alias = "hash-partition",
+        value_name = "N",
+        value_parser = hash_partition,
+        requires = "dm_verity"
+    )]
+    hash_partition: Option<HashPartition>,
     /// There is no superblock; the parameters are those of the other options.
     #[arg(long = "verity-no-superblock", alias = "no-superblock", requires = "dm_verity")]
     no_superblock: bool,
+}
+
+/// Which partition has a hash area.
+#[derive(Clone, Copy, Debug)]
+enum HashPartition {
+    Number(u32),
+    /// The one that the root hash tells.
+    Auto,
+}
+
+fn hash_partition(text: &str) -> Result<HashPartition, String> {
+    match text {
+        "auto" => Ok(HashPartition::Auto),
+        _ => text.parse().map(HashPartition::Number).map_err(|_| "a partition's number, or auto".to_owned()),
+    }
 }
 
 /// What begins a dm-crypt mapping, a LUKS volume or a dm-integrity volume, and all options that it has.
@@ -249,9 +276,15 @@ impl Layer {
         let options = self.hash.options(self.verity.hash_offset, self.verity.no_superblock)?;
         let root = parse_root_hash(root)?;
         let providers = context.naming(self.hash.provider.as_slice());
-        let hash = match image.is_file(hash.as_ref()) {
-            true => image.clone(),
-            false => Image::open(hash, Access::ReadLocked)?,
+        let hash = match (image.is_file(hash.as_ref()), self.verity.hash_partition) {
+            (true, None) => image.clone(),
+            (true, Some(_)) => image.disk()?,
+            (false, _) => Image::open(hash, Access::ReadLocked)?,
+        };
+        let hash = match self.verity.hash_partition {
+            None => hash,
+            Some(HashPartition::Number(number)) => hash.partition(number)?,
+            Some(HashPartition::Auto) => hash.partition_of_uuid(partition_uuids(&root)?.1)?,
         };
         let verified = image.verity(&hash, &root, &options, &providers);
         verified.map_err(|error| match self.verity.hash_offset {
