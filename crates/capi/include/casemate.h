@@ -446,6 +446,17 @@ int32_t casemate_error_kind(const casemate_error *error);
 int32_t casemate_error_errno(const casemate_error *error);
 
 /**
+ * The code: what happened, for programs that branch on it. Numbers stay; 0 for NULL. The names of all codes, with their
+ * numbers, are in docs/errors.md.
+ */
+int32_t casemate_error_code(const casemate_error *error);
+
+/**
+ * The code's name, such as "no-room" or "wrong-key"; it lives as long as the error. Empty for NULL.
+ */
+const char *casemate_error_code_name(const casemate_error *error);
+
+/**
  * A text that is complete without context; it lives as long as the error. Empty for NULL.
  */
 const char *casemate_error_message(const casemate_error *error);

@@ -37,6 +37,8 @@ pub struct CError {
     status: Status,
     kind: i32,
     errno: i32,
+    code: i32,
+    code_name: CString,
     message: CString,
 }
 
@@ -48,6 +50,8 @@ impl CError {
             status,
             kind: error.kind() as i32,
             errno: casemate::errno(error).unwrap_or(0),
+            code: error.code() as i32,
+            code_name: CString::new(error.code().name()).unwrap_or_default(),
             message: CString::new(message).unwrap_or_default(),
         }
     }
@@ -101,6 +105,21 @@ pub unsafe extern "C" fn casemate_error_kind(error: *const CError) -> i32 {
 pub unsafe extern "C" fn casemate_error_errno(error: *const CError) -> i32 {
     // SAFETY: the caller says that it is an error, unless it is NULL.
     unsafe { error.as_ref() }.map_or(0, |error| error.errno)
+}
+
+/// The code: what happened, for programs that branch on it. Numbers stay; 0 for NULL. The names of all codes, with their
+/// numbers, are in docs/errors.md.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_error_code(error: *const CError) -> i32 {
+    // SAFETY: the caller says that it is an error, unless it is NULL.
+    unsafe { error.as_ref() }.map_or(0, |error| error.code)
+}
+
+/// The code's name, such as "no-room" or "wrong-key"; it lives as long as the error. Empty for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_error_code_name(error: *const CError) -> *const c_char {
+    // SAFETY: the caller says that it is an error, unless it is NULL.
+    unsafe { error.as_ref() }.map_or(c"".as_ptr(), |error| error.code_name.as_ptr())
 }
 
 /// A text that is complete without context; it lives as long as the error. Empty for NULL.

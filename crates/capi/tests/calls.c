@@ -65,6 +65,7 @@ static void changes(const casemate_keys *keys)
     /* A device has one writer at a time. */
     CHECK(casemate_ext4_change(image, keys, &second, &error) == CASEMATE_COULD_NOT);
     CHECK(casemate_error_kind(error) == CASEMATE_KIND_BUSY && casemate_error_errno(error) == EBUSY);
+    CHECK(casemate_error_code(error) == 21 && strcmp(casemate_error_code_name(error), "in-use") == 0);
     casemate_error_free(error);
     CHECK(casemate_device_write(image, "x", 1, 0, &error) == CASEMATE_COULD_NOT);
     CHECK(casemate_error_kind(error) == CASEMATE_KIND_BUSY);

@@ -76,6 +76,7 @@ int main(void)
     CHECK(strcmp(casemate_version(), version) == 0);
     CHECK(casemate_error_status(NULL) == 0 && casemate_error_kind(NULL) == 0 && casemate_error_errno(NULL) == 0);
     CHECK(strcmp(casemate_error_message(NULL), "") == 0);
+    CHECK(casemate_error_code(NULL) == 0 && strcmp(casemate_error_code_name(NULL), "") == 0);
     casemate_error_free(NULL);
     casemate_device_free(NULL);
     casemate_hasher_free(NULL);

@@ -244,6 +244,31 @@ fn documented(document: &str, command: &str) -> (Vec<String>, Vec<String>) {
     (always, sometimes)
 }
 
+/// The table of codes is the library's, and an error in JSON has the fields that are documented.
+#[test]
+fn codes_of_errors_are_documented() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let document = fs::read_to_string(root.join("docs/errors.md")).unwrap();
+    let rows: Vec<(i32, &str)> = document
+        .lines()
+        .filter_map(|line| {
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            Some((cells.first()?.parse().ok()?, cells.get(1)?.trim_matches('`')))
+        })
+        .collect();
+    let codes: Vec<(i32, &str)> =
+        casemate::Code::ALL.iter().map(|code| (*code as i32, code.name())).collect();
+    assert_eq!(rows, codes);
+    let output = std::process::Command::new(CASEMATE).args(["info", "/none", "--json"]).output().unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    let error = told["error"].as_object().unwrap();
+    let fields: Vec<&str> = error.keys().map(String::as_str).collect();
+    let documented = fs::read_to_string(root.join("docs/json.md")).unwrap();
+    let row = documented.lines().find(|line| line.starts_with("| error |")).unwrap();
+    assert!(fields.iter().all(|field| row.contains(&format!("`{field}`"))), "{fields:?}: {row}");
+    assert_eq!((&error["kind"], &error["code"]), (&"io".into(), &"not-found".into()));
+}
+
 #[test]
 fn json_is_as_documented() {
     let Some(place) = Place::new() else { return };

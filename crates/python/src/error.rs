@@ -1,9 +1,10 @@
 //! Errors as exceptions: `OSError` with its number where the system or a path is what failed, and a family of
 //! `casemate.errors` for everything else.
 
-use casemate::{Error, ErrorKind};
+use casemate::{Advice, Error, ErrorKind};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 /// The exception of an error. What a Python function has raised comes out again as what it was.
 pub fn raise(error: Error) -> PyErr {
@@ -16,7 +17,8 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     }
     if let Some(number) = casemate::errno(error) {
         let file = error.place().file.clone();
-        return Ok(PyOSError::new_err((number, error.text().into_owned(), file)));
+        let exception = PyOSError::new_err((number, error.text_worded(&argument), file));
+        return told(py, exception, error);
     }
     let class = match error.kind() {
         ErrorKind::Interrupted => return Ok(PyKeyboardInterrupt::new_err(())),
@@ -28,7 +30,28 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         _ => "Error",
     };
     let class = py.import("casemate.errors")?.getattr(class)?;
-    Ok(PyErr::from_value(class.call1((error.to_string(),))?))
+    told(py, PyErr::from_value(class.call1((error.worded(&argument),))?), error)
+}
+
+/// An exception with the error's code and the names of its advice.
+fn told(py: Python<'_>, exception: PyErr, error: &Error) -> PyResult<PyErr> {
+    exception.value(py).setattr("code", error.code().name())?;
+    let names: Vec<&str> = error.advice().iter().map(Advice::name).collect();
+    exception.value(py).setattr("advice", PyTuple::new(py, names)?)?;
+    Ok(exception)
+}
+
+/// What does an advice in Python: an argument, with its value.
+pub fn argument(advice: &Advice) -> Option<String> {
+    let argument = match advice {
+        Advice::Overwrite => "overwrite=True",
+        Advice::DataBlocks => "data_blocks=N",
+        Advice::HashOffset(offset) | Advice::HashAreaBehind(offset) => {
+            return Some(format!("hash_offset={offset}"));
+        }
+        _ => return None,
+    };
+    Some(argument.to_owned())
 }
 
 /// An error that carries what a Python function has raised.

@@ -1,8 +1,15 @@
-"""Exceptions. What the system or a path says is an `OSError` with its number, and none of these."""
+"""Exceptions. What the system or a path says is an `OSError` with its number, and none of these.
+
+Each that casemate raises, an `OSError` too, has a `code` for programs, such as "wrong-key" or "no-room", and the names of
+`advice`: what helps.
+"""
 
 
 class Error(Exception):
     """What casemate could not do, or found to be wrong; the text is complete."""
+
+    code: str
+    advice: tuple[str, ...]
 
 
 class CorruptError(Error, ValueError):
