@@ -45,8 +45,14 @@ advices! {
     Superblock(block: u64) = "superblock" "read by the copy of the superblock in block {block}";
     /// A partition has to be chosen.
     Partition = "partition" "choose a partition";
-    /// The byte that the wanted structure begins at.
+    /// The byte that a hash area begins at, which was looked for elsewhere.
     HashOffset(offset: u64) = "hash-offset" "read the hash area at byte {offset}";
+    /// The byte that the hash area of a dm-verity layer begins at, which was looked for elsewhere.
+    LayerHashOffset(offset: u64) = "layer-hash-offset" "read the layer's hash area at byte {offset}";
+    /// The first byte that a new hash area can begin at.
+    HashAreaBehind(offset: u64) = "hash-area-behind" "let the hash area begin at byte {offset}";
+    /// The layers under a file system have to be checked: key, cipher and place.
+    CheckLayers = "check-layers" "check the cipher's parameters and the offset of the data";
     /// The number of dm-verity's data blocks has to be given.
     DataBlocks = "data-blocks" "give the number of data blocks";
     /// What the size of a file system has to be a multiple of, in bytes.
@@ -59,14 +65,22 @@ advices! {
     Journal = "journal" "name a journal on a disk";
     /// Work in place that was stopped has to be resumed.
     Resume = "resume" "resume it";
-    /// An interrupted change of a file system at a byte has to be completed.
-    Recover(offset: u64) = "recover" "recover the file system at byte {offset}";
+    /// An interrupted change of the file system has to be completed.
+    Recover = "recover" "complete the change";
+    /// An interrupted change of a file system that begins at a byte of the image has to be completed.
+    RecoverAt(offset: u64) = "recover-at" "complete the change of the file system at byte {offset}";
+    /// An interrupted commit of an overlay has to be completed.
+    CommitOverlay = "commit-overlay" "complete the commit";
     /// One protector alone can be tried.
     Protector = "protector" "try one protector alone";
     /// More work may be allowed for fscrypt's protectors.
     FscryptKdfLimit = "fscrypt-kdf-limit" "allow protectors more work";
     /// Who uses a mounted folder may go on, while it is unmounted for everybody else.
     Lazy = "lazy" "unmount it for everybody else";
+    /// What is mounted on a folder has to be unmounted.
+    Unmount = "unmount" "unmount it";
+    /// A mounted folder can be unmounted without its last changes.
+    LoseChanges = "lose-changes" "unmount it without them";
     /// A folder has to be mounted with a control socket.
     Control = "control" "mount it with a control socket";
     /// A volume of dm-integrity was in use with a bitmap, and has to be opened so.

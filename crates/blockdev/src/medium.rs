@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::lease::{Extent, Lease, Leased};
 use crate::os::FileTypeExt;
 use crate::{
-    AtFile, BlockDevice, Error, FileDevice, FileId, Lock, Named, OutputFile, Result, Trial, Window,
+    Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Named, OutputFile, Result, Trial, Window,
     is_same_file, is_same_storage, partitions,
 };
 
@@ -62,8 +62,8 @@ pub struct Medium {
     top: Arc<dyn BlockDevice>,
     /// Whether something was laid on the file.
     is_laid: bool,
-    /// Why it takes no writes, if it takes none.
-    refusal: Option<&'static str>,
+    /// Why it takes no writes, if it takes none, and what helps.
+    refusal: Option<Refusal>,
     /// The bytes that are leased to those who write.
     extent: Extent,
     /// A file that has no name yet.
@@ -89,8 +89,11 @@ struct File {
     is_locked: bool,
 }
 
+/// Why a medium takes no writes, and what helps.
+type Refusal = (&'static str, Option<Advice>);
+
 /// Reason why a medium takes no writes that was opened so.
-const OPENED_FOR_READING: &str = "the image was opened for reading only";
+const OPENED_FOR_READING: Refusal = ("the image was opened for reading only", None);
 
 impl Medium {
     /// Opens a file or a block device.
@@ -374,7 +377,7 @@ impl Medium {
             std::iter::once(&self.extent).chain(beside.map(|other| &other.extent)).collect();
         self.extent = Extent::over_remembering(&below);
         if self.refusal.is_none() {
-            self.refusal = beside.and_then(|other| other.refusal);
+            self.refusal = beside.and_then(|other| other.refusal.clone());
         }
         self.laid_reading(device)
     }
@@ -396,14 +399,14 @@ impl Medium {
     /// The medium as it is, which takes no writes.
     #[must_use]
     pub fn make_read_only(mut self) -> Medium {
-        self.refusal = self.refusal.or(Some(OPENED_FOR_READING));
+        self.refusal.get_or_insert(OPENED_FOR_READING);
         self
     }
 
     /// The medium as it is, which takes no writes for a reason that whoever wants to write is told.
     #[must_use]
-    pub fn refusing_writes(mut self, why: &'static str) -> Medium {
-        self.refusal = Some(why);
+    pub fn refusing_writes(mut self, why: &'static str, advice: Option<Advice>) -> Medium {
+        self.refusal = Some((why, advice));
         self
     }
 
@@ -487,7 +490,9 @@ impl Medium {
     /// # Errors
     /// `Argument`: why it takes none.
     pub fn check_writable(&self) -> Result<()> {
-        self.refusal.map_or(Ok(()), |why| Err(Error::argument(why).at(&self.name)))
+        let Some((why, advice)) = &self.refusal else { return Ok(()) };
+        let error = Error::argument(*why).with_code(Code::ReadOnly).at(&self.name);
+        Err(advice.iter().cloned().fold(error, Error::advise))
     }
 
     /// The right to change the device, which nobody else has through this medium and its clones until it is dropped.

@@ -8,11 +8,12 @@
 //! when somebody asks for a flush. A bit that is lost takes back a write that was never flushed. Bits are independent
 //! of each other, so it does not matter which part of the bitmap was written when the power went.
 
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
+use crate::advice::Advice;
+use crate::code::Code;
 use crate::device::{BlockDevice, past_end};
 use crate::error::{Error, Result};
 use crate::events::Events;
@@ -62,9 +63,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     pub fn open(below: D, store: S, base: &[u8]) -> Result<OverlayFile<D, S>> {
         let (overlay, is_committed, found) = OverlayFile::read(below, store)?;
         if is_committed {
-            return Err(refuse(
-                "a commit of the overlay was interrupted; casemate overlay commit completes it",
-            ));
+            return Err(refuse("a commit of the overlay was interrupted").advise(Advice::CommitOverlay));
         }
         check_base(&found, base)?;
         Ok(overlay)
@@ -124,8 +123,8 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         let size = below.size();
         let data_start = data_start(size)?;
         let mut header = [0; HEADER];
-        store.read_at(&mut header, 0).map_err(|error| match error.io_kind() {
-            Some(io::ErrorKind::UnexpectedEof) => refuse("the file is too short for an overlay"),
+        store.read_at(&mut header, 0).map_err(|error| match error.code() {
+            Code::CutOff => refuse("the file is too short for an overlay"),
             _ => error,
         })?;
         let le64 = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
@@ -387,7 +386,8 @@ fn check_base(found: &[u8; BASE], base: &[u8]) -> Result<()> {
     match *found == padded(base)? {
         true => Ok(()),
         false => {
-            Err(refuse("the overlay belongs to another image, or this one was changed since it was made"))
+            let text = "the overlay belongs to another image, or this one was changed since it was made";
+            Err(refuse(text).with_code(Code::Changed))
         }
     }
 }

@@ -9,6 +9,8 @@ use crate::{BlockDevice, Events};
 /// How many bytes of a beginning are enough for every signature: whole sectors, so that none is decrypted twice.
 pub const HEAD: usize = (64 << 10) + 512;
 
+/// Nothing but zeros: no format begins so.
+pub const ZEROS: &str = "zeros";
 /// A file system of the ext family.
 pub const EXT: &str = "an ext2, ext3 or ext4 file system";
 /// A table of partitions.
@@ -157,7 +159,7 @@ pub fn beginning(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
 }
 
 fn of_first_mib(head: &[u8]) -> Option<&'static str> {
-    let begins = known(&head[..head.len().min(HEAD)]).filter(|what| *what != "zeros");
+    let begins = known(&head[..head.len().min(HEAD)]).filter(|what| *what != ZEROS);
     begins.or_else(|| is_zfs(head).then_some(ZFS))
 }
 
@@ -241,7 +243,7 @@ pub fn known(head: &[u8]) -> Option<&'static str> {
         Some((.., what)) => Some(what),
         None if is_ext(head) => Some(EXT),
         None if is_mbr(head) => Some(MBR),
-        None if !head.is_empty() && head.iter().all(|byte| *byte == 0) => Some("zeros"),
+        None if !head.is_empty() && head.iter().all(|byte| *byte == 0) => Some(ZEROS),
         None => None,
     }
 }
@@ -292,7 +294,7 @@ mod tests {
             head[1051] |= 1;
             assert_eq!(known(&head), None);
         }
-        assert_eq!(known(&[0; 4096]), Some("zeros"));
+        assert_eq!(known(&[0; 4096]), Some(ZEROS));
         assert_eq!(known(b"hello"), None);
     }
 }

@@ -1,8 +1,6 @@
 //! Errors as numbers of the system's C library, for other languages.
 
-use std::io::ErrorKind as Io;
-
-use crate::{Error, ErrorKind};
+use crate::{Code, Error, ErrorKind};
 
 /// The C library's number of an error that is one of I/O, or of somebody else's use; none for other families.
 ///
@@ -18,24 +16,26 @@ pub fn errno(error: &Error) -> Option<i32> {
     if let (true, Some(number)) = (cfg!(unix), error.raw_os_error()) {
         return Some(number);
     }
-    let number = match (error.kind(), error.io_kind()?) {
-        (ErrorKind::Interrupted, _) => return None,
-        (ErrorKind::Busy, _) => libc::EBUSY,
-        _ if error.is_link_loop() => libc::ELOOP,
-        (_, Io::NotFound) => libc::ENOENT,
-        (_, Io::PermissionDenied) => libc::EACCES,
-        (_, Io::AlreadyExists) => libc::EEXIST,
-        (_, Io::NotADirectory) => libc::ENOTDIR,
-        (_, Io::IsADirectory) => libc::EISDIR,
-        (_, Io::DirectoryNotEmpty) => libc::ENOTEMPTY,
-        (_, Io::ReadOnlyFilesystem) => libc::EROFS,
-        (_, Io::StorageFull) => libc::ENOSPC,
-        (_, Io::FileTooLarge) => libc::EFBIG,
-        (_, Io::InvalidFilename) => libc::ENAMETOOLONG,
-        (_, Io::InvalidInput) => libc::EINVAL,
-        (_, Io::TooManyLinks) => libc::EMLINK,
-        (_, Io::CrossesDevices) => libc::EXDEV,
-        (_, Io::BrokenPipe) => libc::EPIPE,
+    if !matches!(error.kind(), ErrorKind::Io | ErrorKind::Busy) {
+        return None;
+    }
+    let number = match error.code() {
+        Code::InUse | Code::Changed => libc::EBUSY,
+        Code::LinkLoop => libc::ELOOP,
+        Code::NotFound => libc::ENOENT,
+        Code::NotPermitted => libc::EACCES,
+        Code::Exists => libc::EEXIST,
+        Code::NotDirectory => libc::ENOTDIR,
+        Code::IsDirectory => libc::EISDIR,
+        Code::NotEmpty => libc::ENOTEMPTY,
+        Code::ReadOnly => libc::EROFS,
+        Code::NoRoom => libc::ENOSPC,
+        Code::TooLarge => libc::EFBIG,
+        Code::BadName => libc::ENAMETOOLONG,
+        Code::Invalid => libc::EINVAL,
+        Code::TooManyLinks => libc::EMLINK,
+        Code::CrossesDevices => libc::EXDEV,
+        Code::BrokenPipe => libc::EPIPE,
         _ => libc::EIO,
     };
     Some(number)

@@ -28,7 +28,7 @@ use crate::fsverity::{FileDigest, TREE_OFFSET};
 use crate::integrity::IntegrityOptions;
 use crate::ranges::Ranges;
 use crate::verity::{self, VerityOptions};
-use crate::{Error, probe};
+use crate::{Advice, Error, probe};
 
 type Below = Arc<dyn BlockDevice>;
 
@@ -76,7 +76,7 @@ const VERIFIED: &str = "what dm-verity verifies can't be changed: its root hash 
 
 /// Reason why data in the middle of a reencryption take no writes.
 const REENCRYPTED: &str =
-    "the volume is being reencrypted, and is read only until casemate luks reencrypt --resume-only is done";
+    "the volume is being reencrypted, and can only be read until that is finished";
 
 impl Image {
     /// Opens an image file or a block device.
@@ -233,7 +233,7 @@ impl Image {
         self.layers.push(Layer::Reencryption);
         self.medium = self.medium.laid_writing(device, 0);
         if read_only {
-            self.medium = self.medium.refusing_writes(REENCRYPTED);
+            self.medium = self.medium.refusing_writes(REENCRYPTED, Some(Advice::FinishReencryption));
         }
         self
     }
@@ -315,7 +315,7 @@ impl Image {
         ));
         device.check_root().map_err(|error| error.at(hash.name()))?;
         self.layers.push(Layer::Verity(Arc::clone(&device)));
-        self.medium = self.medium.laid_reading(device).refusing_writes(VERIFIED);
+        self.medium = self.medium.laid_reading(device).refusing_writes(VERIFIED, None);
         self.root_hash = Some(root_hash.get(..64).unwrap_or(root_hash).to_vec());
         Ok(self)
     }
@@ -337,7 +337,7 @@ impl Image {
         device.check_root().map_err(|error| error.at(tree.name()))?;
         let device = Arc::new(device);
         self.layers.push(Layer::Verity(Arc::clone(&device)));
-        self.medium = self.medium.laid_reading(device).refusing_writes(VERIFIED);
+        self.medium = self.medium.laid_reading(device).refusing_writes(VERIFIED, None);
         Ok(self)
     }
 

@@ -7,7 +7,7 @@ use casemate_crypt::{Params, Table, plain_key};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
-use crate::Error;
+use crate::{Advice, Error};
 use crate::SecretSource;
 use crate::crypt::Mapping;
 
@@ -86,12 +86,11 @@ impl MappingOptions {
             let size = fs::metadata(path).ok().filter(fs::Metadata::is_file).map_or(0, |data| data.len());
             let (available, used) = (size.saturating_sub(key.skipped()), mapping.key.len());
             if available > used as u64 {
-                let most = if available <= LONGEST_KEY {
-                    format!("; --key-size {} takes all", available * 8)
-                } else {
-                    String::new()
-                };
-                work.events.note(&format!("{} has {available} bytes, {used} are used{most}", path.display()));
+                let text = format!("{} has {available} bytes, {used} are used", path.display());
+                match available <= LONGEST_KEY {
+                    true => work.events.advise(&text, Advice::KeySize(available * 8)),
+                    false => work.events.note(&text),
+                }
             }
         }
         Ok(mapping)
@@ -153,7 +152,7 @@ impl MappingOptions {
         match self.key_bits.unwrap_or(256) {
             bits if bits.is_multiple_of(8) && bits <= MOST_BITS => Ok(bits / 8),
             bits => {
-                let text = format!("--key-size {bits}: it must be a multiple of 8 bits");
+                let text = format!("a key size of {bits} bits is not a multiple of 8, or too large");
                 Err(Error::argument(text))
             }
         }

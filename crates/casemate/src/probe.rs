@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::signatures::{BTRFS, EROFS, SQUASHFS, SWAP, XFS};
+use casemate_blockdev::signatures::{BTRFS, EROFS, SQUASHFS, SWAP, XFS, ZEROS};
 use casemate_blockdev::{BlockDevice, Partition, Uuid, Window, backup_gpt, partition_table, samples};
 use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by};
 use casemate_luks::Header;
@@ -96,7 +96,7 @@ fn look_at(
     // OK to cast: at most HEAD.
     let mut head = vec![0; len.min(HEAD as u64) as usize];
     part.read_at(&mut head, 0)?;
-    let what = known(&head).filter(|what| *what != "zeros");
+    let what = known(&head).filter(|what| *what != ZEROS);
     let mut found = Found::new(start, len, partition, what);
     match what {
         Some(GPT | MBR) if depth > 0 => match partition_table(&*part) {

@@ -16,7 +16,7 @@ use casemate_trees::tar::TarReader;
 use casemate_trees::trim;
 
 use crate::SecretSource;
-use crate::{Error, ErrorKind};
+use crate::{Advice, Code, Error, ErrorKind};
 
 /// What opens protectors: a passphrase, or the 32 bytes of a raw key.
 #[derive(Debug)]
@@ -196,16 +196,15 @@ pub(crate) fn unlock(
                         0 => String::new(),
                         spent => format!("; what was tried before filled {spent} KiB"),
                     };
-                    return Err(Error::unsupported(format!(
-                        "{protector}: {}{spent}: --protector FILE tries one alone, --fscrypt-kdf-limit grants more",
-                        error.text()
-                    )));
+                    let text = format!("{protector}: {}{spent}", error.text());
+                    let error = Error::coded(Code::TooCostly, text).advise(Advice::Protector);
+                    return Err(error.advise(Advice::FscryptKdfLimit));
                 }
                 Err(error) => return Err(error),
             }
         }
         if !fits {
-            return Err(Error::mismatch(format!("{}: {}", secret.name, found.tried())));
+            return Err(Error::coded(Code::WrongKey, format!("{}: {}", secret.name, found.tried())));
         }
     }
     let mut keys = Vec::new();

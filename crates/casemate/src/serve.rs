@@ -11,7 +11,7 @@ use casemate_nbd::tls::Tls;
 use casemate_nbd::{Address, Export, Limits, Listener, Server};
 use casemate_providers::Work;
 
-use crate::{Error, Image};
+use crate::{Advice, Error, Image};
 
 /// Options of offering an image.
 #[derive(Clone, Default)]
@@ -60,11 +60,10 @@ impl Image {
     pub fn settled(self, recovery_file: Option<&Path>, work: &Work<'_>) -> Result<Image, Error> {
         if let Some(start) = self.part_interrupted(&work.providers)? {
             let name = self.name();
-            return Err(Error::unsupported(format!(
-                "a change of the file system at byte {start} was interrupted, and must be completed before the whole is \
-                 served: casemate ext4 recover --offset {start}"
-            ))
-            .within(name));
+            let text = format!(
+                "a change of the file system at byte {start} was interrupted, and must be completed before the whole image is served"
+            );
+            return Err(Error::unsupported(text).advise(Advice::RecoverAt(start)).within(name));
         }
         let (completed, was_interrupted) = self.clone().completed(recovery_file, &work.providers)?;
         if !was_interrupted {
@@ -73,13 +72,11 @@ impl Image {
         }
         let what = "a change of the file system in it was interrupted";
         if !self.is_read_only() {
-            let text =
-                format!("{what}, and must be completed before others write to it: casemate ext4 recover");
-            return Err(Error::unsupported(text).within(self.name()));
+            let text = format!("{what}, and must be completed before others write to it");
+            return Err(Error::unsupported(text).advise(Advice::Recover).within(self.name()));
         }
-        let name = self.name();
-        work.events
-            .note(&format!("{name}: {what}, and is shown as complete; casemate ext4 recover completes it"));
+        let text = format!("{}: {what}, and is shown as complete", self.name());
+        work.events.advise(&text, Advice::Recover);
         Ok(completed)
     }
 }

@@ -5,7 +5,6 @@
 //! everything else, and [`Image::verity`] lays a device on the image whose every block is checked when it is read. Hash
 //! area and parity are images too: partitions, what dm-crypt decrypts, or the data's image itself (a clone of it).
 
-use std::io;
 use std::path::Path;
 
 use casemate_blockdev::{BlockDevice, Medium, Overlay};
@@ -24,7 +23,7 @@ pub use casemate_verity::hex;
 
 use crate::part::Part;
 use crate::target::{self, Consent, Made};
-use crate::{Error, Image, probe};
+use crate::{Advice, Code, Error, Image, probe};
 
 /// How a hash area is made, or where an existing one is found and what is expected of it.
 ///
@@ -293,8 +292,10 @@ impl Image {
         if self.is_same(hash) {
             layout.check_one_device()?;
         } else if self.is_changed_by(layout.geometry().data_size(), hash, area) {
-            let text = "data area overlaps with hash area: both are in one file; give the partition of the data, or --data-blocks";
-            return Err(Error::argument(text).at(hash.name()));
+            let text =
+                "data area overlaps with hash area: both are in one file; give the partition of the data";
+            let error = Error::coded(Code::Overlap, text).advise(Advice::DataBlocks);
+            return Err(error.at(hash.name()));
         }
         let parity = options.area.fec.as_ref().map(|fec| &fec.image);
         let _lease = Medium::lease_all(&[hash].into_iter().chain(parity).collect::<Vec<_>>())?;
@@ -379,12 +380,12 @@ impl Image {
             return Err(Error::argument(format!("hash offset {hash_offset} is no multiple of 512")));
         }
         let mut bytes = [0; SUPERBLOCK_SIZE];
-        self.top().read_at(&mut bytes, hash_offset).map_err(|error| match error.io_kind() {
-            Some(io::ErrorKind::UnexpectedEof) => {
+        self.top().read_at(&mut bytes, hash_offset).map_err(|error| match error.code() {
+            Code::CutOff => {
                 let (name, size) = (self.name(), self.top().size());
                 let text =
                     format!("{name}: no verity superblock at {hash_offset}: the file has {size} bytes");
-                Error::corrupt(text)
+                Error::coded(Code::NotThisFormat, text)
             }
             _ => error.at(self.name()),
         })?;

@@ -14,17 +14,22 @@ pub fn option(advice: &Advice) -> Option<String> {
         Advice::Superblock(block) => return Some(format!("--superblock {block}")),
         Advice::Partition => "--partition N",
         Advice::HashOffset(offset) => return Some(format!("--hash-offset {offset}")),
+        Advice::LayerHashOffset(offset) => return Some(format!("--verity-hash-offset {offset}")),
+        Advice::HashAreaBehind(offset) => return Some(format!("--hash-offset {offset}")),
+        Advice::CheckLayers => "--crypt, --crypt-offset, --skip, --sector-size, --offset",
         Advice::DataBlocks => "--data-blocks N",
         Advice::Align(bytes) => return Some(format!("--align {bytes}")),
         Advice::KeySize(bits) => return Some(format!("--key-size {bits}")),
         Advice::InPlace => "--in-place",
         Advice::Journal => "--journal FILE",
         Advice::Resume => "--resume",
-        Advice::Recover(0) => "casemate ext4 recover",
-        Advice::Recover(offset) => return Some(format!("casemate ext4 recover --offset {offset}")),
+        Advice::Recover => "casemate ext4 recover",
+        Advice::CommitOverlay => "casemate overlay commit",
+        Advice::RecoverAt(offset) => return Some(format!("casemate ext4 recover --offset {offset}")),
         Advice::Protector => "--protector FILE",
         Advice::FscryptKdfLimit => "--fscrypt-kdf-limit TIMES",
-        Advice::Lazy => "--lazy",
+        Advice::Unmount => "casemate umount",
+        Advice::Lazy | Advice::LoseChanges => "--lazy",
         Advice::Control => "--control SOCKET",
         Advice::BitmapMode => "--integrity-bitmap-mode",
         Advice::JournalIntegrity => "--journal-integrity NAME --journal-integrity-key-file FILE",
@@ -61,7 +66,7 @@ mod tests {
         names(&cli, &mut known);
         for advice in Advice::each() {
             let option = option(&advice).unwrap_or_else(|| panic!("{advice:?} has no option"));
-            for word in option.split(' ').filter_map(|word| word.strip_prefix("--")) {
+            for word in option.split([' ', ',']).filter_map(|word| word.strip_prefix("--")) {
                 assert!(known.contains(&word), "{advice:?}: {option}");
             }
         }

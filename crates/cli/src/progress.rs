@@ -1,7 +1,5 @@
 //! Progress on a terminal or for programs, and the way that SIGINT stops long work.
 
-use casemate::Error;
-use casemate::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::{Duration, Instant};
@@ -10,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use casemate::blockdev::Events;
+use casemate::{Advice, Error, ErrorKind};
 
 use crate::context::Context;
 use crate::streams::{json, tell};
@@ -103,6 +102,10 @@ impl Events for Reporter<'_> {
 
     fn note(&self, text: &str) {
         self.beside_bar(|| self.context.note(text));
+    }
+
+    fn advise(&self, text: &str, advice: Advice) {
+        self.beside_bar(|| self.context.advise(text, advice));
     }
 }
 

@@ -209,7 +209,7 @@ fn what_may_be_wrong_with_a_key_is_mentioned() {
     let plain = [b"\x1f\x8b\x08".to_vec(), Rng::new(2).bytes(4093)].concat();
     fs::write(folder.path().join("plain"), plain).unwrap();
     fs::write(folder.path().join("long"), Rng::new(3).bytes(4096)).unwrap();
-    let rest = "casemate: note: key has 64 bytes, 32 are used; --key-size 512 takes all\n";
+    let rest = "casemate: note: key has 64 bytes, 32 are used; use all of it as a key of 512 bits (--key-size 512)\n";
     let noise = "nothing known begins the decrypted data: the key or its options may be wrong\n";
     for (line, said) in [
         ("encrypt plain cipher --key-file key", rest.to_owned()),
@@ -267,7 +267,7 @@ fn bad_input_is_one_line_and_no_file() {
         (&["whole", "out", "--key-file", "key", "-o", "36028797018963968"], "passes 2^64"),
         (&["none", "out", key[0], key[1], key[2], key[3]], "none: No such file"),
         (&["whole", "none/out", key[0], key[1], key[2], key[3]], "none/out: No such file"),
-        (&["whole", "whole", key[0], key[1], key[2], key[3]], "--in-place does that"),
+        (&["whole", "whole", key[0], key[1], key[2], key[3]], "transform it in place (--in-place)"),
         (&["whole", "out", "--key-file", "key", "--provider", "sha256-crate"], "has no use for it"),
         (&["whole", "out", "--table-file", "key"], "not a table line"),
         (&["whole", "out", "--table-file", "hex"], "hex: table line: word 2, of 64 bytes, is not the size"),
@@ -414,7 +414,7 @@ fn an_interrupt_leaves_nothing_that_looks_whole() {
     wait_until(|| fs::metadata(at("image.casemate-journal")).is_ok_and(|journal| journal.len() > 2 << 20));
     let (status, stderr) = interrupt(child);
     assert_eq!(status, Some(130), "{stderr}");
-    assert!(stderr.contains("the same command with --resume goes on"), "{stderr}");
+    assert!(stderr.contains("stopped; resume it (--resume)"), "{stderr}");
 
     // What was stopped goes on elsewhere, but not with the image as it was, another key or another way.
     let (copy, journal) = (at("copy"), at("image.casemate-journal"));

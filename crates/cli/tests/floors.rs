@@ -1,5 +1,8 @@
 //! The floors of ARCHITECTURE.md: a crate uses lower floors only, and so does a room of a crate whose rooms have an order.
 
+#[path = "floors/meaning.rs"]
+mod meaning;
+
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;

@@ -240,13 +240,7 @@ fn a_hash_area_behind_a_file_system_is_pointed_to() {
         (format!("verity verify root root {root}"), "--hash-offset 8388608"),
         (format!("ext4 ls --dm-verity root {root} root /"), "--verity-hash-offset 8388608"),
     ] {
-        place.is(
-            &line,
-            2,
-            &format!(
-                "bad magic: no hash area of dm-verity begins here; one begins at byte 8388608: {option}"
-            ),
-        );
+        place.is(&line, 2, &format!("hash area at byte 8388608 ({option})"));
         place.is(&format!("{line} {option}"), 0, "");
     }
 }
@@ -301,7 +295,7 @@ fn errors_about_a_wrong_image_say_what_it_is() {
         (
             "sfdisk",
             "printf 'label: gpt\nsize=2048\n' | sfdisk -q image",
-            "with partitions 1; give --partition",
+            "with partitions 1 (see casemate info); choose a partition (--partition N)",
         ),
     ] {
         if tool(program).is_none() {

@@ -44,7 +44,7 @@ mod table;
 mod tcw;
 
 pub use authenticated::AuthenticatedSectors;
-pub use casemate_blockdev::{Error, ErrorKind, Result};
+pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Result};
 pub use device::{CryptDevice, CryptStatistics};
 pub use mapping::{InPlaceOptions, Mapping};
 pub use passphrase::plain_key;

@@ -16,7 +16,7 @@ use casemate_providers::{Direction, Hash, Providers, Work};
 
 use crate::image::{Holes, transform, transform_stream};
 use crate::in_place::{self, DEFAULT_HOT_ZONE, Job};
-use crate::{CryptDevice, Error, Params, SectorCipher, Table};
+use crate::{Advice, Code, CryptDevice, Error, Params, SectorCipher, Table};
 
 /// A mapping with its key, ready to transform images.
 #[derive(Debug)]
@@ -62,8 +62,8 @@ impl Default for InPlaceOptions {
 /// Refuses a target that is the source.
 fn refuse_same(source: &Medium, target: &Path) -> Result<(), Error> {
     if source.is_stored_at(target) {
-        let text = format!("{}: source and target are the same file; --in-place does that", target.display());
-        return Err(Error::argument(text));
+        let text = format!("{}: source and target are the same file", target.display());
+        return Err(Error::argument(text).advise(Advice::InPlace));
     }
     Ok(())
 }
@@ -319,16 +319,14 @@ impl Mapping {
         let journal = match &options.journal {
             Some(journal) => journal.clone(),
             None => image.beside(".casemate-journal").ok_or_else(|| {
-                let text = "there is no place beside it for a journal that is there after a power failure; name one on a disk \
-                            with --journal";
-                Error::argument(format!("{}: {text}", image.name()))
+                let text = "a journal beside it would not survive a power failure";
+                Error::argument(format!("{}: {text}", image.name())).advise(Advice::Journal)
             })?,
         };
         let done = self.in_place(direction, image, &journal, options, work);
         let stopped = done.as_ref().is_err_and(|error| error.io_kind().is_some() && !error.is_busy());
         if stopped && !options.dry_run && journal.exists() {
-            let name = image.name();
-            work.events.note(&format!("{name}: stopped; the same command with --resume goes on"));
+            work.events.advise(&format!("{}: stopped", image.name()), Advice::Resume);
         }
         done
     }
@@ -366,12 +364,12 @@ impl Mapping {
                 .and_then(FileDevice::exclusive)
                 .map(|log| Box::new(log) as _),
         };
-        let log = log.map_err(|error| match error.io_kind() {
-            Some(io::ErrorKind::AlreadyExists) => Error::argument(format!(
-                "{}: there is a journal already: an earlier work was stopped; go on with --resume",
-                journal.display()
-            )),
-            Some(io::ErrorKind::NotFound) if resume => Error::argument(format!(
+        let log = log.map_err(|error| match error.code() {
+            Code::Exists => {
+                let text = format!("{}: the journal exists: earlier work was stopped", journal.display());
+                Error::coded(Code::Unfinished, text).advise(Advice::Resume)
+            }
+            Code::NotFound if resume => Error::argument(format!(
                 "{}: no journal, so there is nothing to resume: the work was never begun, or it is done",
                 journal.display()
             )),

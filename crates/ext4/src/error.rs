@@ -18,10 +18,7 @@ pub(crate) fn invalid(kind: ErrorKind, text: impl Into<String>) -> Error {
 
 /// The same error once more: everybody who asks shall know.
 pub(crate) fn again(error: &Error) -> Error {
-    match error.io_kind() {
-        Some(kind) => Error::path(kind, error.to_string()),
-        None => Error::new(error.kind(), error.to_string()),
-    }
+    error.again()
 }
 
 /// A structure that is not as it should be: which one, where it lies, and what is wrong with it.

@@ -38,7 +38,7 @@ mod nokey;
 mod policy;
 mod symlink;
 
-pub use casemate_blockdev::{Error, ErrorKind, Result};
+pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Result};
 pub use contents::ContentCipher;
 pub use context::{Context, Nonce};
 pub use key::{InodeInfo, KeyDescriptor, KeyId, KeyIdentifier, MasterKey, Purpose};

@@ -1,13 +1,12 @@
 //! The writer of a file system that is mounted for writing, and when it commits.
 
-use std::io::ErrorKind;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use casemate::Error;
 use casemate::ext4::Writer;
+use casemate::{Code, Error};
 
 use crate::known::Known;
 
@@ -84,7 +83,7 @@ impl Changes {
         let writer = writer.as_mut().ok_or_else(closed)?;
         writer.keep_reserve(false);
         match f(writer) {
-            Err(error) if error.io_kind() == Some(ErrorKind::StorageFull) && writer.has_pinned_room() => {
+            Err(error) if error.code() == Code::NoRoom && writer.has_pinned_room() => {
                 writer.commit()?;
                 f(writer)
             }

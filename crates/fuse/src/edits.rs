@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{FileAttr, Generation, INodeNo, Request, TimeOrNow};
 
-use casemate::Error;
 use casemate::ext4::{
     Body, FileType, Inode, InodeFlags, NewAttributes, NewNode, Presence, SetId, Time, Writer,
 };
+use casemate::{Code, Error};
 
 use crate::caller::Caller;
 use crate::changes::Changes;
@@ -318,7 +318,7 @@ fn read_only() -> Error {
 }
 
 pub fn is_full(error: &Error) -> bool {
-    error.io_kind() == Some(ErrorKind::StorageFull)
+    error.code() == Code::NoRoom
 }
 
 /// Refuses to change contents that must not change, whoever asks.

@@ -1,32 +1,29 @@
 //! The kernel's numbers of errors.
 
-use std::io;
-
 use fuser::Errno;
 use rustix::io::Errno as System;
 
-use casemate::{Error, ErrorKind};
+use casemate::{Code, Error, ErrorKind};
 
 /// What a program is told of an error.
 pub fn errno(error: &Error) -> Errno {
-    let number = match error.kind() {
-        ErrorKind::Locked => System::NOKEY,
-        ErrorKind::Unsupported => System::OPNOTSUPP,
-        ErrorKind::Io => match error.io_kind() {
-            Some(io::ErrorKind::NotFound) => System::NOENT,
-            Some(io::ErrorKind::NotADirectory) => System::NOTDIR,
-            Some(io::ErrorKind::IsADirectory) => System::ISDIR,
-            Some(io::ErrorKind::InvalidFilename) => System::NAMETOOLONG,
-            Some(io::ErrorKind::InvalidInput) => System::INVAL,
-            Some(io::ErrorKind::AlreadyExists) => System::EXIST,
-            Some(io::ErrorKind::DirectoryNotEmpty) => System::NOTEMPTY,
-            Some(io::ErrorKind::StorageFull) => System::NOSPC,
-            Some(io::ErrorKind::TooManyLinks) => System::MLINK,
-            Some(io::ErrorKind::CrossesDevices) => System::XDEV,
-            Some(io::ErrorKind::PermissionDenied) => System::PERM,
-            Some(io::ErrorKind::FileTooLarge) => System::FBIG,
-            _ => System::IO,
-        },
+    let number = match error.code() {
+        Code::KeyNeeded => System::NOKEY,
+        Code::Unsupported | Code::TooCostly => System::OPNOTSUPP,
+        Code::NotFound => System::NOENT,
+        Code::NotDirectory => System::NOTDIR,
+        Code::IsDirectory => System::ISDIR,
+        Code::BadName => System::NAMETOOLONG,
+        // What the image or the host refuses to a program that asked for nothing wrong is a fault.
+        Code::Invalid if error.kind() == ErrorKind::Io => System::INVAL,
+        Code::Exists => System::EXIST,
+        Code::NotEmpty => System::NOTEMPTY,
+        Code::NoRoom => System::NOSPC,
+        Code::LinkLoop => System::LOOP,
+        Code::TooManyLinks => System::MLINK,
+        Code::CrossesDevices => System::XDEV,
+        Code::NotPermitted => System::PERM,
+        Code::TooLarge => System::FBIG,
         _ => System::IO,
     };
     Errno::from_i32(number.raw_os_error())

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use casemate::fscrypt::{KeyDescriptor, KeyId};
-use casemate::{Error, SecretVec};
+use casemate::{Advice, Error, SecretVec};
 
 use crate::mounts::{Mounted, full_path};
 use crate::tree::CONTROL;
@@ -39,8 +39,8 @@ impl FolderKeys {
         };
         let mut text = vec![0; LONGEST];
         let len = rustix::fs::getxattr(&path, CONTROL, &mut text).map_err(|_| {
-            let text = "was mounted without --control: its keys stay as they are";
-            Error::argument(format!("{}: {text}", folder.display()))
+            let text = "was mounted without a control socket, so its keys can't be changed";
+            Error::argument(format!("{}: {text}", folder.display())).advise(Advice::Control)
         })?;
         let socket = PathBuf::from(OsStr::from_bytes(&text[..len.min(LONGEST)]));
         Ok(FolderKeys { folder: folder.to_owned(), socket, user: mounted.user })

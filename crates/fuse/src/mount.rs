@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
-use casemate::Error;
 use casemate::blockdev::Events;
 use casemate::ext4::{FileSystem, Writer};
+use casemate::{Advice, Error};
 use casemate_sys::fuse::can_clone;
 
 use crate::attributes::Owner;
@@ -205,13 +205,11 @@ fn taken(folder: &Path, path: &Path, mounted: &Mounted) -> Error {
     let (folder, source) = (folder.display(), mounted.source.display());
     match std::fs::metadata(path).map_err(|error| error.raw_os_error()) {
         Err(number) if number == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => Error::busy(format!(
-            "{folder}: the process that showed {source} here has ended without unmounting it; casemate umount {folder} \
-             makes it a plain folder again"
+            "{folder}: the process that showed {source} here has ended without unmounting it"
         )),
-        _ => Error::busy(format!(
-            "{folder}: {source} is mounted here already; casemate umount {folder} ends that"
-        )),
+        _ => Error::busy(format!("{folder}: {source} is mounted here already")),
     }
+    .advise(Advice::Unmount)
 }
 
 /// Whether each thread can have a file of its own for requests; else they share one, which is slower.
@@ -231,7 +229,7 @@ fn refused(folder: &Path, error: std::io::Error) -> Error {
     }
     match text.contains("user_allow_other") {
         true => Error::argument(format!(
-            "{folder}: --allow-other is for root alone, unless /etc/fuse.conf has a line user_allow_other"
+            "{folder}: only root may mount a folder that other users see, unless /etc/fuse.conf has a line user_allow_other"
         )),
         false => Error::io(folder, std::io::Error::new(error.kind(), text.trim().to_owned())),
     }

@@ -10,8 +10,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use casemate::Error;
 use casemate::blockdev::Events;
+use casemate::{Advice, Error};
 
 use crate::ending::Server;
 use crate::mounts::{Mounted, full_path};
@@ -62,8 +62,9 @@ pub fn unmount(folder: &Path, when: Unmount, events: &dyn Events) -> Result<(), 
         |error: Error, what: &str| error.map_text(|text| format!("{what}: {text}")).at(folder.display());
     if let (Asked::Failed(error), Unmount::WhenUnused) = (&asked, when) {
         let text = "the last changes can't be made permanent, so it stays mounted; make room, or let the disk work, and \
-                    unmount it again; --lazy unmounts it without them";
-        return Err(failed(Error::io(folder.display(), io::Error::other(error.to_string())), text));
+                    unmount it again";
+        let error = Error::io(folder.display(), io::Error::other(error.to_string()));
+        return Err(failed(error, text).advise(Advice::LoseChanges));
     }
     unmount_if(&path, when, Mounted::is_ours)?;
     let unsaid = |why: String| {
@@ -174,7 +175,7 @@ pub fn unmount_if(
     };
     let busy = || {
         let text = format!("{}: somebody uses a file or folder in it", folder.display());
-        Error::busy(format!("{text}; --lazy unmounts it for everybody else"))
+        Error::busy(text).advise(Advice::Lazy)
     };
     match rustix::mount::unmount(folder, flags) {
         Ok(()) => Ok(()),

@@ -10,7 +10,7 @@ use casemate_blockdev::BlockDevice;
 use crate::device::Writes;
 use crate::format::write_superblock;
 use crate::journal::{Journal, ROUNDS, empty_section, section};
-use crate::{Error, Flags, IntegrityDevice, Result, Superblock};
+use crate::{Advice, Error, Flags, IntegrityDevice, Result, Superblock};
 
 /// Bytes of a block of the bitmap.
 pub(crate) const BITMAP_BLOCK: u64 = 4096;
@@ -42,21 +42,23 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             (
                 Flags::DIRTY_BITMAP,
                 self.has_bitmap,
-                "it was in use in bitmap mode (--integrity-bitmap-mode), and some of its tags are not known",
+                "it was in use in bitmap mode, and some of its tags are not known",
             ),
             (Flags::RECALCULATING, false, "its tags are still to be computed"),
         ] {
             let is_safe = self.believes(flag) && self.guard.may_recalculate();
             if flags.contains(flag) && !is_said && !is_safe {
                 let text =
-                    format!("dm-integrity: {what}, which this key would vouch for; it can be read only");
-                return Err(Error::unsupported(text));
+                    format!("dm-integrity: {what}, which this key would vouch for; it can only be read");
+                let error = Error::unsupported(text);
+                let is_bitmap = flag == Flags::DIRTY_BITMAP;
+                return Err(if is_bitmap { error.advise(Advice::BitmapMode) } else { error });
             }
         }
         if writes.journal.is_foreign() {
-            let text = "dm-integrity: the journal can't be read, and may hold what was written; it can be read only. \
-                        Is it encrypted (--journal-crypt)?";
-            return Err(Error::unsupported(text));
+            let text =
+                "dm-integrity: the journal can't be read, and may hold data; the volume can only be read";
+            return Err(Error::unsupported(text).advise(Advice::JournalCrypt));
         }
         if flags.contains(Flags::DIRTY_BITMAP) {
             self.recalculate_marked(&writes.superblock)?;

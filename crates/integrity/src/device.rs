@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use casemate_blockdev::{BlockDevice, Error, Result};
+use casemate_blockdev::{BlockDevice, Code, Error, Result};
 
 use crate::commit::{BITMAP_BLOCK, bit_of, too_long};
 use crate::journal::Journal;
@@ -352,7 +352,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
                 let at = block * self.layout.block_size();
                 let text =
                     format!("dm-integrity: the tag of block {block}, at {at}, is not that of its data");
-                Err(Error::mismatch(text))
+                Err(Error::coded(Code::BadDigest, text))
             }
         }
     }

@@ -40,7 +40,7 @@ mod superblock;
 mod tagger;
 mod verify;
 
-pub use casemate_blockdev::{Error, ErrorKind, Result};
+pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Result};
 pub use device::{BlockGuard, IntegrityDevice, read_superblock};
 pub use format::{FormatOptions, format, format_stream};
 pub use layout::Layout;

@@ -9,7 +9,7 @@ use casemate_providers::{Cipher, Hmac, Ivs, Providers};
 
 use crate::journal::{MARKS, ROUNDS};
 use crate::layout::METADATA_SECTORS;
-use crate::{Error, Flags, Layout, Result, Superblock};
+use crate::{Advice, Code, Error, Flags, Layout, Result, Superblock};
 
 const SECTOR: usize = 512;
 
@@ -157,9 +157,12 @@ impl JournalSeal {
         let parts = section.chunks_exact(SECTOR).zip(code.chunks_exact(PART));
         match parts.fold(true, |is_right, (sector, part)| is_right & (sector[CODE..CODE + PART] == *part)) {
             true => Ok(()),
-            false => Err(Error::mismatch(format!(
-                "dm-integrity journal: the code of section {number} is not that of its entries: another key, or it was changed"
-            ))),
+            false => Err(Error::coded(
+                Code::BadDigest,
+                format!(
+                    "dm-integrity journal: the code of section {number} is not that of its entries: another key, or it was changed"
+                ),
+            )),
         }
     }
 
@@ -196,7 +199,8 @@ impl JournalSeal {
 
     pub(crate) fn check_superblock(&self, superblock: &[u8]) -> Result<()> {
         match self.superblock_code(superblock) {
-            Some((at, code)) if superblock[at..] != code => Err(Error::mismatch(
+            Some((at, code)) if superblock[at..] != code => Err(Error::coded(
+                Code::BadDigest,
                 "dm-integrity superblock: its code is not that of the journal's key: another key, or it was changed",
             )),
             _ => Ok(()),
@@ -205,9 +209,7 @@ impl JournalSeal {
 }
 
 pub(crate) fn no_code() -> Error {
-    Error::locked(
-        "dm-integrity: the journal has codes, whose key is needed (--journal-integrity, --journal-integrity-key-file)",
-    )
+    Error::locked("dm-integrity: the journal has codes, whose key is needed").advise(Advice::JournalIntegrity)
 }
 
 impl fmt::Debug for JournalSeal {

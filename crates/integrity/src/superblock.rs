@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Error, Layout, Result};
+use crate::{Code, Error, Layout, Result};
 
 const MAGIC: &[u8; 8] = b"integrt\0";
 
@@ -100,7 +100,10 @@ impl Superblock {
     pub fn from_bytes(bytes: &[u8]) -> Result<Superblock> {
         let wrong = |what: String| Error::corrupt(format!("dm-integrity superblock: {what}"));
         let Some(bytes) = bytes.first_chunk::<64>().filter(|bytes| bytes.starts_with(MAGIC)) else {
-            return Err(Error::corrupt("no dm-integrity superblock: it does not begin with \"integrt\""));
+            return Err(Error::coded(
+                Code::NotThisFormat,
+                "dm-integrity superblock: not found: the data do not begin with \"integrt\"",
+            ));
         };
         // OK to unwrap: of constant places.
         let u16_at = |at: usize| u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap());

@@ -30,7 +30,7 @@ pub mod json;
 pub mod luks1;
 pub mod luks2;
 
-pub use casemate_blockdev::{Error, ErrorKind, Result};
+pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Result};
 
 /// What a header begins with; the second copy of a LUKS2 header has these bytes turned.
 pub const MAGIC: &[u8; 6] = b"LUKS\xba\xbe";

@@ -104,7 +104,7 @@ impl Cpu {
         static DETECTED: OnceLock<Cpu> = OnceLock::new();
         #[cfg(feature = "testing")]
         let detect = || match std::env::var("CASEMATE_CPU") {
-            Ok(list) => detect().restrict(&list).expect("CASEMATE_CPU is a list as --cpu takes it"),
+            Ok(list) => detect().restrict(&list).expect("CASEMATE_CPU is a list of features"),
             Err(_) => detect(),
         };
         *DETECTED.get_or_init(detect)

@@ -36,7 +36,7 @@ pub fn below(path: &[u8]) -> Result<Vec<u8>> {
         path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
     if parts.contains(&&b".."[..]) {
         let shown = String::from_utf8_lossy(path);
-        let text = format!("'{shown}' leads out of the tree; leave it out (tar --exclude) or rename it");
+        let text = format!("'{shown}' leads out of the tree; leave it out of the stream, or rename it");
         return Err(Error::path(ErrorKind::InvalidInput, text));
     }
     let path = parts.join(&b'/');

@@ -25,6 +25,6 @@ mod part;
 pub mod signature;
 pub mod tree;
 
-pub use casemate_blockdev::{Error, ErrorKind};
+pub use casemate_blockdev::{Advice, Code, Error, ErrorKind};
 pub use casemate_primitives::hex;
 pub use part::{Part, Whole};

@@ -8,8 +8,8 @@ use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::{Providers, SaltedHash, Work};
 
-use crate::Error;
 use crate::tree::{Geometry, Job, TreeSink, build_part, check_part, join, unit};
+use crate::{Code, Error};
 
 /// What a tree is made over in parts: a file for fs-verity, the data of a dm-verity device.
 pub trait Whole: Clone + Debug + PartialEq {
@@ -160,7 +160,7 @@ impl<W: Whole> Part<W> {
             }
             if part.range.start < end {
                 let text = format!("bytes {} to {end} are in two parts that differ", part.range.start);
-                return Err(Error::mismatch(text));
+                return Err(Error::coded(Code::BadDigest, text));
             }
             missing(end, part.range.start)?;
             digests.extend(&part.digests);

@@ -22,7 +22,7 @@ use super::{Encrypting, Sealing, oci};
 use crate::luks::NewVolume;
 use crate::target::{self, Consent, Made, Target};
 use crate::verity::{FormatOptions, Formatted};
-use crate::{Access, Error, Image, Output, probe};
+use crate::{Access, Advice, Error, Image, Output, probe};
 
 /// Kind of what is made.
 const EXT: Made = Made::Known(probe::EXT);
@@ -416,10 +416,9 @@ impl Build {
         let size = self.size();
         let block = u64::from(format.area.data_block_size.unwrap_or_default().bytes());
         if !size.is_multiple_of(block) {
-            let text = format!(
-                "{size} bytes are not whole data blocks of dm-verity, of {block} bytes; --align {block}"
-            );
-            return Err(Error::argument(text).at(image.name()));
+            let text =
+                format!("the file system has {size} bytes, which are not whole data blocks of {block} bytes");
+            return Err(Error::argument(text).advise(Advice::Align(block)).at(image.name()));
         }
         format.area.data_blocks = Some(size / block);
         if hash.is_none() {

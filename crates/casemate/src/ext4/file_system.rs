@@ -16,7 +16,7 @@ use super::contents::Checked;
 use super::encrypted::KeyUse;
 use super::live_keys::LiveKeys;
 use super::{DirEntry, Ext4, ExtractReport, Inode, ReadOptions, VerityPolicy, open_file};
-use crate::{Error, Image, Keys};
+use crate::{Code, Error, Image, Keys};
 
 /// A file system that is open for reading, by any number of threads. Cheap to clone.
 ///
@@ -211,8 +211,8 @@ impl FileSystem {
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
-            Err(error) => match error.io_kind() {
-                Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => match error.code() {
+                Code::NotFound | Code::NotDirectory => Ok(false),
                 _ => Err(error),
             },
         }

@@ -37,7 +37,7 @@ pub use casemate_ext4::{
 pub use casemate_trees::manifest::Format as DescriptionFormat;
 pub use casemate_trees::{Glob, Pattern, Selection};
 
-use crate::{Advice, Error, ErrorKind, Image, Keys};
+use crate::{Advice, Code, Error, ErrorKind, Image, Keys};
 
 pub use amend::{Amendments, ModeRule};
 pub use build::{
@@ -196,8 +196,8 @@ impl Image {
         self.check_writable()?;
         self.check_key()?;
         if self.clone().completed(options.recovery_file.as_deref(), &work.providers)?.1 {
-            let text = "a change was interrupted, and must be completed before checksums are rewritten: casemate ext4 recover";
-            return Err(Error::unsupported(text).at(self.name()));
+            let text = "a change was interrupted, and must be completed before checksums are rewritten";
+            return Err(Error::unsupported(text).advise(Advice::Recover).at(self.name()));
         }
         let options = self.checking(options, &Arc::default(), work)?;
         casemate_ext4::fix_checksums(self.leased_device()?, &options, work).at(self.name())
@@ -252,10 +252,8 @@ impl Image {
     }
 
     pub(crate) fn note_interrupted(&self, events: &dyn Events) {
-        events.note(&format!(
-            "{}: a change was interrupted, and is shown as complete; casemate ext4 recover completes it",
-            self.name()
-        ));
+        let text = format!("{}: a change was interrupted, and is shown as complete", self.name());
+        events.advise(&text, Advice::Recover);
     }
 
     /// Says that the key may be wrong where what was decrypted is no file system: before anything is said about checksums
@@ -264,9 +262,8 @@ impl Image {
         if !self.is_key_in_doubt() || Superblock::has_magic(&self.ext4_superblock()?) {
             return Ok(());
         }
-        let text = "decrypted, this is no ext2, ext3 or ext4 file system: the key may be wrong, or what --crypt and its options \
-                    say, or where it begins";
-        Err(Error::mismatch(text).at(self.name()))
+        let text = "the decrypted data are not an ext2, ext3 or ext4 file system; the key may be wrong";
+        Err(Error::coded(Code::WrongKey, text).advise(Advice::CheckLayers).at(self.name()))
     }
 
     /// Whether a file system without a journal was left in the middle of changes. Damaged ones are for others to tell.

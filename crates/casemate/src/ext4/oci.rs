@@ -10,7 +10,7 @@ use casemate_primitives::sha256::Sha256;
 use casemate_providers::Work;
 use serde_json::Value;
 
-use crate::Error;
+use crate::{Code, Error};
 
 /// Bytes of an index or manifest that are read, as registries limit them.
 const MOST_DOCUMENT: u64 = 4 << 20;
@@ -226,5 +226,5 @@ fn corrupt(path: &Path, what: &str) -> Error {
 }
 
 fn mismatch(path: &Path, what: &str) -> Error {
-    Error::mismatch(format!("OCI layout: {what}")).at(path.display())
+    Error::coded(Code::BadDigest, format!("OCI layout: {what}")).at(path.display())
 }

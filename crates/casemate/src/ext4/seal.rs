@@ -12,7 +12,7 @@ use casemate_verity::fs::{Describer, Descriptor, FileDigest, Parameters};
 use casemate_verity::signature::{Certificate, DigestAlgorithm, SigningKey, sign};
 use casemate_verity::tree::TreeDevice;
 
-use crate::Error;
+use crate::{Code, Error};
 
 /// Bytes that a signature has at most beside its certificate: its structure, and RSA of 4096 bits.
 const SIGNATURE_ROOM: u64 = 2048;
@@ -112,8 +112,11 @@ impl casemate_ext4::Seal for Sealing {
         let descriptor = describer.describe_as(&geometry, contents, &sink)?;
         let digest = descriptor.digest(&self.providers)?;
         if let Some(expected) = self.expected.get(path).filter(|expected| **expected != digest) {
-            return Err(Error::mismatch(format!("the digest is {digest}, and {expected} was expected"))
-                .within(format!("/{}", String::from_utf8_lossy(path))));
+            return Err(Error::coded(
+                Code::BadDigest,
+                format!("the digest is {digest}, and {expected} was expected"),
+            )
+            .within(format!("/{}", String::from_utf8_lossy(path))));
         }
         let signature = match &self.signer {
             Some((key, certificate)) => {

@@ -7,7 +7,7 @@ use casemate_verity::fs::{Describer, Descriptor};
 use casemate_verity::signature::{Certificate, Signature};
 use casemate_verity::tree::{Block, Fault, Ranges};
 
-use crate::{Error, ErrorKind};
+use crate::{Code, Error, ErrorKind};
 
 /// What a check demands of files with fs-verity.
 pub(super) struct Checked {
@@ -130,7 +130,7 @@ fn signed(
     work: &Work<'_>,
 ) -> std::result::Result<(), Error> {
     if signature.is_empty() {
-        return Err(Error::mismatch("has no signature"));
+        return Err(Error::coded(Code::BadSignature, "has no signature"));
     }
     let message = descriptor.digest(&work.providers)?.bytes_to_sign();
     Signature::from_bytes(signature)?.verify(&message, certificate, &work.providers)

@@ -9,7 +9,7 @@ use casemate_verity::tree::TreeDevice;
 use casemate_verity::{Part, Whole};
 
 use super::{Descriptor, FileDigest, Parameters, WholeFile};
-use crate::{Error, Image};
+use crate::{Code, Error, Image};
 
 /// The first byte of the tree.
 pub(crate) const TREE_OFFSET: u64 = 4096;
@@ -86,7 +86,7 @@ impl Image {
         match descriptor.digest(providers)? {
             found if found == *digest => Ok(descriptor),
             found => {
-                Err(Error::mismatch(format!("the tree's digest is {found}, and not {digest}"))
+                Err(Error::coded(Code::BadDigest, format!("the tree's digest is {found}, and not {digest}"))
                     .at(self.name()))
             }
         }

@@ -9,8 +9,8 @@ use casemate_sys::fsverity as ioctl;
 
 pub use casemate_sys::fsverity::Metadata;
 
-use crate::Error;
 use crate::fsverity::{Algorithm, FileDigest, Parameters};
+use crate::{Code, Error};
 
 /// A request that the kernel did not grant.
 #[derive(Debug)]
@@ -90,12 +90,16 @@ impl From<KernelError> for Error {
             Some(libc::ENODATA) => unsupported("the file does not have fs-verity, or no such metadata"),
             Some(libc::EEXIST) => unsupported("the file has fs-verity already"),
             Some(libc::ETXTBSY) => unsupported("somebody has the file open for writing"),
-            Some(libc::EKEYREJECTED | libc::EBADMSG) => {
-                Error::mismatch(format!("{file}: the kernel refuses the signature ({error})"))
-            }
-            Some(libc::ENOKEY) => Error::mismatch(format!(
-                "{file}: the signer's certificate is not in the kernel's .fs-verity keyring ({error})"
-            )),
+            Some(libc::EKEYREJECTED | libc::EBADMSG) => Error::coded(
+                Code::BadSignature,
+                format!("{file}: the kernel refuses the signature ({error})"),
+            ),
+            Some(libc::ENOKEY) => Error::coded(
+                Code::BadSignature,
+                format!(
+                    "{file}: the signer's certificate is not in the kernel's .fs-verity keyring ({error})"
+                ),
+            ),
             _ => Error::io(file, error),
         }
     }

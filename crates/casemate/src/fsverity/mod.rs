@@ -17,7 +17,7 @@ pub use casemate_verity::fs::{
     escape_name,
 };
 
-use crate::Error;
+use crate::{Code, Error};
 mod beside;
 #[cfg(target_os = "linux")]
 mod kernel;
@@ -223,7 +223,10 @@ pub fn check_tree(
     let size = data.size();
     if let Some(expected) = expected.filter(|expected| expected.data_size() != size) {
         let (name, right) = (file.display(), expected.data_size());
-        return Err(Error::mismatch(format!("{name}: {size} bytes; the descriptor is of a file of {right}")));
+        return Err(Error::coded(
+            Code::BadDigest,
+            format!("{name}: {size} bytes; the descriptor is of a file of {right}"),
+        ));
     }
     let parameters = expected.map_or(parameters, Descriptor::parameters);
     let tree_size = parameters.geometry(size).map_err(on_file)?.tree_size();
@@ -243,7 +246,7 @@ pub fn check_tree(
     };
     if size == 0 && descriptor.root_hash().iter().any(|byte| *byte != 0) {
         let text = format!("{}: the root hash of an empty file must be zero", file.display());
-        return Err(Error::mismatch(text));
+        return Err(Error::coded(Code::BadDigest, text));
     }
     let checked = describer.check(&data, &tree_device, descriptor.root_hash(), report);
     Ok((checked.map_err(on_file)?, descriptor))

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use casemate::probe::{self, Content, Found, Look};
-use casemate::{Error, ErrorKind, Image};
+use casemate::{Advice, Error, ErrorKind, Image};
 
 /// What to call something found, in a few words.
 pub fn name(found: &Found) -> String {
@@ -27,16 +27,16 @@ pub fn name(found: &Found) -> String {
     text
 }
 
-/// Says where a hash area of dm-verity begins, where none begins at the beginning: behind a file system, say. `option` takes that
-/// place.
-pub fn without_hash_area(error: Error, image: &Image, option: &str) -> Error {
+/// Says where a hash area of dm-verity begins, where none begins at the beginning: behind a file system, say. `at` is
+/// the advice for a place.
+pub fn without_hash_area(error: Error, image: &Image, at: fn(u64) -> Advice) -> Error {
     let place = || {
         let found = probe::look(image).ok().filter(|_| error.kind() == ErrorKind::Corrupt)?;
         let mut areas = found.inside.iter().filter(|area| area.what == Some(probe::VERITY));
         areas.next().map(|area| area.start)
     };
     match place() {
-        Some(place) => error.map_text(|text| format!("{text}; one begins at byte {place}: {option} {place}")),
+        Some(place) => error.advise(at(place)),
         None => explained(error, image, probe::VERITY),
     }
 }
@@ -62,9 +62,12 @@ pub fn explained(error: Error, image: &Image, wanted: &str) -> Error {
     }
     match probe::look(image) {
         Ok(found) if found.what.is_some_and(|what| what != wanted) => {
-            let more =
-                if matches!(found.what, Some(probe::GPT | probe::MBR)) { "; give --partition" } else { "" };
-            error.map_text(|text| format!("{text}; this is {}{more} (see casemate info)", name(&found)))
+            let error =
+                error.map_text(|text| format!("{text}; this is {} (see casemate info)", name(&found)));
+            match found.what {
+                Some(probe::GPT | probe::MBR) => error.advise(Advice::Partition),
+                _ => error,
+            }
         }
         _ => error,
     }

@@ -13,7 +13,7 @@ use casemate::tree::{Block, Fault, Finding};
 use casemate::verity::{
     BlockSize, Fec, FormatOptions, HashType, Layout, Parameters, Salt, Uuid, VerityOptions, hex,
 };
-use casemate::{Access, Error, Image, Output};
+use casemate::{Access, Code, Error, Image, Output};
 
 use crate::answer;
 use crate::cmd::verity::info;
@@ -177,9 +177,7 @@ impl Tool {
             ErrorKind::Io if error.is_not_found() => {
                 Failure::parameters(&format!("Cannot create hash image {} for writing.", hash.display()))
             }
-            ErrorKind::Argument if error.text().starts_with("data area overlaps") => {
-                Failure::parameters("Data area overlaps with hash area.")
-            }
+            _ if error.code() == Code::Overlap => Failure::parameters("Data area overlaps with hash area."),
             _ => Failure::other(&error),
         };
         // veritysetup asks nothing.

@@ -58,7 +58,7 @@ fn two_folders_at_a_time() {
     folders.mount("root.img", "one");
     folders.mount("root.img", "two");
     folders.mount("other.img", "three");
-    folders.is("mount other.img one", 2, "root.img is mounted here already; casemate umount one ends that");
+    folders.is("mount other.img one", 2, "root.img is mounted here already; unmount it (casemate umount)");
     for name in ["one", "two"] {
         assert_eq!(fs::read(folders.path(name).join("file")).unwrap(), b"hello\n");
     }

@@ -89,7 +89,7 @@ fn folders_lock_and_unlock() {
         folders.yes("ext4 check root.img");
     }
     folders.mount("root.img", "own");
-    folders.is("key status own", 2, "own: was mounted without --control");
+    folders.is("key status own", 2, "own: was mounted without a control socket");
     folders.is("key status .", 2, "nothing of casemate is mounted here");
     folders.unmount("own");
 }

@@ -308,7 +308,9 @@ fn a_wrong_key_is_mentioned() {
         (format!("{crypt} -s 256 enc"), note.to_owned()),
         (
             format!("{crypt} enc"),
-            format!("casemate: note: key has 64 bytes, 32 are used; --key-size 512 takes all\n{note}"),
+            format!(
+                "casemate: note: key has 64 bytes, 32 are used; use all of it as a key of 512 bits (--key-size 512)\n{note}"
+            ),
         ),
         (format!("{crypt} -s 512 --skip 1 enc"), note.to_owned()),
         ("enc".to_owned(), String::new()),

@@ -11,7 +11,7 @@ use casemate_providers::Providers;
 
 use crate::key::{KeyId, MasterKey};
 use crate::policy::{Ivs, Policy};
-use crate::{Error, Result};
+use crate::{Code, Error, Result};
 
 /// Bytes of the master keys that the tool makes, whatever the mode.
 const MASTER_LEN: usize = 64;
@@ -122,7 +122,7 @@ impl PolicyFile {
             return Err(Error::argument(format!("{}: it does not protect this policy", place())));
         };
         let Some(secret) = wrapped.unwrap(providers, &protector.key)? else {
-            return Err(Error::mismatch(format!("{}: the wrapped key is damaged", place())));
+            return Err(Error::coded(Code::WrongKey, format!("{}: the wrapped key is damaged", place())));
         };
         let key = MasterKey::new(providers, secret.clone())?;
         let id = match self.key {

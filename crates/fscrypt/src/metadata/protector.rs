@@ -11,7 +11,7 @@ use super::message::{HashingCosts, ProtectorData, decode};
 use super::wrapped::{WRAPPING_LEN, WrappedKey};
 use super::{ProtectorId, wrapped};
 use crate::key::MasterKey;
-use crate::{Error, Result};
+use crate::{Code, Error, Result};
 
 /// A protector's file: a key, wrapped under what a passphrase or a key file gives.
 #[derive(Clone, Debug)]
@@ -144,11 +144,11 @@ impl Protector {
             Source::RawKey if secret.len() == WRAPPING_LEN => secret.into(),
             Source::RawKey => {
                 let text = format!("{self}: its key has {WRAPPING_LEN} bytes, not {}", secret.len());
-                return Err(Error::mismatch(text));
+                return Err(Error::coded(Code::WrongKey, text));
             }
         };
         let Some(key) = self.wrapped.unwrap(providers, &wrapping)? else {
-            return Err(Error::mismatch(format!("{self}: wrong secret, or a damaged file")));
+            return Err(Error::coded(Code::WrongKey, format!("{self}: wrong secret, or a damaged file")));
         };
         if MasterKey::new(providers, key.clone())?.descriptor() != self.id.0 {
             return Err(Error::corrupt(format!("{self}: the key inside has another descriptor")));

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use casemate_blockdev::{BlockDevice, FileDevice};
+use casemate_blockdev::{BlockDevice, Code, FileDevice};
 
 use super::shorter;
 use crate::Result;
@@ -29,8 +29,8 @@ impl BlockDevice for HostFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_at(buf, offset).map_err(|error| match error.io_kind() {
-            Some(ErrorKind::UnexpectedEof) => shorter(&self.path),
+        self.file.read_at(buf, offset).map_err(|error| match error.code() {
+            Code::CutOff => shorter(&self.path),
             _ => error.at(self.path.display()),
         })
     }

@@ -4,7 +4,7 @@ use casemate_blockdev::Uuid;
 
 use super::{Parameters, SUPERBLOCK_SIZE, Superblock};
 use crate::tree::Geometry;
-use crate::{Error, ErrorKind};
+use crate::{Advice, Code, Error, ErrorKind};
 
 /// The layout of a dm-verity device: how blocks are hashed, how many there are, and where the hash area begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,11 +76,12 @@ impl Layout {
     pub fn check_one_device(&self) -> Result<(), Error> {
         let data_end = self.geometry.data_size();
         if self.tree_offset().min(self.hash_offset) < data_end {
-            return Err(argument(format!(
-                "data area overlaps with hash area: the data ends at byte {data_end}, the hash area begins at \
-                 {}; give --data-blocks and --hash-offset",
+            let text = format!(
+                "data area overlaps with hash area: the data ends at byte {data_end}, the hash area begins at {}",
                 self.hash_offset
-            )));
+            );
+            let error = Error::coded(Code::Overlap, text).advise(Advice::DataBlocks);
+            return Err(error.advise(Advice::HashAreaBehind(data_end)));
         }
         Ok(())
     }

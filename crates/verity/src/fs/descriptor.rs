@@ -3,9 +3,9 @@
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Providers;
 
-use crate::Error;
 use crate::fs::{Algorithm, FileDigest, Parameters};
 use crate::tree::VerifiedDevice;
+use crate::{Code, Error};
 
 const ROOT_HASH: usize = 16;
 const SALT: usize = 80;
@@ -109,10 +109,13 @@ impl Descriptor {
     ) -> Result<VerifiedDevice<D, T>, Error> {
         if data.size() != self.data_size {
             let (found, right) = (data.size(), self.data_size);
-            return Err(Error::mismatch(format!("{found} bytes; the descriptor is of a file of {right}")));
+            return Err(Error::coded(
+                Code::BadDigest,
+                format!("{found} bytes; the descriptor is of a file of {right}"),
+            ));
         }
         if self.data_size == 0 && self.root_hash.iter().any(|byte| *byte != 0) {
-            return Err(Error::mismatch("the root hash of an empty file must be zero"));
+            return Err(Error::coded(Code::BadDigest, "the root hash of an empty file must be zero"));
         }
         let geometry = self.parameters.geometry(self.data_size)?;
         let hash = self.parameters.block_hash(providers)?;

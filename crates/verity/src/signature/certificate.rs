@@ -14,7 +14,7 @@ use casemate_providers::Providers;
 
 use super::pkcs7::{IssuerAndSerial, SignerId};
 use super::{DigestAlgorithm, pem};
-use crate::Error;
+use crate::{Code, Error};
 
 /// rsaEncryption, which PKCS#7 also names as the algorithm of RSA signatures.
 pub(super) const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
@@ -170,7 +170,7 @@ impl PublicKey {
         };
         match right {
             true => Ok(()),
-            false => Err(Error::mismatch("the signature does not match these bytes")),
+            false => Err(Error::coded(Code::BadSignature, "the signature does not match these bytes")),
         }
     }
 

@@ -25,7 +25,7 @@ pub use certificate::Certificate;
 pub use key::SigningKey;
 pub use systemd::VeritySig;
 
-use crate::{Error, hex};
+use crate::{Code, Error, hex};
 use certificate::{PublicKey, RSA};
 use pkcs7::{ContentInfo, EncapsulatedContent, SignedData, SignerId, SignerInfo};
 
@@ -65,7 +65,7 @@ pub fn sign(
     providers: &Providers,
 ) -> Result<Vec<u8>, Error> {
     if key.public_bytes() != certificate.key().to_bytes() {
-        return Err(Error::mismatch("the private key does not belong to the certificate"));
+        return Err(Error::coded(Code::BadSignature, "the private key does not belong to the certificate"));
     }
     structure(&key.sign(message, digest, providers)?, certificate, digest)
 }
@@ -134,10 +134,10 @@ impl Signature {
         providers: &Providers,
     ) -> Result<(), Error> {
         let Some(signer) = self.signers.iter().find(|signer| certificate.is(&signer.signer)) else {
-            return Err(Error::mismatch(format!(
-                "the signature is by {}, not by this certificate",
-                self.signer()
-            )));
+            return Err(Error::coded(
+                Code::BadSignature,
+                format!("the signature is by {}, not by this certificate", self.signer()),
+            ));
         };
         let digest = DigestAlgorithm::from_oid(signer.digest_algorithm.oid)?;
         let algorithm = signer.signature_algorithm.oid;
@@ -273,7 +273,7 @@ fn signed_attributes(
     };
     let expected = digest.digest(message, providers)?;
     if content_type != pkcs7::DATA || !constant_time_eq(message_digest.as_bytes(), &expected) {
-        return Err(Error::mismatch("the signature does not match these bytes"));
+        return Err(Error::coded(Code::BadSignature, "the signature does not match these bytes"));
     }
     attributes.to_der().map(Some).map_err(too_long)
 }

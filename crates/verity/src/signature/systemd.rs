@@ -8,7 +8,7 @@ use casemate_primitives::base64::{Alphabet, Base64, Padding};
 use casemate_providers::Providers;
 
 use super::{Certificate, Signature, root_hash_bytes};
-use crate::{Error, hex};
+use crate::{Code, Error, hex};
 
 /// The contents of a verity-sig partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl VeritySig {
         if let Some(fingerprint) = &self.fingerprint
             && *fingerprint != certificate.fingerprint(providers)?
         {
-            return Err(Error::mismatch("the fingerprint is not this certificate's"));
+            return Err(Error::coded(Code::BadSignature, "the fingerprint is not this certificate's"));
         }
         Signature::from_bytes(&self.signature)?.verify(
             &root_hash_bytes(&self.root_hash),

@@ -6,7 +6,7 @@ use casemate_primitives::Messages;
 
 use super::plan::Plan;
 use super::{Job, Ranges, Stored};
-use crate::Error;
+use crate::{Code, Error};
 
 /// Recomputes the digests of the data blocks in `changed`, and the hash blocks above them. Returns the new
 /// root hash.
@@ -58,7 +58,7 @@ pub fn update(
 fn check_paths(job: &Job<'_>, stored: &Stored<'_>, dirty: &[Ranges], root_hash: &[u8]) -> Result<(), Error> {
     if digest_of_top(job, stored)? != root_hash && !dirty.is_empty() {
         let text = "the hash tree does not belong to the given root hash; nothing was changed";
-        return Err(Error::mismatch(text.to_owned()));
+        return Err(Error::coded(Code::BadDigest, text.to_owned()));
     }
     for level in (0..dirty.len().saturating_sub(1)).rev() {
         let runs = Runs::new(&dirty[level], job.shape.hash_block_size(), job.work.pool.threads());
@@ -70,7 +70,7 @@ fn check_paths(job: &Job<'_>, stored: &Stored<'_>, dirty: &[Ranges], root_hash: 
             let mut pairs = digests.zip(job.shape.slots(first, &buffers.blocks));
             match pairs.position(|(found, expected)| found != expected) {
                 None => Ok(()),
-                Some(bad) => Err(Error::mismatch(format!(
+                Some(bad) => Err(Error::coded(Code::BadDigest, format!(
                     "hash block {} of level {level} does not belong to the given root hash; nothing was changed",
                     first + bad as u64
                 ))),

@@ -10,7 +10,7 @@ use casemate_primitives::Messages;
 use casemate_providers::SaltedHash;
 
 use super::{Geometry, Ranges, TreeDevice};
-use crate::Error;
+use crate::{Code, Error};
 
 /// Blocks that are read and hashed together.
 const RUN_BYTES: usize = 1 << 20;
@@ -183,7 +183,7 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
                 data.start,
                 data.end.saturating_sub(1)
             );
-            return Err(Error::mismatch(text));
+            return Err(Error::coded(Code::BadDigest, text));
         }
         let block: Arc<[u8]> = block.into();
         *place.lock().unwrap_or_else(PoisonError::into_inner) = Some((number, Arc::clone(&block)));
@@ -258,7 +258,7 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
         if bad.is_empty() {
             return Ok(());
         }
-        Err(Error::mismatch(format!("{} its hash tree", named(&bad))))
+        Err(Error::coded(Code::BadDigest, format!("{} its hash tree", named(&bad))))
     }
 
     fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<(), Error> {

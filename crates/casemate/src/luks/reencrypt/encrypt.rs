@@ -388,7 +388,7 @@ impl Image {
             )));
         }
         let is_luks = begins
-            || probe::device(self.top())?.is_none_or(|what| what == "zeros")
+            || probe::device(self.top())?.is_none_or(|what| what == casemate_blockdev::signatures::ZEROS)
                 && luks2::Header::read(self.top(), &work.providers).is_ok();
         match is_luks {
             true => Err(Error::argument(

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use casemate::blockdev::Events;
 use casemate::ext4::{ExtractOptions, Failure, FileSystem, Inode, Pattern, Selection, Target, Time};
-use casemate::{Error, Output};
+use casemate::{Code, Error, Output};
 
 use super::cat::copy;
 use super::image::{ImageArgs, Verity};
@@ -117,7 +117,7 @@ impl Args {
         {
             return Err(Error::argument("nothing there matches --include"));
         }
-        let taken = |failure: &&Failure| failure.error.io_kind() == Some(ErrorKind::AlreadyExists);
+        let taken = |failure: &&Failure| failure.error.code() == Code::Exists;
         let taken = report.failures.iter().filter(taken).count();
         let mut failures = Vec::new();
         for failure in report.failures {

@@ -9,7 +9,7 @@ use clap::ArgGroup;
 use casemate::integrity::IntegrityOptions;
 use casemate::luks::{LuksKey, LuksOptions, Reencrypting, Volume};
 use casemate::verity::partition_uuids;
-use casemate::{Access, Error, Image, SecretSource, probe};
+use casemate::{Access, Advice, Error, Image, SecretSource, probe};
 
 use self::stack::{LayerOptions, Stack, ids};
 pub use super::crypt::mapping::DECRYPTION;
@@ -288,7 +288,7 @@ impl Layer {
         };
         let verified = image.verity(&hash, &root, &options, &providers);
         verified.map_err(|error| match self.verity.hash_offset {
-            0 => without_hash_area(error, &hash, "--verity-hash-offset"),
+            0 => without_hash_area(error, &hash, Advice::LayerHashOffset),
             _ => error,
         })
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use casemate::{Access, Error, Image};
+use casemate::{Access, Advice, Error, Image};
 
 use super::info;
 use crate::answer::Answer;
@@ -36,7 +36,7 @@ impl Args {
         };
         let image = self.crypt.over(image, context, false)?;
         let layout = image.verity_superblock(self.hash_offset);
-        let layout = layout.map_err(|error| without_hash_area(error, &image, "--hash-offset"))?;
+        let layout = layout.map_err(|error| without_hash_area(error, &image, Advice::HashOffset))?;
         if context.json() {
             context.print_json(&info::json(&layout, None))?;
         } else {

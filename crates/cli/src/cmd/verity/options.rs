@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use casemate::blockdev::{Events, is_same_file};
 use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume, hex};
-use casemate::{Access, Error, Image, Output, Work};
+use casemate::{Access, Advice, Error, Image, Output, Work};
 
 use crate::cmd::explained::without_hash_area;
 use crate::cmd::layers::CryptArgs;
@@ -193,7 +193,7 @@ impl StoredArgs {
     ) -> Result<Volume, Error> {
         let volume = data.verity_volume(&hash, &options);
         let volume = volume.map_err(|error| match self.hash_offset {
-            0 => without_hash_area(error, &hash, "--hash-offset"),
+            0 => without_hash_area(error, &hash, Advice::HashOffset),
             _ => error,
         })?;
         if let (Some(device), Some(roots)) = (&self.fec.fec_device, volume.other_fec_roots()) {
