@@ -51,8 +51,8 @@ mod repair;
 mod transaction;
 
 pub use build::{
-    BuildOptions, BuildReport, BuildSize, Encrypt, Features, Geometry, Owners, Plan, Seal, Tree, TreeOptions,
-    uuid,
+    BuildOptions, BuildReport, BuildSize, Encrypt, Features, Geometry, Identify, NewUuid, Owners, Plan, Seal,
+    Tree, TreeFile, TreeOptions, uuid,
 };
 pub use casemate_blockdev::ErrorKind;
 pub use check::{

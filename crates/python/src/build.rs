@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate::ext4::{
-    Build, BuildOptions, BuildSize, BuildTarget, Features, Sealing, Source, TreeOptions, identity, read_tree,
+    Build, BuildOptions, BuildSize, BuildTarget, Features, Identity, Sealing, Source, TreeOptions, read_tree,
     source_date_epoch,
 };
 use casemate::fsverity::Parameters;
@@ -39,15 +39,22 @@ impl Wanted {
         let target = BuildTarget::File(path);
         let mut tree = TreeOptions::default();
         tree.owners.all = self.owner;
-        let tree = read_tree(&self.sources, &target, &tree, work)?;
-        let (uuid, hash_seed) = identity(&tree, self.seed.as_deref(), work);
-        let mut options = BuildOptions::new(uuid, hash_seed);
+        let mut tree = read_tree(&self.sources, &target, &tree, work)?;
+        let time = source_date_epoch()?;
+        if let Some(latest) = time {
+            tree.clamp_times(latest);
+        }
+        let identity = match &self.seed {
+            Some(text) => Identity::of_text(text, work),
+            None => Identity::of_tree(&tree, work),
+        };
+        let mut options = BuildOptions::new(identity.uuid, identity.hash_seed);
         options.features = Features::of_type(&self.kind)?;
         for word in self.features.split(',').filter(|word| !word.is_empty()) {
             options.features.change(word)?;
         }
         (options.label, options.block_size) = (self.label.clone(), self.block_size);
-        options.time = source_date_epoch()?;
+        options.time = time;
         options.size = match (self.size, target.size()?) {
             (Some(size), _) => BuildSize::Bytes(size),
             (None, Some(size)) if self.free == 0 => BuildSize::Bytes(size),

@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::os::{FileTypeExt, inode};
-use casemate_blockdev::{BlockDevice, FileDevice, Uuid, Window};
-use casemate_ext4::{Encrypt, Plan, Seal};
-use casemate_primitives::sha256::Sha256;
+use casemate_blockdev::{BlockDevice, FileDevice, Window};
+use casemate_ext4::{Encrypt, Plan, Seal, uuid_text};
 use casemate_providers::Work;
 use casemate_trees::{Packing, unpacked};
 use casemate_verity::dm;
 
 pub use casemate_ext4::{
-    BuildOptions, BuildReport, BuildSize, Features, Geometry, Owners, Tree, TreeOptions, uuid as uuid_of,
+    BuildOptions, BuildReport, BuildSize, Features, Geometry, Identify, NewUuid, Owners, Tree, TreeOptions,
+    uuid as uuid_of,
 };
 
 use super::android_sparse::Written;
 use super::{Encrypting, Sealing, oci};
 use crate::luks::NewVolume;
 use crate::target::{self, Consent, Made, Target};
-use crate::verity::{FormatOptions, Formatted};
+use crate::verity::{FormatOptions, Formatted, Seed};
 use crate::{Access, Advice, Error, Image, Output, probe};
 
 /// Kind of what is made.
@@ -202,33 +202,6 @@ fn packing(device: &FileDevice) -> Result<Option<Packing>, Error> {
     Packing::of(begin)
 }
 
-/// A random UUID.
-///
-/// # Errors
-/// `Io`.
-pub fn random_uuid() -> Result<[u8; 16], Error> {
-    Ok(Uuid::random()?.bytes())
-}
-
-/// UUID and hash seed of a new file system, made of its tree: names, attributes, sizes and times, but no contents. With a
-/// text, of that alone.
-pub fn identity(tree: &Tree, seed: Option<&str>, work: &Work<'_>) -> ([u8; 16], [u8; 16]) {
-    let mut hash = Sha256::new(work.providers.cpu()).hasher();
-    hash.update(b"casemate ext4 build\0");
-    match seed {
-        Some(text) => hash.update(text.as_bytes()),
-        None => tree.describe(&mut |bytes| hash.update(bytes)),
-    }
-    let digest = hash.finalize();
-    let (mut uuid, mut hash_seed) = ([0; 16], [0; 16]);
-    uuid.copy_from_slice(&digest[..16]);
-    hash_seed.copy_from_slice(&digest[16..]);
-    // RFC 9562: version 8, for values of one's own.
-    uuid[6] = uuid[6] & 0x0f | 0x80;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    (uuid, hash_seed)
-}
-
 /// Lets an image be made that goes to a stream when it is whole: on a temporary file until then.
 ///
 /// # Errors
@@ -244,6 +217,11 @@ pub fn on_stream<R>(
     let copied = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut to)).and_then(|_| to.flush());
     copied.map_err(|error| Error::io(name, error))?;
     Ok(made)
+}
+
+/// Makes salt and UUID of dm-verity follow from the UUID of the file system, where no seed says otherwise.
+fn identify(format: &mut FormatOptions, report: &BuildReport) {
+    format.seed.get_or_insert_with(|| Seed::from_text(&uuid_text(&report.uuid)));
 }
 
 impl Build {
@@ -283,6 +261,14 @@ impl Build {
     /// Bytes of contents, which the listener hears of.
     pub fn contents_size(&self) -> u64 {
         self.plan.contents_size()
+    }
+
+    /// The UUID of the file system. All contents are read for it if it follows from them.
+    ///
+    /// # Errors
+    /// `Io`; whatever the listener says.
+    pub fn uuid(&self, work: &Work<'_>) -> Result<[u8; 16], Error> {
+        self.plan.uuid(work)
     }
 
     /// The numbers of the file system.
@@ -350,7 +336,7 @@ impl Build {
         })
     }
 
-    /// The same with dm-verity over the file system: the hash area lies behind it in the volume, or on a `hash` image.
+    /// Writes a LUKS volume as [`Build::write_luks`] does, with dm-verity over the file system: the hash area lies behind it in the volume, or on a `hash` image.
     ///
     /// # Errors
     /// As [`Build::write_luks`] and [`Build::write_verified`]; `Unsupported` for parity.
@@ -365,15 +351,17 @@ impl Build {
         if format.area.fec.is_some() {
             return Err(Error::unsupported("parity of dm-verity within a LUKS volume"));
         }
-        let format = self.verity(image, hash, format)?;
+        let mut format = self.verity(image, hash, format)?;
         let layout = format.layout(image, &work.providers)?;
         let len = if hash.is_none() { layout.hash_device_size() } else { self.size() };
         volume.write(image, len, work, |inner| {
             let report = self.plan.write(&*inner.device(), false, work);
             let report = report.map_err(|error| error.within(image.name()))?;
+            identify(&mut format, &report);
             let formatted = match hash {
                 Some(hash) => inner.verity_format(hash, &format, work)?,
                 None => {
+                    let layout = format.layout(image, &work.providers)?;
                     let named = inner.named();
                     let root_hash = dm::format(&layout, &named, &named, work)?;
                     Formatted { layout, root_hash, fec: None, fec_on_hash_device: false }
@@ -384,7 +372,8 @@ impl Build {
     }
 
     /// Writes the file system to an image, makes dm-verity's hash area over it, and parity if it is wanted. The hash area lies
-    /// behind the file system without a `hash` image. New files get their names when everything is there.
+    /// behind the file system without a `hash` image; its salt and UUID follow from the file system's UUID, unless a seed says
+    /// otherwise. New files get their names when everything is there.
     ///
     /// # Errors
     /// As [`Build::write`]; `Argument` for a size that is not whole data blocks; those of [`Image::verity_format`].
@@ -395,10 +384,11 @@ impl Build {
         format: FormatOptions,
         work: &Work<'_>,
     ) -> Result<(BuildReport, Formatted), Error> {
-        let (size, format) = (self.size(), self.verity(image, hash, format)?);
+        let (size, mut format) = (self.size(), self.verity(image, hash, format)?);
         image.grow_to(size)?;
         let report = self.plan.write(&*image.device(), image.is_new(), work);
         let report = report.map_err(|error| error.within(image.name()))?;
+        identify(&mut format, &report);
         let formatted = image.verity_format(hash.unwrap_or(image), &format, work)?;
         image.commit()?;
         Ok((report, formatted))

@@ -1,19 +1,23 @@
 //! fscrypt on directories of new file systems: which ones, under which policies, and their keys.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use casemate_blockdev::fill_random;
+use casemate_blockdev::{BlockDevice, fill_random};
 use casemate_ext4::{Encrypt, Encryption, Tree};
 use casemate_fscrypt::{Context, InodeInfo, Ivs, Keyring, MasterKey};
 use casemate_primitives::secret::SecretVec;
 use casemate_primitives::sha256::Sha256;
-use casemate_providers::Providers;
+use casemate_providers::{Providers, Work};
 
 use super::NewPolicy;
 use super::encrypted::Unlocked;
+use super::identity;
 use super::live_keys::LiveKeys;
 use crate::Error;
+
+/// Bytes of contents that are read at once for nonces.
+const CHUNK: usize = 1 << 20;
 
 /// fscrypt on directories of a tree, with everything below them.
 pub struct Encrypting {
@@ -36,15 +40,29 @@ impl Encrypting {
         }
     }
 
-    /// Lets nonces follow from a text, the tree (its names, attributes, sizes and times) and the keys that are added from now
-    /// on. Two images of the same, but for contents, show to those without the keys where their contents are equal.
-    pub fn set_seed(&mut self, seed: &str, tree: &Tree) {
+    /// Makes nonces follow from a text, the tree (its names, attributes, sizes and times), the contents of all files below
+    /// these directories, which are read for it, and the keys that are added from now on. So no nonce comes twice with other
+    /// contents under one key.
+    ///
+    /// # Errors
+    /// What the host says of contents; whatever the listener says.
+    pub fn set_seed(
+        &mut self,
+        seed: &str,
+        tree: &Tree,
+        directories: &[&[u8]],
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
         let mut hash = Sha256::new(self.unlocked.ring.providers().cpu()).hasher();
         hash.update(b"casemate ext4 build nonces\0");
         hash.update(&(seed.len() as u64).to_le_bytes());
         hash.update(seed.as_bytes());
         tree.describe(&mut |bytes| hash.update(bytes));
+        for directory in directories {
+            contents_digests(tree, directory, work)?.iter().for_each(|digest| hash.update(digest));
+        }
         self.seed = Some(SecretVec::from(&hash.finalize()[..]));
+        Ok(())
     }
 
     /// Encrypts a directory with everything below it with a master key of 16 to 64 bytes.
@@ -81,10 +99,48 @@ impl Encrypting {
         Ok(())
     }
 
+    /// The UUID that the file system needs: that of a seed, where a policy makes its IVs of inodes' numbers and its keys of the
+    /// UUID instead of nonces, so that these do not come twice with other contents either.
+    pub fn uuid(&self) -> Option<[u8; 16]> {
+        let seed = self.seed.as_ref().filter(|_| self.needs_stable_inodes)?;
+        let mut hash = Sha256::new(self.unlocked.ring.providers().cpu()).hasher();
+        hash.update(b"casemate ext4 build uuid\0");
+        hash.update(seed.expose());
+        Some(identity::marked(identity::halves(&hash.finalize())[0]))
+    }
+
     /// Whether a policy is for file systems only whose inodes keep their numbers.
     pub fn needs_stable_inodes(&self) -> bool {
         self.needs_stable_inodes
     }
+}
+
+/// The SHA-256 of each file below a directory, in the order of their paths.
+fn contents_digests(tree: &Tree, directory: &[u8], work: &Work<'_>) -> Result<Vec<[u8; 32]>, Error> {
+    let files = tree.files_below(directory);
+    let digests: Vec<OnceLock<[u8; 32]>> = files.iter().map(|_| OnceLock::new()).collect();
+    work.pool.run(
+        files.len() as u64,
+        || vec![0; CHUNK],
+        |buffer, piece| {
+            let file = files[piece as usize];
+            let contents = file.open()?;
+            let mut hash = Sha256::new(work.providers.cpu()).hasher();
+            let mut at = 0;
+            while at < file.size() {
+                // OK to truncate: at most the buffer's length.
+                let part = &mut buffer[..(file.size() - at).min(CHUNK as u64) as usize];
+                contents.read_at(part, at)?;
+                hash.update(part);
+                at += part.len() as u64;
+                work.events.advance(0)?;
+            }
+            let _ = digests[piece as usize].set(hash.finalize());
+            Ok::<_, Error>(())
+        },
+    )?;
+    // OK to unwrap: all pieces were done.
+    Ok(digests.into_iter().map(|slot| slot.into_inner().unwrap()).collect())
 }
 
 impl fmt::Debug for Encrypting {

@@ -13,6 +13,7 @@ mod encrypt;
 mod encrypted;
 mod file_system;
 mod files;
+mod identity;
 mod live_keys;
 mod oci;
 mod protect;
@@ -41,8 +42,8 @@ use crate::{Advice, Code, Error, ErrorKind, Image, Keys};
 
 pub use amend::{Amendments, ModeRule};
 pub use build::{
-    Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Owners, Source, Tree,
-    TreeOptions, identity, on_stream, random_uuid, read_tree, uuid_of,
+    Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Identify, NewUuid, Owners,
+    Source, Tree, TreeOptions, on_stream, read_tree, uuid_of,
 };
 pub use bulk::Handful;
 pub use change::{
@@ -55,6 +56,7 @@ use encrypted::KeyUse;
 pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
 pub use files::{Files, Folder, Found};
+pub use identity::{Identity, random_uuid};
 pub use live_keys::LiveKeys;
 pub use protect::{Protected, ProtectorSource};
 pub use seal::Sealing;

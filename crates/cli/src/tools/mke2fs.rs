@@ -184,7 +184,7 @@ impl Tool {
         let build = Build::new(tree, &options).map_err(|error| error.at(device.display()))?;
         let geometry = build.geometry().clone();
         if !self.quiet {
-            context.print(told(&geometry, &options))?;
+            context.print(told(&geometry, &build.uuid(&work)?))?;
         }
         if !self.dry_run {
             // It was asked for above, as far as mke2fs asks.
@@ -282,9 +282,10 @@ impl Tool {
         options.last_mounted = self.last_mounted.clone().unwrap_or_default().into_bytes();
         match self.uuid.as_deref() {
             None | Some("random" | "time") => {}
-            Some("clear") => options.uuid = [0; 16],
+            Some("clear") => options.uuid = [0; 16].into(),
             Some(text) => {
-                options.uuid = uuid_of(text).ok_or_else(|| Error::argument(format!("Invalid UUID {text}")))?
+                options.uuid =
+                    uuid_of(text).ok_or_else(|| Error::argument(format!("Invalid UUID {text}")))?.into()
             }
         }
         options.on_errors = match self.on_errors.as_deref() {
@@ -324,13 +325,13 @@ fn number(text: &str, unit: u64) -> Result<u64, Error> {
 }
 
 /// What mke2fs says of a file system.
-fn told(geometry: &Geometry, options: &BuildOptions) -> String {
+fn told(geometry: &Geometry, uuid: &[u8; 16]) -> String {
     let mut text = format!(
         "Creating filesystem with {} {}k blocks and {} inodes\nFilesystem UUID: {}\n",
         geometry.blocks,
         geometry.block_size / 1024,
         geometry.inodes(),
-        uuid_text(&options.uuid)
+        uuid_text(uuid)
     );
     let backups: Vec<String> = geometry.backups().map(|block| block.to_string()).collect();
     if !backups.is_empty() {

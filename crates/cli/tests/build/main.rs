@@ -166,6 +166,76 @@ fn the_same_tree_gives_the_same_image() {
     check(&place, "four.img");
 }
 
+/// What a folder was touched at is nothing about what is in it.
+#[test]
+fn times_later_than_source_date_epoch_do_not_count() {
+    let place = place();
+    place.sh("cp -r tree other; touch -d @999999.25 tree/a/b/large other/a/b/large
+              find tree -exec touch -hd @1500000000 {} +; find other -exec touch -hd @1600000000.5 {} +
+              touch -d @999999.25 tree/a/b/large other/a/b/large; rm other/a/hard; ln other/one other/a/hard
+              touch -d @1700000000 other/a");
+    for options in ["", "--dm-verity append", "-t ext2", "--verity", "-O ^metadata_csum_seed"] {
+        let build = |image: &str, tree: &str| {
+            let mut command = Command::new(CASEMATE);
+            command.args(["ext4", "build", image, "--from", tree]).args(options.split_whitespace());
+            let told = run(command.current_dir(place.folder()).env("SOURCE_DATE_EPOCH", "1000000"));
+            (told, place.read(image))
+        };
+        let (told, bytes) = build("one.img", "tree");
+        let (told_other, other) = build("two.img", "other");
+        assert!(bytes == other, "{options}");
+        assert_eq!(told.replace("one.img", ""), told_other.replace("two.img", ""));
+        // What is older keeps its time.
+        let time = place.yes("stat one.img /a/b/large --json");
+        assert!(time.contains("999999"), "{time}");
+    }
+}
+
+/// Slots of one device are told apart by their UUIDs.
+#[test]
+fn other_contents_give_another_uuid() {
+    let place = place();
+    place.sh("cp -a tree other; sed s/9/8/g tree/a/b/large >other/a/b/large; touch -r tree/a/b/large other/a/b/large
+              cp -a tree small; echo 3 >small/a/two; touch -r tree/a/two small/a/two; touch -r tree/a small/a other/a
+              touch -r tree/a/b small/a/b other/a/b; touch -r tree small other");
+    let uuid = |image: &str| -> String {
+        let told: serde_json::Value =
+            serde_json::from_str(&place.yes(&format!("info {image} --json"))).unwrap();
+        told["uuid"].as_str().unwrap().to_owned()
+    };
+    for options in [
+        "",
+        "-t ext2",
+        "-t ext3",
+        "-O ^metadata_csum_seed",
+        "-O uninit_bg,^metadata_csum",
+        "-O inline_data",
+        "--verity",
+    ] {
+        let build = |image: &str, tree: &str| {
+            let told = place.yes(&format!("build {image} --from {tree} --json {options}"));
+            check(&place, image);
+            let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+            assert_eq!(told["uuid"], uuid(image), "{options}");
+            uuid(image)
+        };
+        let uuids = ["tree", "other", "small"].map(|tree| build("made.img", tree));
+        assert!(uuids[0] != uuids[1] && uuids[0] != uuids[2] && uuids[1] != uuids[2], "{options}: {uuids:?}");
+        // Neither how many threads there are nor how large the image is changes it, and what is only planned tells it.
+        assert_eq!(build("made.img", "tree --threads 1 --size 20M"), uuids[0], "{options}");
+        let planned = place.yes(&format!("build none.img --from tree -n --print-config {options}"));
+        let planned: serde_json::Value = serde_json::from_str(&planned).unwrap();
+        assert_eq!(planned["uuid"], uuids[0], "{options}");
+    }
+    // dm-verity's UUID and salt follow from the file system's UUID.
+    let told = ["tree", "other"].map(|tree| {
+        let told = place.yes(&format!("build made.img --from {tree} --dm-verity append --json"));
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        ["uuid", "salt"].map(|name| told["dm_verity"][name].as_str().unwrap().to_owned())
+    });
+    assert!(told[0][0] != told[1][0] && told[0][1] != told[1][1], "{told:?}");
+}
+
 #[test]
 fn owners_are_mapped_and_the_root_is_as_it_is_said() {
     let place = place();

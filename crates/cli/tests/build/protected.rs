@@ -164,6 +164,30 @@ fn directories_are_encrypted() {
         place.read("one.img") == place.read("two.img")
     };
     assert!(!again("") && again("--seed text"));
+    // Those of a seed follow from contents, too: equal parts of other contents show nowhere.
+    let random_blocks = |image: &str| -> BTreeSet<Vec<u8>> {
+        let is_random = |block: &[u8]| block.iter().collect::<BTreeSet<_>>().len() > 240;
+        place.read(image).chunks(4096).filter(|block| is_random(block)).map(<[u8]>::to_vec).collect()
+    };
+    place.sh("cp -a tree kept; seq 30000 >tree/a/deep/numbers; touch -d @1000000000 tree/a/deep/numbers tree/a/deep");
+    let policies = [
+        "",
+        "--flag iv-ino-lblk64",
+        "--flag iv-ino-lblk32",
+        "--flag direct-key --contents adiantum --filenames adiantum",
+    ];
+    let blocks = |image: &str| {
+        policies.map(|policy| {
+            place.yes(&format!("build {image} --from tree --encrypt a=key --seed text {policy}"));
+            random_blocks(image)
+        })
+    };
+    let one = blocks("one.img");
+    place.sh("sed 's/29999/39999/' tree/a/deep/numbers >new; cat new >tree/a/deep/numbers; touch -d @1000000000 tree/a/deep/numbers");
+    for ((one, two), policy) in one.iter().zip(blocks("two.img")).zip(policies) {
+        assert!(one.len() > 40 && one.is_disjoint(&two), "{policy}: {} blocks", one.len());
+    }
+    place.sh("rm -r tree; mv kept tree");
     for (options, text) in [
         ("--encrypt none=key", "none"),
         ("--encrypt one=key", "only directories"),

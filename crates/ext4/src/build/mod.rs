@@ -6,7 +6,7 @@
 //!
 //! Each of these builds on those before it: `options`, `geometry` (the numbers that mke2fs would compute), `groups` (where
 //! each group's metadata lie), `space` (what is free then, given out in order), `directory`, `map` and `attributes` (what
-//! an inode needs), `plan`, `writer`. `tree` with `host`, `tar` and `amend` is beside them; `seal` and `encrypt` are what others know
+//! an inode needs), `plan`, `identity` (the UUID), `writer`. `tree` with `host`, `tar` and `amend` is beside them; `seal` and `encrypt` are what others know
 //! of fs-verity and fscrypt.
 
 mod amend;
@@ -17,6 +17,7 @@ mod encrypt;
 mod geometry;
 mod groups;
 mod host;
+mod identity;
 mod inline;
 mod inodes;
 mod map;
@@ -33,6 +34,7 @@ mod writer;
 
 pub use encrypt::Encrypt;
 pub use geometry::Geometry;
+pub use identity::{Identify, NewUuid, TreeFile};
 pub use options::{BuildOptions, BuildSize, Features};
 pub use plan::Plan;
 pub use seal::Seal;

@@ -1,5 +1,6 @@
 //! What a new file system is to be: the options of mke2fs, under its names.
 
+use crate::build::identity::NewUuid;
 use crate::error::{Error, Result};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::Time;
@@ -64,7 +65,7 @@ pub struct BuildOptions {
     /// Where it was mounted last (`-M`), 64 bytes at most.
     pub last_mounted: Vec<u8>,
     /// The UUID (`-U`).
-    pub uuid: [u8; 16],
+    pub uuid: NewUuid,
     /// What names are hashed with (`-E hash_seed`).
     pub hash_seed: [u8; 16],
     /// The hash of names: 0 legacy, 1 half_md4, 2 tea.
@@ -268,7 +269,7 @@ impl std::fmt::Display for Features {
 impl BuildOptions {
     /// An image of ext4 with blocks of 4096 bytes, as small as possible, without blocks for root alone; `uuid` and
     /// `hash_seed` are what would be random otherwise.
-    pub fn new(uuid: [u8; 16], hash_seed: [u8; 16]) -> BuildOptions {
+    pub fn new(uuid: impl Into<NewUuid>, hash_seed: [u8; 16]) -> BuildOptions {
         BuildOptions {
             size: BuildSize::Fitting { free: 0, align: 1 },
             min_free: 0,
@@ -286,7 +287,7 @@ impl BuildOptions {
             reserved_percent: 0.0,
             label: Vec::new(),
             last_mounted: Vec::new(),
-            uuid,
+            uuid: uuid.into(),
             hash_seed,
             hash_version: 1,
             unsigned_hash: false,

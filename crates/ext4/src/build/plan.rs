@@ -10,13 +10,14 @@ use crate::build::amend::LOST_AND_FOUND;
 use crate::build::encrypt::{Encrypt, Encrypter};
 use crate::build::geometry::{FIRST_INODE, Geometry};
 use crate::build::groups::Groups;
+use crate::build::identity::NewUuid;
 use crate::build::options::{BuildOptions, BuildSize, Features};
 use crate::build::quota;
 use crate::build::seal::{Seal, Sealer};
 use crate::build::shapes::{Shapes, Wanted, inode_number, inodes};
 use crate::build::space::{Free, Run};
 use crate::build::tree::{Body, TOP, Tree};
-use crate::error::{Result, invalid};
+use crate::error::{Error, Result, invalid};
 use crate::format::features::{Compat, Incompat};
 use crate::format::inode::ROOT_INODE;
 use crate::format::layout::Layout;
@@ -101,6 +102,10 @@ impl Plan {
         }
         if encrypter.is_some() {
             options.features.change("encrypt")?;
+            if matches!(options.uuid, NewUuid::OfContents(_)) {
+                let text = "names are encrypted before contents are read, and may depend on the UUID, which can't follow from contents then";
+                return Err(Error::argument(text));
+            }
         }
         let options = &options;
         tree.add_lost_and_found()?;
@@ -297,6 +302,14 @@ impl Wanted<'_> {
         })
     }
 
+    /// The UUID, unless it follows from contents.
+    pub fn uuid(&self) -> Option<[u8; 16]> {
+        match self.options.uuid {
+            NewUuid::Given(uuid) => Some(uuid),
+            NewUuid::OfContents(_) => None,
+        }
+    }
+
     fn superblock(&self, geometry: &Geometry) -> Result<(Superblock, Layout)> {
         let options = self.options;
         let time = self.time();
@@ -322,8 +335,9 @@ impl Wanted<'_> {
             log_groups_per_flex: if has_flex { geometry.groups_per_flex.ilog2() as u8 } else { 0 },
             first_meta_bg: 0,
             backup_groups: geometry.backup_groups,
-            uuid: options.uuid,
-            checksum_seed: Crc32c::new(Cpu::portable()).update(!0, &options.uuid),
+            uuid: self.uuid().unwrap_or_default(),
+            // The UUID may follow from contents, which are read later: a seed of one's own is what the feature is for.
+            checksum_seed: Crc32c::new(Cpu::portable()).update(!0, &options.hash_seed),
             label: &options.label,
             last_mounted: &options.last_mounted,
             hash: self.hash(),

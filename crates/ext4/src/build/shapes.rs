@@ -282,7 +282,7 @@ impl Wanted<'_> {
             kind: self.tree.entry(number).node.kind,
             casefolded: false,
             context: context.to_vec(),
-            uuid: self.options.uuid,
+            uuid: self.uuid().unwrap_or_default(),
             block_size: geometry.block_size,
         };
         let contexts = encrypt::contexts(encrypter, self.tree, self.order, &inodes, describe)?;

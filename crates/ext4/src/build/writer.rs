@@ -8,6 +8,7 @@ use casemate_providers::Work;
 
 use crate::build::contents::Opened;
 use crate::build::directory::{Name, store};
+use crate::build::identity::Sums;
 use crate::build::plan::{JOURNAL_INODE, Plan};
 use crate::build::quota;
 use crate::build::seal::Part;
@@ -20,7 +21,7 @@ use crate::format::csum::{Checksums, Context, Kind, Subject, recipe};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::group::{BLOCK_UNINIT, Bitmap, Descriptor, INODE_UNINIT, INODE_ZEROED};
 use crate::format::mmp::{self, MmpBlock};
-use crate::format::superblock::{SUPERBLOCK_SIZE, SuperblockMut};
+use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockMut};
 use crate::format::{journal_superblock, orphan};
 use crate::read::encryption::EncryptedContents;
 
@@ -41,6 +42,8 @@ pub struct BuildReport {
     pub others: u64,
     /// Bytes of contents.
     pub bytes: u64,
+    /// The UUID of the file system.
+    pub uuid: [u8; 16],
 }
 
 /// A plan that is being written.
@@ -50,6 +53,8 @@ pub(super) struct Writing<'a> {
     pub sums: Checksums,
     work: &'a Work<'a>,
     pub block: usize,
+    /// Sums of contents, if the UUID follows from them and is not known yet.
+    identity: Option<Sums>,
 }
 
 /// Blocks of a file that are copied at once.
@@ -83,9 +88,13 @@ impl Plan {
     /// # Errors
     /// What the source says of contents, and that it changed since it was read; what the device says.
     pub fn write(&self, device: &dyn BlockDevice, is_zeroed: bool, work: &Work<'_>) -> Result<BuildReport> {
-        let sums = Checksums::new(Crc32c::new(work.providers.cpu()), &self.superblock)?;
+        let uuid = self.uuid_before(work)?;
+        let mut superblock = *self.superblock.as_bytes();
+        SuperblockMut { raw: &mut superblock }.set_uuid(&uuid.unwrap_or_default());
+        let sums = Checksums::new(Crc32c::new(work.providers.cpu()), &Superblock::from_bytes(&superblock)?)?;
         let block = self.geometry.block_size as usize;
-        let writing = Writing { plan: self, device, sums, work, block };
+        let identity = uuid.is_none().then(|| self.no_sums(work));
+        let writing = Writing { plan: self, device, sums, work, block, identity };
         if !is_zeroed {
             writing.zero()?;
         }
@@ -96,17 +105,21 @@ impl Plan {
         writing.attribute_blocks()?;
         writing.directories()?;
         writing.contents()?;
+        let uuid = match (&writing.identity, uuid) {
+            (Some(sums), None) => self.uuid_after(sums, work)?,
+            (_, known) => known.unwrap_or_default(),
+        };
         writing.seal()?;
         let descriptors = writing.groups()?;
         device.flush()?;
         writing.descriptors(&descriptors)?;
-        writing.superblocks(&descriptors)?;
+        writing.superblocks(&uuid, &descriptors)?;
         device.flush()?;
-        Ok(self.report())
+        Ok(self.report(uuid))
     }
 
-    fn report(&self) -> BuildReport {
-        let mut report = BuildReport::default();
+    fn report(&self, uuid: [u8; 16]) -> BuildReport {
+        let mut report = BuildReport { uuid, ..BuildReport::default() };
         for number in &self.order {
             match &self.tree.entry(*number).body {
                 Body::Directory(_) => report.directories += 1,
@@ -343,6 +356,9 @@ impl Writing<'_> {
                 let len = (contents.size - from).min(len as u64) as usize;
                 let (own, rest) = buffer.split_at_mut(len);
                 open.file.read_at(own, from)?;
+                if let Some(sums) = &self.identity {
+                    sums.add(*index as usize, contents.size, from, own);
+                }
                 rest.fill(0);
                 if let Some(cipher) = &open.cipher {
                     cipher.encrypt(run.logical.into(), buffer)?;
@@ -533,7 +549,7 @@ impl Writing<'_> {
     }
 
     /// Writes the copies of the superblock, and then the superblock itself.
-    fn superblocks(&self, descriptors: &[Descriptor]) -> Result<()> {
+    fn superblocks(&self, uuid: &[u8; 16], descriptors: &[Descriptor]) -> Result<()> {
         let Plan { geometry, layout, groups, shapes, space, .. } = self.plan;
         let mut raw = *self.plan.superblock.as_bytes();
         let free: u64 = descriptors.iter().map(|one| u64::from(one.fields().free_clusters())).sum();
@@ -542,6 +558,7 @@ impl Writing<'_> {
         let overhead =
             u64::from(geometry.first_data_block) + fixed + u64::from(geometry.journal_blocks) / cluster;
         let mut fields = SuperblockMut { raw: &mut raw };
+        fields.set_uuid(uuid);
         // OK to truncate: what does not fit its field is counted by whoever mounts.
         fields.set_counts(free * cluster, geometry.inodes() - shapes.last_inode, overhead as u32);
         if geometry.features.compat.has(Compat::HAS_JOURNAL)

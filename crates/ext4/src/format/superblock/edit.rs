@@ -18,6 +18,11 @@ impl SuperblockMut<'_> {
         Some(())
     }
 
+    /// Sets the UUID. Checksums that begin with it are others' to set right.
+    pub fn set_uuid(&mut self, uuid: &[u8; 16]) {
+        UUID.get_mut(self.raw).copy_from_slice(uuid);
+    }
+
     /// Says how much is free, in blocks and inodes, and how many clusters the file system's own structures have.
     pub fn set_counts(&mut self, blocks_free: u64, inodes_free: u32, overhead_clusters: u32) {
         let bits64 = Incompat(INCOMPAT.get(self.raw)).has(Incompat::BITS64);

@@ -15,8 +15,8 @@ use serde_json::json;
 
 use casemate::blockdev::os::{self, OsStrExt, OsStringExt};
 use casemate::ext4::{
-    Build, BuildReport, BuildSize, BuildTarget, Encrypting, Pattern, Protected, ProtectorSource, Sealing,
-    Tree, identity, on_stream, random_uuid, read_tree, source_date_epoch, uuid_text,
+    Build, BuildReport, BuildSize, BuildTarget, Encrypting, Identity, Pattern, Protected, ProtectorSource,
+    Sealing, Tree, on_stream, read_tree, source_date_epoch, uuid_text,
 };
 use casemate::fscrypt::read_raw_key;
 use casemate::fsverity::{Algorithm, Entry, FileDigest, Manifest, Parameters, escape_name};
@@ -46,7 +46,7 @@ use crate::size::bytes;
 ///
 /// Everything is planned before it is written, so the image is as small as what is in it allows, or as large as it is
 /// said to be. Directories are indexed, files lie in one piece, holes stay holes. The same tree and options give the same
-/// bytes: identifiers are made of the tree, times are those of the files, none later than the environment's
+/// bytes: the UUID is made of the tree and its contents; times are those of the files, none later than the environment's
 /// SOURCE_DATE_EPOCH.
 #[derive(clap::Args, Debug)]
 // -i is mke2fs's bytes for each inode.
@@ -168,8 +168,9 @@ pub struct Args {
     policy: FscryptPolicyArgs,
     #[command(flatten)]
     luks: LuksArgs,
-    /// Make UUID and hash seed from this text, and nonces of encrypted files from it, the keys and the tree; else UUID and hash seed
-    /// are made from the tree, or random with --encrypt.
+    /// Make UUID and hash seed from this text, and nonces of encrypted files from it, the keys, the tree and their contents (also the
+    /// UUID with --flag iv-ino-lblk64 and iv-ino-lblk32); else both are made from the tree, the UUID from contents too, or random
+    /// with --encrypt.
     #[arg(long, value_name = "SEED", help_heading = "Identity")]
     seed: Option<String>,
 }
@@ -221,13 +222,18 @@ impl Args {
         let mut tree = read_tree(&self.tree.sources(), &target, &self.tree.options(), &work)?;
         let digests = amendments.apply(&mut tree)?;
         let protected = self.protected(&mut tree, context)?;
+        let time = source_date_epoch()?;
+        if let Some(latest) = time {
+            tree.clamp_times(latest);
+        }
         // What follows from a tree tells something of encrypted names to whoever guesses them.
-        let identity = match (self.encrypt.is_empty() && self.protect.is_empty()) || self.seed.is_some() {
-            true => identity(&tree, self.seed.as_deref(), &work),
-            false => (random_uuid()?, random_uuid()?),
+        let identity = match &self.seed {
+            Some(text) => Identity::of_text(text, &work),
+            None if self.encrypt.is_empty() && self.protect.is_empty() => Identity::of_tree(&tree, &work),
+            None => Identity::random()?,
         };
         let mut options = self.format.options(identity)?;
-        options.time = source_date_epoch()?;
+        options.time = time;
         options.min_free = self.min_free;
         // dm-verity protects whole blocks.
         let align = self.align.unwrap_or(if self.dm_verity.is_some() { 4096 } else { 1 });
@@ -248,6 +254,10 @@ impl Args {
             None => None,
         };
         let encrypting = self.encrypting(context, &tree, options.block_size, protected)?;
+        if let Some(uuid) = encrypting.as_ref().and_then(Encrypting::uuid).filter(|_| !self.format.has_uuid())
+        {
+            options.uuid = uuid.into();
+        }
         let build = Build::protected(tree, &options, sealing.clone(), encrypting);
         let build = build.map_err(|error| error.at(self.image.display()))?;
         let consent = |loss: &Loss| self.overwrite.consent(loss);
@@ -258,7 +268,8 @@ impl Args {
         let progress = context.progress(&self.image.display().to_string(), build.contents_size());
         let geometry = build.geometry().clone();
         if self.print_config || self.dry_run && context.json() {
-            context.print_json(&format::config(&options, &geometry, size))?;
+            let uuid = build.uuid(&work)?;
+            context.print_json(&format::config(&options, &uuid, &geometry, size))?;
         }
         if self.dry_run {
             let text = format!("{size} bytes, {} blocks, {} inodes", geometry.blocks, geometry.inodes());
@@ -278,7 +289,7 @@ impl Args {
             (None, Some(volume)) => (build.write_luks(&self.place()?, volume, &work)?, None),
             (Some(place), volume) => {
                 let volume = volume.as_ref();
-                let made = self.verified(build, place, volume, &options.uuid, context, &work)?;
+                let made = self.verified(build, place, volume, context, &work)?;
                 (made.0, Some(made.1))
             }
         };
@@ -291,7 +302,7 @@ impl Args {
             context.print_json(&json!({
                 "image": self.image.to_string_lossy(),
                 "size": size,
-                "uuid": uuid_text(&options.uuid),
+                "uuid": uuid_text(&report.uuid),
                 "block_size": geometry.block_size,
                 "blocks": geometry.blocks,
                 "inodes": geometry.inodes(),
@@ -349,7 +360,6 @@ impl Args {
         build: Build,
         place: &Path,
         volume: Option<&NewVolume>,
-        uuid: &[u8; 16],
         context: &Context,
         work: &Work<'_>,
     ) -> Result<(BuildReport, Formatted), Error> {
@@ -361,7 +371,7 @@ impl Args {
         let signature_file = self.root_hash_signature.as_ref().map(create).transpose()?;
         let consent = |loss: &Loss| self.overwrite.consent(loss);
         let mut format = FormatOptions::default();
-        format.seed = Some(Seed::from_text(self.seed.as_deref().unwrap_or(&uuid_text(uuid))));
+        format.seed = self.seed.as_deref().map(Seed::from_text);
         if let Some(path) = &self.fec.fec_device {
             Output::check(path, &[&others[..], &[place]].concat())?;
             let mut fec = Fec::new(Target::anew(path, Made::Data, &consent)?.into_image());
@@ -469,7 +479,8 @@ impl Args {
         }
         let mut encrypting = Encrypting::new(context.providers().clone());
         if let Some(seed) = &self.seed {
-            encrypting.set_seed(seed, tree);
+            let directories: Vec<&[u8]> = self.encrypt.iter().map(|(path, _)| &path[..]).collect();
+            encrypting.set_seed(seed, tree, &directories, &context.opening())?;
         }
         for (path, file) in &self.encrypt {
             let key = read_raw_key(&SecretSource::file(file))?;
