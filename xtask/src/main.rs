@@ -8,6 +8,7 @@ mod binaries;
 mod cross;
 mod install;
 mod kernels;
+mod manual;
 mod narrowed;
 mod nightly;
 mod package;
@@ -73,6 +74,7 @@ const CONFIGURATIONS: &[Configuration] = &[
         "all tests, cross-compiled to AArch64 and run under qemu-user; not part of `test`",
         cross::emulated,
     ),
+    ("manual", "the manual as a book in target/manual, by mdBook; not part of `test`", manual::manual),
     ("i686", "the libraries' units on 32-bit Linux; not part of `test`", cross::i686),
     ("musl", "the libraries' units and the command, linked to musl; not part of `test`", systems::musl),
     (

@@ -179,7 +179,7 @@
 //!
 //! Linux on x86-64 and AArch64; other CPUs work, slowly. On other systems [`serve`], [`nbd`], and what asks the running kernel
 //! for fs-verity and ciphers, are not there. One process changes an image at a time, which is locked for that;
-//! what looks at no locks is not stopped. README.md has the table.
+//! what looks at no locks is not stopped. docs/reference/support.md has the list.
 #![forbid(unsafe_code)]
 // What only serving needs.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code))]

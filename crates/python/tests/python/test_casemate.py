@@ -839,7 +839,7 @@ class Document(World):
         with warnings.catch_warnings():
             # The interpreter's prompt closes nothing.
             warnings.simplefilter("ignore", ResourceWarning)
-            for name, least in [("python.md", 15), ("fleet.md", 2)]:
+            for name, least in [("python.md", 15), ("fleet.md", 2), ("tutorials/models-ray.md", 3)]:
                 document = pathlib.Path(os.environ["DOCUMENTS"]) / name
                 flags = doctest.ELLIPSIS | doctest.REPORT_NDIFF
                 result = doctest.testfile(str(document), module_relative=False, optionflags=flags)
