@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use casemate_blockdev::os::OsStrExt;
 use casemate_blockdev::{
-    AtFile, BlockDevice, Events, FileDevice, Lock, Medium, MemoryDevice, OutputFile, OverlayFile, Trial,
-    Window, samples,
+    AtFile, BlockDevice, Events, FileDevice, Medium, MemoryDevice, OutputFile, OverlayFile, Trial, Window,
+    samples,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
-use casemate_integrity::{BlockGuard, IntegrityDevice};
+use casemate_integrity::IntegrityDevice;
+use casemate_luks::Protected;
 use casemate_providers::{Providers, Work};
 use casemate_verity::tree::VerifiedDevice;
 
@@ -256,13 +257,12 @@ impl Image {
         Ok(self)
     }
 
-    /// The data of the dm-integrity volume that the image begins with, whose blocks are read and written through a guard.
-    pub(crate) fn guarded(mut self, guard: impl BlockGuard + 'static) -> Result<Image, Error> {
-        let device = Arc::new(IntegrityDevice::open(self.device(), None, guard).at(self.name())?);
+    /// The data of a LUKS2 volume with integrity protection, whose blocks have tags.
+    pub(crate) fn protected(mut self, device: Arc<Protected>) -> Image {
         self.preferred_block = self.preferred_block.max(device.superblock().block_size());
         self.layers.push(Layer::Integrity(Arc::clone(&device)));
         self.medium = self.medium.laid_remembering(device, None);
-        Ok(self)
+        self
     }
 
     /// Opens another image for the same purpose as this one.
@@ -447,24 +447,6 @@ impl Image {
     pub fn make_read_only(mut self) -> Image {
         self.medium = self.medium.make_read_only();
         self
-    }
-
-    /// Keeps others from changing the file that the image lies in: see [`Medium::locked`].
-    pub(crate) fn locked(self) -> Result<Image, Error> {
-        let medium = self.medium.clone().locked()?;
-        Ok(self.with_medium(medium))
-    }
-
-    /// Holds locks for as long as a clone of the image is there.
-    pub(crate) fn with_locks(self, locks: impl IntoIterator<Item = Arc<Lock>>) -> Image {
-        let medium = self.medium.clone().with_locks(locks);
-        self.with_medium(medium)
-    }
-
-    /// Keeps another image open, and its locks, for as long as a clone of this one is there.
-    pub(crate) fn keeping(self, other: &Image) -> Image {
-        let medium = self.medium.clone().keeping(other);
-        self.with_medium(medium)
     }
 
     /// The image with another medium in place of its own, on which the same lies: with more locks, or kept.

@@ -26,11 +26,50 @@ use casemate_blockdev::BlockDevice;
 use casemate_providers::Providers;
 
 pub mod af;
+mod areas;
+mod authenticated;
+mod backup;
+mod calibrate;
+mod change;
+mod convert;
+mod digest;
+mod format;
 pub mod json;
+mod locks;
 pub mod luks1;
 pub mod luks2;
+mod new_volume;
+mod policy;
+mod random;
+mod reason;
+mod reencrypt;
+mod repair;
+mod settings;
+mod slot;
+mod tokens;
+mod unlock;
+mod volume;
 
-pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Result};
+pub use authenticated::Protected;
+pub use backup::{HeaderBackup, Replaced};
+pub use calibrate::{Measured, PbkdfTarget};
+pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Result, Uuid};
+pub use casemate_providers::{Argon2, Argon2Variant, Seed};
+pub use change::{NewKeyOptions, random_key};
+pub use format::{LuksFormatOptions, LuksVersion};
+pub use new_volume::NewVolume;
+pub use policy::{Broken, PbkdfRule, Policy};
+pub use reason::Reason;
+pub use reencrypt::{
+    Contents, Protection, ReencryptOptions, Reencrypting, ReencryptionState, Used, encrypt_in_place,
+};
+pub use repair::{begins_with_luks, repair};
+pub use settings::{MAPPING_FLAGS, Settings};
+pub use slot::Pbkdf;
+pub use tokens::{NewTokenOptions, keyring_token, token_from_json};
+pub use unlock::Unlocked;
+pub use volume::{LuksKey, LuksOptions, Opened, Plain, Volume};
+use volume::{Reader, refuse_empty};
 
 /// What a header begins with; the second copy of a LUKS2 header has these bytes turned.
 pub const MAGIC: &[u8; 6] = b"LUKS\xba\xbe";

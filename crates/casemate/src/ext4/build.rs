@@ -359,7 +359,7 @@ impl Build {
             let report = report.map_err(|error| error.within(image.name()))?;
             identify(&mut format, &report);
             let formatted = match hash {
-                Some(hash) => inner.verity_format(hash, &format, work)?,
+                Some(hash) => Image::from(inner.clone()).verity_format(hash, &format, work)?,
                 None => {
                     let layout = format.layout(image, &work.providers)?;
                     let named = inner.named();

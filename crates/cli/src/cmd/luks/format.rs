@@ -158,11 +158,11 @@ impl Args {
         let consent = |loss: &Loss| if is_apart { Ok(()) } else { self.overwrite.consent(loss) };
         let image = self.place.open_or_grow(self.size, LUKS, &consent)?;
         let header = new.header.as_deref();
-        new.options.check_image(&image, header, true, &context.opening())?;
+        new.options.check_image(&*image, header, true, &context.opening())?;
         let made = self.prepare(&new, context)?;
         let progress = context.progress(image.name(), 0);
         let work = context.work(context.providers().clone(), &progress);
-        made.format(&image, header, true, &work)?;
+        made.format(&*image, header, true, &work)?;
         image.commit()?;
         drop(progress);
         if image.device().size() <= made.offset() {

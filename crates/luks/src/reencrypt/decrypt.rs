@@ -1,0 +1,249 @@
+//! Volumes decrypted where they lie: with a header in a file of its own the data stay at their place; with one before the
+//! data it goes to a new file, and the data move to the device's beginning.
+//!
+//! The file first gets a header as it was, which opens the data at their old place. Then the first data, encrypted as they
+//! are, are copied over the header before them; then the file says so. What is cut off in between is begun again by the same
+//! command: the data behind the header are still whole.
+
+use crate::Header;
+use crate::luks2::reencrypt::{Backups, Direction, Mode, Part, Reencryption, Resilience, State};
+use crate::luks2::{self, Segment, SegmentSize};
+use casemate_blockdev::{AtFile, Medium};
+use casemate_providers::Work;
+
+use super::encrypt::{copy_within, linear};
+use super::sides::Keys;
+use super::{ReencryptOptions, start};
+use crate::Error;
+use crate::areas::free_slot;
+use crate::locks::HeaderLock;
+use crate::random::Source;
+use crate::unlock::{self, Budget};
+use crate::{LuksKey, LuksOptions, Volume};
+
+/// Bytes of the first data that are moved, at most, as cryptsetup has it.
+const MOST_MOVED: u64 = 20 << 20;
+
+impl Volume {
+    /// Decrypts the data where they lie. A header before the data goes to `export`, a new file, and the data move to the
+    /// device's beginning; afterwards their last bytes are of no use, as many as the header had. Returns whether all is done;
+    /// [`Volume::reencrypt`], with the header in the file, goes on with what was cut off.
+    ///
+    /// # Errors
+    /// `Mismatch` for a wrong key, `Argument` for what can't be: nothing is changed then. `Io`, `Interrupted`: it can go on.
+    pub fn decrypt(
+        mut self,
+        key: &LuksKey,
+        export: Option<&Medium>,
+        unlocking: &LuksOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        let _lease = self.data.lease()?;
+        self.check_policy(unlocking.policy.as_ref(), &work.providers)?;
+        let name = self.header_image.name().to_owned();
+        self.decrypt_here(key, export, unlocking, options, work).at(name)
+    }
+
+    fn decrypt_here(
+        &mut self,
+        key: &LuksKey,
+        export: Option<&Medium>,
+        unlocking: &LuksOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        self.check_openable()?;
+        refuse_unused(options)?;
+        let _lock = self.claim_reencryption()?;
+        let claim = HeaderLock::of(&self.header_image).take()?;
+        let Header::Luks2(header) = &self.header else {
+            return Err(Error::unsupported(
+                "LUKS1 has no decryption in place; a volume that is converted to LUKS2 has",
+            ));
+        };
+        let mut header = header.clone();
+        let previous = header.metadata.segments().remove(0);
+        if previous.size != SegmentSize::Dynamic {
+            return Err(Error::unsupported(
+                "the data have a fixed size; only data up to the device's end are decrypted",
+            ));
+        }
+        let digests = header.metadata.digests();
+        let digest = digests.iter().find(|digest| digest.segments.contains(&0));
+        let digest = digest.ok_or_else(|| Error::corrupt("no digest is of the data"))?.id;
+        let device = self.header_image.top();
+        let mut budget = Budget::new(unlocking.limits);
+        let found = unlock::key_of_digest(&header, device, digest, key, unlocking, &mut budget, work)?;
+        let keys = Keys::of_new_work([Some(found.volume_key), None], found.is_empty_passphrase);
+        let size = self.data.top().size();
+        let len = size.saturating_sub(previous.offset);
+        let unit = u64::from(previous.sector_size);
+        if len == 0 || !len.is_multiple_of(unit) {
+            return Err(Error::argument(format!(
+                "{len} bytes of data are no multiple of the sector size {unit}"
+            )));
+        }
+        let is_moving = match (self.is_attached, export) {
+            (true, None) => {
+                let text =
+                    "the header lies where the data will be: --luks-header NEW names a new file for it";
+                return Err(Error::argument(text));
+            }
+            (true, Some(export)) => {
+                copy_header(&header, &self.header_image, export)?;
+                (self.header_image, self.is_attached) = (export.clone(), false);
+                true
+            }
+            (false, Some(_)) => return Err(Error::argument("the header lies in a file of its own already")),
+            (false, None) => self.is_half_moved(&header, &previous)?,
+        };
+        let area = start::largest_gap(&header.metadata)?;
+        let last = linear(if is_moving { 0 } else { previous.offset }, SegmentSize::Dynamic);
+        let resilience = start::resilience(options, [&previous, &last], len, &work.providers)?;
+        if resilience == Resilience::None && is_moving {
+            return Err(Error::argument("--resilience none: data that move are protected"));
+        }
+        let moved = is_moving.then(|| {
+            let room = room(&resilience, area.end - area.start, work)?;
+            let wanted =
+                options.hotzone_size.unwrap_or(MOST_MOVED).min(MOST_MOVED).min(previous.offset).min(len);
+            match wanted.min(room) / 4096 * 4096 {
+                0 => Err(Error::argument("the header or the data are too small for a decryption in place")),
+                moved => Ok(Segment { offset: 0, size: SegmentSize::Fixed(moved), ..previous.clone() }),
+            }
+        });
+        let moved = moved.transpose()?;
+        let mut course = Reencryption::new(
+            Mode::Decrypt,
+            Direction::Forward,
+            resilience,
+            (free_slot(&header.metadata, None)?, area),
+            Backups { previous: previous.clone(), last, moved },
+            [Some(digest), None],
+        )?;
+        course.device_size = options.device_size;
+        super::sides::refuse_null(&course, &keys)?;
+        let begun = start::begin(&course, &header.metadata, &keys, size, options, &work.providers)?;
+        if is_moving {
+            let moved = course.moved_len();
+            self.header_image.commit()?;
+            copy_within(&self.data, previous.offset, 0, moved, work)?;
+            let copies = 2 * header.metadata.hdr_size();
+            // Else the second copy of the header would be found.
+            if moved < copies {
+                self.data.top().write_zeroes(moved, copies - moved, false)?;
+            }
+            self.data.top().flush()?;
+        }
+        header.metadata = begun;
+        header.write(self.header_image.top(), &work.providers, &mut |bytes| Source::System.fill(bytes))?;
+        let course =
+            header.metadata.reencryption()?.ok_or_else(|| Error::corrupt("no decryption was begun"))?;
+        self.header = Header::Luks2(header);
+        drop(claim);
+        match options.init_only {
+            true => Ok(false),
+            false => self.go_on(course, &keys, unlocking, options, work),
+        }
+    }
+
+    /// Whether the header says that a decryption is done, so that nothing but the header is left to be removed. Nothing proves
+    /// that without the key of the data, and nothing is read on the strength of it.
+    pub fn says_decrypted(&self) -> bool {
+        let Ok(Some(course)) = self.reencryption() else { return false };
+        let parts = course.parts(self.data.top().size()).unwrap_or_default();
+        let is_new = |part: &Part| part.state == State::New;
+        course.mode == Mode::Decrypt && !parts.is_empty() && parts.iter().all(is_new)
+    }
+
+    /// Ends a decryption that is done by what the header says, without a key: the header then says that the data are plain.
+    /// Nothing else is written. What the header said may be a lie: whoever calls this has asked whether it is meant.
+    ///
+    /// # Errors
+    /// `Argument` if the header does not say so, or was opened for reading; `Busy` if another program is at it; `Io`.
+    pub fn end_decryption(&mut self, work: &Work<'_>) -> Result<(), Error> {
+        self.header_image.check_writable()?;
+        let name = self.header_image.name().to_owned();
+        let _lock = self.claim_reencryption()?;
+        let lock = HeaderLock::of(&self.header_image);
+        let mut end = || {
+            let course = if self.says_decrypted() { self.reencryption()? } else { None };
+            let course = course.ok_or_else(|| Error::argument("no decryption is done but for its header"))?;
+            let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };
+            header.metadata = course.ended(&header.metadata, self.is_attached)?;
+            let _claim = lock.take()?;
+            header.write(self.header_image.top(), &work.providers, &mut |bytes| Source::System.fill(bytes))
+        };
+        end().at(name)
+    }
+
+    /// Whether an earlier decryption was cut off between the header's copy and what the copy says of it: the data's device
+    /// still begins with that header, or with a mixture of it and the first data.
+    fn is_half_moved(&self, header: &luks2::Header, previous: &Segment) -> Result<bool, Error> {
+        let area = header.metadata.keyslots_area();
+        let len = area.start.min(previous.offset);
+        if previous.offset < area.start || self.data.top().size() < previous.offset.saturating_add(len) {
+            return Ok(false);
+        }
+        // OK to cast: two copies of a header have at most 8 MiB.
+        let read = |image: &Medium, at: u64| {
+            let mut bytes = vec![0; len as usize];
+            image.top().read_at(&mut bytes, at).map(|()| bytes)
+        };
+        let (here, head) = (read(&self.data, 0)?, read(&self.header_image, 0)?);
+        let first = read(&self.data, previous.offset)?;
+        let mut sectors = here.chunks(512).zip(head.chunks(512)).zip(first.chunks(512));
+        let is_zero = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
+        let is_known =
+            |((here, head), first): ((&[u8], &[u8]), &[u8])| here == head || here == first || is_zero(here);
+        // The device may begin with zeros for other reasons.
+        Ok(sectors.all(is_known) && !is_zero(&here))
+    }
+}
+
+/// Refuses what a decryption has no use for.
+fn refuse_unused(options: &ReencryptOptions) -> Result<(), Error> {
+    if let Some(mode) = options.mode.filter(|mode| *mode != Mode::Decrypt) {
+        return Err(Error::argument(format!("{} is not begun by this, which decrypts", mode.noun())));
+    }
+    let given = [
+        ("a cipher", options.cipher.is_some()),
+        ("a size of the key", options.key_bits.is_some()),
+        ("a size of sectors", options.sector_size.is_some()),
+        ("a KDF", options.pbkdf.is_some()),
+        ("bytes that are given up", options.reduce_device_size.is_some()),
+        ("a place of the data", options.offset.is_some()),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((what, _)) => Err(Error::argument(format!("a decryption has no use for {what}"))),
+        None => Ok(()),
+    }
+}
+
+/// Copies a header with its key slots to a new file.
+fn copy_header(header: &luks2::Header, from: &Medium, to: &Medium) -> Result<(), Error> {
+    let end = header.metadata.keyslots_area().end.min(from.top().size());
+    let mut buf = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < end {
+        // OK to cast: at most a MiB.
+        let now = (end - at).min(buf.len() as u64) as usize;
+        from.top().read_at(&mut buf[..now], at)?;
+        to.top().write_at(&buf[..now], at)?;
+        at += now as u64;
+    }
+    to.top().flush()
+}
+
+/// How much an area protects at once.
+fn room(resilience: &Resilience, area: u64, work: &Work<'_>) -> Result<u64, Error> {
+    Ok(match resilience {
+        Resilience::None => 0,
+        Resilience::Journal => area,
+        Resilience::Checksum { hash, block } => {
+            let digest_len = work.providers.hash(hash)?.digest_len() as u64;
+            (area / digest_len).saturating_mul(u64::from(*block))
+        }
+    })
+}

@@ -1,0 +1,633 @@
+//! Plain data encrypted where they lie: with the header in a file of its own, or before the data, which move to make room.
+//!
+//! A header before the data needs the place of the first data, and these need a place meanwhile. What the data give up at
+//! the device's end has both: its second half gets the first data, and its first half a copy of the header, whole before a
+//! byte of the first data is overwritten. So what is cut off while the header is written is completed from there. The first
+//! sector is the first that is written over: whatever comes next, with any options, finds the beginning of a LUKS header and
+//! takes no torn data for plain ones.
+//!
+//! ```text
+//! before      | first data | data ...                    | given up: 2 * shift          |
+//! begun       | first data | data ...                    | header's copy | first data    |
+//! header      | header     | data ...                    | header's copy | first data    |
+//! done        | header     | first data | data ... (encrypted)           | wiped         |
+//! ```
+//!
+//! Where the data are fewer than the header's room, the copy lies behind the first data, which are all of them.
+
+use std::ops::{Deref, Range};
+
+use crate::Header;
+use crate::json::{Json, Object};
+use crate::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience};
+use crate::luks2::{self, Metadata, Segment, SegmentSize};
+use casemate_blockdev::{AtFile, BlockDevice, Medium, MemoryDevice, Window, signatures};
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::Work;
+
+use super::sides::Keys;
+use super::{ReencryptOptions, start};
+use crate::Error;
+use crate::areas::free_slot;
+use crate::locks::claim_new;
+use crate::new_volume::NewVolume;
+use crate::random::Source;
+use crate::{LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, Volume};
+
+/// Bytes that are compared or copied at once.
+const PIECE: u64 = 1 << 20;
+
+/// Bytes of a header with its key slots in a file of its own, where nothing else is said.
+const HEADER_LEN: u64 = 16 << 20;
+
+/// Bytes of what a disk writes as a whole.
+const SECTOR: u64 = 512;
+
+/// Bytes at a device's end in which the copy of a header is looked for.
+const TAIL: u64 = 256 << 20;
+
+/// What a new header looks like on the disk.
+struct Front {
+    /// The pieces of it that are not zeros, in their order.
+    pieces: Vec<(u64, Vec<u8>)>,
+    len: u64,
+}
+
+impl Front {
+    /// The bytes of a header with its key slots, from the beginning on.
+    fn of(header: &[u8], material: (u64, &[u8]), len: u64) -> Front {
+        Front { pieces: vec![(0, header.to_vec()), (material.0, material.1.to_vec())], len }
+    }
+
+    /// The front that lies on a device.
+    fn read(device: &dyn BlockDevice, used: u64, len: u64) -> Result<Front, Error> {
+        // OK to cast: headers with their key slots have at most 136 MiB.
+        let mut bytes = vec![0; used as usize];
+        device.read_at(&mut bytes, 0)?;
+        Ok(Front { pieces: vec![(0, bytes)], len })
+    }
+
+    /// The byte behind all that is not zeros.
+    fn end(&self) -> u64 {
+        self.pieces.iter().map(|(start, piece)| start + piece.len() as u64).max().unwrap_or(0)
+    }
+
+    /// The bytes from a place on.
+    fn get(&self, at: u64, out: &mut [u8]) {
+        out.fill(0);
+        for (start, piece) in &self.pieces {
+            let (from, to) = ((*start).max(at), (start + piece.len() as u64).min(at + out.len() as u64));
+            if from < to {
+                // OK to cast: within both.
+                let (here, there) = ((from - at) as usize, (from - start) as usize);
+                let len = (to - from) as usize;
+                out[here..here + len].copy_from_slice(&piece[there..there + len]);
+            }
+        }
+    }
+
+    /// Writes some of its bytes to a device that it begins.
+    fn put(&self, device: &dyn BlockDevice, range: Range<u64>) -> Result<(), Error> {
+        let mut at = range.start;
+        while at < range.end {
+            // OK to cast: at most a MiB.
+            let mut buf = vec![0; (range.end - at).min(PIECE) as usize];
+            self.get(at, &mut buf);
+            device.write_at(&buf, at)?;
+            at += buf.len() as u64;
+        }
+        device.flush()
+    }
+
+    /// Writes it to where nothing of use lies: the two copies of the header last, one after the other.
+    fn write(&self, device: &dyn BlockDevice, hdr_size: u64) -> Result<(), Error> {
+        self.put(device, 2 * hdr_size..self.end())?;
+        self.put(device, 0..hdr_size)?;
+        self.put(device, hdr_size..2 * hdr_size)
+    }
+
+    /// Writes it over data that are copied elsewhere, zeros included. The first sector says that it was begun, the rest of
+    /// the primary header that the key slots are whole; the secondary one is not whole before.
+    fn write_over(&self, device: &dyn BlockDevice, hdr_size: u64) -> Result<(), Error> {
+        self.put(device, 0..SECTOR)?;
+        self.put(device, hdr_size + SECTOR..self.len)?;
+        self.put(device, SECTOR..hdr_size)?;
+        self.put(device, hdr_size..hdr_size + SECTOR)
+    }
+}
+
+/// What an encryption was begun with, as options.
+fn with_options(reduce: u64, shift: u64) -> String {
+    match shift == reduce / 2 {
+        true => format!("--reduce-device-size {reduce}"),
+        false => format!("--reduce-device-size {reduce} --crypt-offset {shift}"),
+    }
+}
+
+/// The error that cut off the writing of the header, with what completes it.
+fn cut_off(error: Error, size: u64, course: &Reencryption) -> Error {
+    let with = with_options(given_up(course, size), course.backups.last.offset);
+    error.map_text(|text| {
+        format!(
+            "{text}; the header was being written over the first data, of which the device's end has a copy: the same \
+             command with {with} completes this, and nothing else must write there"
+        )
+    })
+}
+
+/// Bytes that the data give up at the end of a device.
+pub(super) fn given_up(course: &Reencryption, size: u64) -> u64 {
+    match (course.backups.previous.size, course.shift) {
+        (SegmentSize::Fixed(len), _) => size.saturating_sub(len),
+        (SegmentSize::Dynamic, shift) => shift.unwrap_or(0).saturating_mul(2),
+    }
+}
+
+/// Encrypts data where they lie, as a LUKS2 volume that a passphrase opens. The header goes to `header`, a file of its own that
+/// is new, or before the data: then [`ReencryptOptions::reduce_device_size`] says how many bytes at the end are given up, half
+/// of which the header gets. What was cut off before the header was whole is completed by the same again; afterwards
+/// [`Volume::reencrypt`] goes on. Returns whether all is done.
+///
+/// # Errors
+/// `Argument` for what can't be, and for data that were changed since it was begun with; `Mismatch` for another passphrase than
+/// it was begun with: nothing is changed then. `Io`, `Interrupted`: it can go on.
+pub fn encrypt_in_place(
+    data: &Medium,
+    header: Option<&Medium>,
+    passphrase: &SecretVec,
+    format: &LuksFormatOptions,
+    options: &ReencryptOptions,
+    work: &Work<'_>,
+) -> Result<bool, Error> {
+    let _lease = Medium::lease_all(&[&[data], header.as_slice()].concat())?;
+    if let Some(mode) = options.mode.filter(|mode| *mode != Mode::Encrypt) {
+        return Err(Error::argument(format!("{} is not begun by this, which encrypts", mode.noun())));
+    }
+    if let Some(offset) = options.offset.filter(|offset| !offset.is_multiple_of(4096)) {
+        let text = format!("data from byte {offset} on: that must be a multiple of 4096");
+        return Err(Error::argument(text).at(data.name()));
+    }
+    let plain = PlainData(data);
+    match header {
+        Some(header) => plain.encrypt_apart(header, passphrase, format, options, work),
+        None => plain.encrypt_here(passphrase, format, options, work),
+    }
+    .at(data.name())
+}
+
+/// Plain data that are encrypted where they lie.
+struct PlainData<'a>(&'a Medium);
+
+impl Deref for PlainData<'_> {
+    type Target = Medium;
+
+    fn deref(&self) -> &Medium {
+        self.0
+    }
+}
+
+impl PlainData<'_> {
+    fn encrypt_apart(
+        &self,
+        header_image: &Medium,
+        passphrase: &SecretVec,
+        format: &LuksFormatOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        if options.reduce_device_size.is_some() {
+            let text = "with a header in a file of its own the data stay where they are: --reduce-device-size is for the other case";
+            return Err(Error::argument(text));
+        }
+        self.refuse_luks(work)?;
+        let size = self.top().size();
+        let offset = options.offset.unwrap_or(0);
+        // A header says that its key slots end before the data, wherever it lies itself.
+        let room = (offset > 0).then(|| format.offset.unwrap_or(HEADER_LEN).min(offset));
+        let made = new_header(passphrase, format, room, work)?;
+        let header = luks2_of(&made)?;
+        let last = Segment { offset, ..segment_of(header) };
+        let (len, unit) = (size.saturating_sub(offset), u64::from(last.sector_size).max(512));
+        if !len.is_multiple_of(unit) {
+            return Err(Error::argument(format!(
+                "{len} bytes of data are no multiple of the sector size {unit}"
+            )));
+        }
+        let previous = linear(offset, SegmentSize::Dynamic);
+        let resilience = start::resilience(options, [&previous, &last], len, &work.providers)?;
+        let area = start::largest_gap(&header.metadata)?;
+        let mut course = Reencryption::new(
+            Mode::Encrypt,
+            Direction::Forward,
+            resilience,
+            (free_slot(&header.metadata, None)?, area),
+            Backups { previous, last, moved: None },
+            [None, Some(0)],
+        )?;
+        course.device_size = options.device_size;
+        let (front, header) = begun_front(&course, &made, size, options, work)?;
+        let _lock = claim_new(header_image, &header.uuid)?;
+        header_image.grow_to(made.offset())?;
+        front.write(header_image.top(), header.metadata.hdr_size())?;
+        header_image.commit()?;
+        self.encrypt_on(header, header_image, &made, options, work)
+    }
+
+    fn encrypt_here(
+        &self,
+        passphrase: &SecretVec,
+        format: &LuksFormatOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        let size = self.top().size();
+        let Some(reduce) = options.reduce_device_size else {
+            let text = "the header needs room: --reduce-device-size 32M says what the data give up at the end, or --luks-header a \
+                        file that it is written to";
+            return Err(Error::argument(text));
+        };
+        start::refuse_protection(options)?;
+        let shift = options.offset.unwrap_or(reduce / 2);
+        if shift > reduce / 2 {
+            return Err(Error::argument(format!(
+                "data from byte {shift} on: {reduce} bytes that are given up at the end have room for half as much at the most"
+            )));
+        }
+        if !reduce.is_multiple_of(8192) || shift == 0 {
+            return Err(Error::argument(format!(
+                "--reduce-device-size {reduce}: it must be a multiple of 8192"
+            )));
+        }
+        let len = size.saturating_sub(reduce);
+        if len == 0 {
+            return Err(Error::argument(format!(
+                "a device of {size} bytes is too small: with {reduce} given up at its end nothing is left"
+            )));
+        }
+        let moved = shift.min(len);
+        if let Some(done) = self.complete((size, shift, moved), passphrase, options, work)? {
+            return Ok(done);
+        }
+        self.refuse_luks(work)?;
+        self.refuse_remnant(work)?;
+        let is_known = super::fits::check(self, len, options.contents)?;
+        let made = new_header(passphrase, format, Some(shift), work)?;
+        if !is_known {
+            self.refuse_used_end((size, shift, moved), reduce)?;
+        }
+        let header = luks2_of(&made)?;
+        let last = segment_of(header);
+        let unit = u64::from(last.sector_size);
+        if !len.is_multiple_of(unit) || !shift.is_multiple_of(unit) {
+            return Err(Error::argument(format!(
+                "{len} bytes of data are no multiple of the sector size {unit}"
+            )));
+        }
+        let course = Reencryption::new(
+            Mode::Encrypt,
+            Direction::Backward,
+            Resilience::None,
+            (free_slot(&header.metadata, None)?, start::shift_area(&header.metadata)?),
+            Backups {
+                previous: linear(0, SegmentSize::Fixed(len)),
+                last,
+                moved: Some(linear(size - shift, SegmentSize::Fixed(moved))),
+            },
+            [None, Some(0)],
+        )?;
+        let (front, header) = begun_front(&course, &made, size, options, work)?;
+        let front = Front { len: shift, ..front };
+        let copy = copy_place(size, shift, moved);
+        if front.end() > copy.end - copy.start {
+            return Err(Error::argument(format!(
+                "{len} bytes of data are too few: they leave no room for a copy of the header meanwhile"
+            )));
+        }
+        let hdr_size = header.metadata.hdr_size();
+        let _lock = claim_new(self, &header.uuid)?;
+        copy_within(self, 0, size - shift, moved, work)?;
+        self.top().flush()?;
+        // From here on what was begun is found.
+        let copy = Window::new(self.top(), copy.start, copy.end - copy.start)?;
+        front.write(&copy, hdr_size)?;
+        front.write_over(self.top(), hdr_size).map_err(|error| cut_off(error, size, &course))?;
+        self.encrypt_on(header, self, &made, options, work)
+    }
+
+    /// Goes on behind a header that is whole.
+    fn encrypt_on(
+        &self,
+        header: luks2::Header,
+        header_image: &Medium,
+        made: &NewVolume,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        if options.init_only {
+            return Ok(false);
+        }
+        let course =
+            header.metadata.reencryption()?.ok_or_else(|| Error::corrupt("no encryption was begun"))?;
+        let keys = Keys::of_new_work([None, Some(made.volume_key.clone())], false);
+        let mut volume = Volume {
+            header: Header::Luks2(header),
+            header_image: header_image.clone(),
+            data: self.0.clone(),
+            is_attached: header_image.is_same(self.0),
+        };
+        volume.go_on(course, &keys, &LuksOptions::default(), options, work)
+    }
+
+    /// Completes an encryption that was cut off while its header was written; `None` if none was.
+    fn complete(
+        &self,
+        (size, shift, moved): (u64, u64, u64),
+        passphrase: &SecretVec,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<Option<bool>, Error> {
+        let place = copy_place(size, shift, moved);
+        let copy = self.0.clone().window(place.start, Some(place.end - place.start))?;
+        let Ok(header) = luks2::Header::read(copy.top(), &work.providers) else { return Ok(None) };
+        let Ok(Some(course)) = header.metadata.reencryption() else { return Ok(None) };
+        let is_ours = course.mode == Mode::Encrypt
+            && course.backups.moved.as_ref().is_some_and(|moved| moved.offset == size - shift)
+            && course.moved_len() == moved
+            && course.backups.last.offset == shift;
+        if !is_ours {
+            return Ok(None);
+        }
+        let used = header.metadata.keyslots_area().end.min(place.end - place.start);
+        let front = Front::read(copy.top(), used, shift)?;
+        match self.compare(&front, size - shift, moved)? {
+            (false, _) => return Ok(None),
+            (true, false) => {
+                return Err(Error::argument(
+                    "an encryption was begun here and cut off, and the image was changed since: what it begins with is \
+                     neither the old data nor the new header",
+                ));
+            }
+            (true, true) => {}
+        }
+        super::begun::check(&course, &header.metadata, size, options)?;
+        let _lock = claim_new(self, &header.uuid)?;
+        let mut volume = Volume {
+            header: Header::Luks2(header.clone()),
+            header_image: copy,
+            data: self.0.clone(),
+            is_attached: true,
+        };
+        let key = LuksKey::Passphrase(passphrase.clone());
+        let parts = course.parts(size)?;
+        let keys = volume.keys(&header, &course, &parts, &key, &LuksOptions::default(), work)?;
+        let written = front.write_over(self.top(), header.metadata.hdr_size());
+        written.map_err(|error| cut_off(error, size, &course))?;
+        volume.header_image = self.0.clone();
+        if options.init_only {
+            return Ok(Some(false));
+        }
+        volume.go_on(course, &keys, &LuksOptions::default(), options, work).map(Some)
+    }
+
+    /// Refuses to encrypt what is a LUKS volume already, or was one and is damaged: its keys would be of no use any more.
+    fn refuse_luks(&self, work: &Work<'_>) -> Result<(), Error> {
+        let begins = crate::begins_with_luks(self)?;
+        if begins && let Some((reduce, shift)) = self.begun_with(work)? {
+            let with = with_options(reduce, shift);
+            return Err(Error::argument(format!(
+                "an encryption was cut off here while its header was written over the first data, of which the device's end \
+                 has a copy: only luks reencrypt --encrypt with {with} completes it"
+            )));
+        }
+        let is_luks = begins
+            || signatures::device(self.top())?.is_none_or(|what| what == signatures::ZEROS)
+                && luks2::Header::read(self.top(), &work.providers).is_ok();
+        match is_luks {
+            true => Err(Error::argument(
+                "it holds a LUKS header already, whose volume would be lost below another one; one that is damaged may be \
+                 mended by casemate luks repair, and one that is of no use must be wiped first",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// What the device gives up, and the room for the header, of an encryption that was cut off while its header was written:
+    /// its first sector, which is written first, is that of a copy near the end.
+    fn begun_with(&self, work: &Work<'_>) -> Result<Option<(u64, u64)>, Error> {
+        let size = self.top().size();
+        // OK to cast: a sector.
+        let mut first = vec![0; SECTOR as usize];
+        self.top().read_at(&mut first, 0)?;
+        let least = size.saturating_sub(TAIL).max(SECTOR);
+        let mut end = size / SECTOR * SECTOR;
+        while end > least {
+            let start = end.saturating_sub(PIECE).max(least).next_multiple_of(SECTOR);
+            // OK to cast: at most a MiB.
+            let mut piece = vec![0; (end - start) as usize];
+            self.top().read_at(&mut piece, start)?;
+            let copies = piece.chunks(first.len()).enumerate().filter(|(_, sector)| *sector == first);
+            for at in copies.map(|(k, _)| start + k as u64 * SECTOR) {
+                let copy = Window::new(self.top(), at, size - at)?;
+                let Ok(header) = luks2::Header::read(&copy, &work.providers) else { continue };
+                let Ok(Some(course)) = header.metadata.reencryption() else { continue };
+                let (shift, moved) = (course.backups.last.offset, course.moved_len());
+                let is_ours = course.mode == Mode::Encrypt
+                    && shift.checked_mul(2).is_some_and(|room| room <= size)
+                    && moved <= shift
+                    && copy_place(size, shift, moved).start == at;
+                if is_ours {
+                    return Ok(Some((given_up(&course, size), shift)));
+                }
+            }
+            end = start;
+        }
+        Ok(None)
+    }
+
+    /// Refuses to give up an end with data of which nothing says that they are not in use. What an encryption has left that was
+    /// cut off before its first data were written over is zeros and their copy, and anything in the header's place once the copy
+    /// is whole.
+    fn refuse_used_end(&self, (size, shift, moved): (u64, u64, u64), reduce: u64) -> Result<(), Error> {
+        let (first, copy) = (size - shift..size - shift + moved, copy_place(size, shift, moved));
+        let mut is_empty = true;
+        let is_whole = self.sectors(first.clone(), |at, sector| {
+            let mut old = vec![0; sector.len()];
+            self.top().read_at(&mut old, at - first.start)?;
+            is_empty &= is_zero(sector);
+            Ok(old == sector)
+        })?;
+        let is_copied = is_whole && !is_empty;
+        let is_free = self.sectors(size - reduce..size, |at, sector| {
+            if is_zero(sector) || is_copied && (first.contains(&at) || copy.contains(&at)) {
+                return Ok(true);
+            }
+            let Some(at) = at.checked_sub(first.start).filter(|at| *at < moved) else { return Ok(false) };
+            let mut old = vec![0; sector.len()];
+            self.top().read_at(&mut old, at)?;
+            Ok(old == sector)
+        })?;
+        match is_free {
+            true => Ok(()),
+            false => Err(Error::argument(format!(
+                "the {reduce} bytes at the end that would be given up are not all zeros, and no file system says that they are \
+                 not in use: make what is there smaller, or fill them with zeros if it is of no use"
+            ))),
+        }
+    }
+
+    /// Whether something holds for all sectors of a part of the image.
+    fn sectors(
+        &self,
+        part: Range<u64>,
+        mut holds: impl FnMut(u64, &[u8]) -> Result<bool, Error>,
+    ) -> Result<bool, Error> {
+        let (mut at, mut all) = (part.start, true);
+        while at < part.end && all {
+            // OK to cast: at most a MiB.
+            let mut piece = vec![0; (part.end - at).min(PIECE) as usize];
+            self.top().read_at(&mut piece, at)?;
+            for (k, sector) in piece.chunks(SECTOR as usize).enumerate() {
+                all = all && holds(at + k as u64 * SECTOR, sector)?;
+            }
+            at += piece.len() as u64;
+        }
+        Ok(all)
+    }
+
+    /// Refuses data before which a header is written while another one's secondary copy lies in them: when the power fails
+    /// behind the first sector this would be taken for the volume's.
+    fn refuse_remnant(&self, work: &Work<'_>) -> Result<(), Error> {
+        match luks2::Header::read(self.top(), &work.providers) {
+            Ok(_) => Err(Error::argument(
+                "the secondary header of an earlier LUKS2 volume lies in the data, and would be taken for the new one's when \
+                 this is cut off: it must be overwritten first, or the header go to a file of its own",
+            )),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Looks at the sectors at the image's beginning: whether any of them is the front's and not the moved data's, and
+    /// whether all are of one or the other.
+    fn compare(&self, front: &Front, moved: u64, len: u64) -> Result<(bool, bool), Error> {
+        let (mut any, mut all) = (false, true);
+        let mut at = 0;
+        while at < len {
+            // OK to cast: at most a MiB.
+            let now = (len - at).min(PIECE) as usize;
+            let (mut here, mut old, mut new) = (vec![0; now], vec![0; now], vec![0; now]);
+            self.top().read_at(&mut here, at)?;
+            self.top().read_at(&mut old, moved + at)?;
+            front.get(at, &mut new);
+            for ((here, old), new) in here.chunks(512).zip(old.chunks(512)).zip(new.chunks(512)) {
+                any |= here == new && here != old && here.iter().any(|byte| *byte != 0);
+                all &= here == new || here == old;
+            }
+            at += now as u64;
+        }
+        Ok((any, all))
+    }
+}
+
+/// Copies bytes to another place of a medium, on all threads.
+pub(super) fn copy_within(
+    medium: &Medium,
+    from: u64,
+    to: u64,
+    len: u64,
+    work: &Work<'_>,
+) -> Result<(), Error> {
+    work.pool.run(len.div_ceil(PIECE), Vec::new, |buf: &mut Vec<u8>, k| {
+        // OK to cast: at most a MiB.
+        buf.resize((len - k * PIECE).min(PIECE) as usize, 0);
+        medium.top().read_at(buf, from + k * PIECE)?;
+        medium.top().write_at(buf, to + k * PIECE)
+    })
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Where the copy of the header lies while the header is written: in front of the first data at their place at the end, or
+/// behind them where the header itself comes so far.
+fn copy_place(size: u64, shift: u64, moved: u64) -> Range<u64> {
+    match size - 2 * shift >= shift {
+        true => size - 2 * shift..size - shift,
+        false => size - shift + moved..size,
+    }
+}
+
+/// The header of a new volume, with its data from `offset` on; for a file of its own as large as was said, or 16 MiB.
+fn new_header(
+    passphrase: &SecretVec,
+    format: &LuksFormatOptions,
+    offset: Option<u64>,
+    work: &Work<'_>,
+) -> Result<NewVolume, Error> {
+    let offset = offset.or(format.offset);
+    let format = LuksFormatOptions { version: LuksVersion::Two, offset, ..format.clone() };
+    if format.integrity.is_some() {
+        return Err(Error::unsupported(
+            "integrity protection has no encryption in place: its tags need room",
+        ));
+    }
+    format.prepare(passphrase, work)
+}
+
+fn luks2_of(made: &NewVolume) -> Result<&luks2::Header, Error> {
+    match made.header() {
+        Header::Luks2(header) => Ok(header),
+        Header::Luks1(_) => Err(Error::argument("LUKS1 has no encryption in place; LUKS2 has")),
+    }
+}
+
+fn segment_of(header: &luks2::Header) -> Segment {
+    // OK to unwrap: a new header has one.
+    header.metadata.segments().remove(0)
+}
+
+/// A segment of plain data.
+pub(super) fn linear(offset: u64, size: SegmentSize) -> Segment {
+    Segment {
+        id: 0,
+        kind: "linear".to_owned(),
+        offset,
+        size,
+        iv_tweak: 0,
+        encryption: String::new(),
+        sector_size: 0,
+        integrity: None,
+        flags: Vec::new(),
+    }
+}
+
+/// The front of a volume that is about to be encrypted, and its header.
+fn begun_front(
+    course: &Reencryption,
+    made: &NewVolume,
+    size: u64,
+    options: &ReencryptOptions,
+    work: &Work<'_>,
+) -> Result<(Front, luks2::Header), Error> {
+    let mut header = luks2_of(made)?.clone().for_new_device();
+    let keys = Keys::of_new_work([None, Some(made.volume_key.clone())], false);
+    let metadata = placed(&header.metadata, course.backups.last.offset)?;
+    header.metadata = start::begin(course, &metadata, &keys, size, options, &work.providers)?;
+    // OK to cast: 16 KiB.
+    let copies = MemoryDevice::new(vec![0; 2 * header.metadata.hdr_size() as usize]);
+    header.write(&copies, &work.providers, &mut |bytes| Source::System.fill(bytes))?;
+    // OK to index: header and key slot.
+    let (place, material) = &made.pieces[1];
+    Ok((Front::of(&copies.into_bytes(), (*place, material), made.offset()), header))
+}
+
+/// The same metadata with their one segment at another place.
+fn placed(metadata: &Metadata, offset: u64) -> Result<Metadata, Error> {
+    let mut object = metadata.object().clone();
+    let segments = object.get_mut("segments").and_then(Json::object_mut);
+    let segment: Option<&mut Object> = segments.and_then(|all| all.get_mut("0")?.object_mut());
+    if let Some(segment) = segment {
+        segment.set("offset", offset.to_string().into());
+    }
+    Metadata::new(object, metadata.hdr_size())
+}

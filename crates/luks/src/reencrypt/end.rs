@@ -1,0 +1,114 @@
+//! The end of the work: the header that knows one segment and one key, and what is wiped when nothing needs it any more.
+//!
+//! The header's first copy is written, then the areas and places that are of no use are wiped, and then the second copy is
+//! written. So what is cut off in between is a volume as it will be, for every program, and its second copy still says what
+//! was to be done: the same command again does the rest of that, and begins nothing.
+
+use std::ops::Range;
+
+use crate::Header;
+use crate::luks2::Metadata;
+use crate::luks2::reencrypt::Reencryption;
+use casemate_blockdev::BlockDevice;
+use casemate_providers::Work;
+
+use super::{ReencryptOptions, begun};
+use crate::Error;
+use crate::change::wipe;
+use crate::locks::HeaderLock;
+use crate::random::Source;
+use crate::unlock::{self, Budget};
+use crate::{LuksKey, LuksOptions, Volume};
+
+/// An end that was cut off between both copies of the header.
+pub(super) struct Ending {
+    pub course: Reencryption,
+    before: Metadata,
+    leftovers: Leftovers,
+}
+
+/// Areas and places that are of no use any more when all is done.
+pub(super) struct Leftovers {
+    /// Areas of key slots that the header does not know any more, on the device with the header; whether a key was there.
+    areas: Vec<(Range<u64>, bool)>,
+    /// Where no data are any more, on the device with the data.
+    left: Option<Range<u64>>,
+}
+
+impl Leftovers {
+    /// What is of no use between metadata of before and after the end. `len` is the data's.
+    pub fn new(course: &Reencryption, before: &Metadata, after: &Metadata, len: u64) -> Leftovers {
+        let kept = after.keyslots();
+        let gone = before.keyslots().into_iter().filter(|slot| kept.iter().all(|kept| kept.id != slot.id));
+        let areas = gone.map(|slot| {
+            let area = slot.area.offset..slot.area.offset.saturating_add(slot.area.size);
+            (area, slot.kind != "reencrypt")
+        });
+        let (new_end, old_end) = (course.new_place(len), course.backups.previous.offset.saturating_add(len));
+        let left = match &course.backups.moved {
+            // Plain data that were moved out of the way.
+            Some(moved) if moved.kind == "linear" => Some(moved.offset..moved.offset + course.moved_len()),
+            // The end of the device, which the data have left.
+            _ if new_end < old_end => Some(new_end..old_end),
+            _ => None,
+        };
+        Leftovers { areas: areas.collect(), left }
+    }
+
+    /// Wipes it, until that is on stable storage.
+    pub fn wipe(&self, header: &dyn BlockDevice, data: &dyn BlockDevice) -> Result<(), Error> {
+        for (area, is_key) in &self.areas {
+            // Of the reencryption's own area nobody needs more than that it is gone.
+            match is_key {
+                true => wipe(header, area.clone())?,
+                false => header.write_zeroes(area.start, area.end - area.start, false)?,
+            }
+        }
+        header.flush()?;
+        self.left.clone().map_or(Ok(()), |left| wipe(data, left))
+    }
+}
+
+impl Volume {
+    /// The end that was cut off, if one was: the header is that of a volume that is done, and its second copy that of before.
+    pub(super) fn ending(&self) -> Option<Ending> {
+        let Header::Luks2(header) = &self.header else { return None };
+        let before = header.superseded()?;
+        let course = before.reencryption().ok()??;
+        let after = course.ended(before, self.is_attached).ok()?;
+        let len = course.len(self.data.top().size()).ok()?;
+        let is_it = after.to_plain() == header.metadata.to_plain();
+        let leftovers = Leftovers::new(&course, before, &after, len);
+        is_it.then(|| Ending { course, before: before.clone(), leftovers })
+    }
+
+    /// Does the rest of an end that was cut off. A key of the data is needed where they have one.
+    pub(super) fn go_on_ending(
+        &mut self,
+        ending: &Ending,
+        keys: &[LuksKey],
+        unlocking: &LuksOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        let Ending { course, before, leftovers } = ending;
+        let noun = course.mode.noun();
+        if options.init_only {
+            let text = format!("{noun} was cut off at its very end; --resume-only goes on with it");
+            return Err(Error::argument(text));
+        }
+        begun::check(course, before, self.data.top().size(), options)?;
+        let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };
+        let device = self.header_image.top();
+        if let Some(digest) = course.digests[1] {
+            let key = keys.first().ok_or_else(|| Error::argument("no passphrase was given"))?;
+            let budget = &mut Budget::new(unlocking.limits);
+            unlock::key_of_digest(header, device, digest, key, unlocking, budget, work)?;
+        }
+        let _claim = HeaderLock::of(&self.header_image).take()?;
+        header.check_unchanged(device)?;
+        leftovers.wipe(device, self.data.top())?;
+        header.repair(device, &work.providers, &mut |bytes| Source::System.fill(bytes))?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,41 @@
+//! Contents of a device, beside the bytes that it will have.
+
+use casemate_blockdev::Medium;
+
+use crate::Error;
+
+/// A part of plain data that is in use: a file system, a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// What it is, such as "partition 2".
+    pub what: String,
+    /// The byte behind it.
+    pub end: u64,
+    /// Whether it is a file system over all of the data: what lies behind it is not in use.
+    pub is_whole: bool,
+}
+
+/// Function that finds what is in use of plain data, as far as it is known where that ends.
+///
+/// Errors are those of reading.
+pub type Contents = fn(&Medium) -> Result<Vec<Used>, Error>;
+
+/// Checks that the file system or the partitions on plain data lie within their first `len` bytes, as far as it is known
+/// where they end. Returns whether there is a file system whose size is known: what lies behind it is not in use.
+///
+/// # Errors
+/// `Argument`, which names what would be cut; `Unsupported` without knowledge of contents; `Io`.
+pub(super) fn check(plain: &Medium, len: u64, contents: Option<Contents>) -> Result<bool, Error> {
+    let contents = contents.ok_or_else(|| {
+        Error::unsupported(
+            "data give up their end only where it is known what they hold, and nobody says that here",
+        )
+    })?;
+    let used = contents(plain)?;
+    match used.iter().find(|used| used.end > len) {
+        Some(Used { what, end, .. }) => Err(Error::argument(format!(
+            "{what} ends at byte {end} of the data, of which {len} are left: make it smaller first"
+        ))),
+        None => Ok(used.iter().any(|used| used.is_whole)),
+    }
+}

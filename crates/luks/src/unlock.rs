@@ -1,0 +1,633 @@
+//! From a passphrase to the volume key, through the key slots of either version.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use crate::luks2::{Digest, Kdf, Keyslot, Priority, decode};
+use crate::{Header, af, luks1, luks2};
+use casemate_blockdev::BlockDevice;
+use casemate_crypt::{Params, SectorCipher};
+use casemate_primitives::secret::{SecretVec, constant_time_eq};
+use casemate_providers::{Argon2, KdfLimits, Providers, Work, pbkdf2};
+
+use super::slot::Pbkdf;
+use super::{LuksKey, LuksOptions, Reason};
+use crate::{Error, ErrorKind};
+
+/// A volume key that was found to be right.
+#[derive(Debug)]
+pub struct Unlocked {
+    /// The number of the key slot that was opened; `None` for a volume key that was given.
+    pub keyslot: Option<u32>,
+    /// The volume key.
+    pub(super) volume_key: SecretVec,
+    /// Whether the passphrase had no bytes: that of a volume that is not to be kept secret.
+    pub(super) is_empty_passphrase: bool,
+}
+
+impl Unlocked {
+    /// The volume key, for data that a cipher is of.
+    ///
+    /// # Errors
+    /// `Unsupported` for a cipher that encrypts nothing, unless the volume is one that is open to all.
+    pub(super) fn key_of(&self, encryption: &str) -> Result<&SecretVec, Error> {
+        match is_null(encryption) && !self.is_empty_passphrase {
+            true => Err(Error::unsupported(format!(
+                "the data's cipher is {encryption}, which encrypts nothing; only an empty passphrase opens it"
+            ))),
+            false => Ok(&self.volume_key),
+        }
+    }
+
+    /// The volume key. Who has it reads the data whatever becomes of the key slots.
+    pub fn volume_key(&self) -> &SecretVec {
+        &self.volume_key
+    }
+}
+
+/// A key slot of either version, and what tells whether its key is right.
+pub(super) struct Slot {
+    /// Bytes of the key in the slot.
+    pub key_len: usize,
+    /// Where its stripes lie.
+    pub area: Range<u64>,
+    /// The cipher of the stripes.
+    pub encryption: String,
+    /// Bytes of the cipher's key.
+    pub cipher_key_len: usize,
+    pub kdf: Derivation,
+    pub af_hash: String,
+    pub checks: Vec<Check>,
+}
+
+/// What makes a key of a passphrase.
+pub(super) enum Derivation {
+    Pbkdf2 { hash: String, iterations: u32, salt: Vec<u8> },
+    Argon2(Argon2, Vec<u8>),
+}
+
+/// A digest of a volume key.
+pub(super) struct Check {
+    pub hash: String,
+    pub iterations: u32,
+    pub salt: Vec<u8>,
+    pub digest: Vec<u8>,
+}
+
+/// Bytes of a cipher's key, or of a volume key, at most: several times what any cipher takes.
+const LONGEST_KEY: u32 = 1024;
+
+/// Bytes of a digest, at least and at most.
+pub(super) const DIGEST_LEN: std::ops::RangeInclusive<usize> = 20..=64;
+
+/// Whether a specification is that of a cipher that does nothing.
+pub(super) fn is_null(encryption: &str) -> bool {
+    matches!(encryption.split('-').next(), Some("cipher_null" | "null"))
+        || encryption.contains("(cipher_null)")
+}
+
+/// Finds the volume key of a header that lies on `device`. Slots of about the same cost are tried at the same time, as far as
+/// threads and memory go.
+pub(super) fn unlock(
+    header: &Header,
+    device: &dyn BlockDevice,
+    key: &LuksKey,
+    options: &LuksOptions,
+    work: &Work<'_>,
+) -> Result<Unlocked, Error> {
+    let mut budget = Budget::new(options.limits);
+    let passphrase = match key {
+        LuksKey::VolumeKey(key) => return check_volume_key(header, key, &mut budget, &work.providers),
+        LuksKey::Passphrase(passphrase) => passphrase,
+    };
+    try_slots(slots(header, options)?, device, passphrase, options, &mut budget, work)
+}
+
+#[allow(clippy::type_complexity, reason = "as below")]
+fn try_slots(
+    found: Vec<(u32, Result<Slot, Error>)>,
+    device: &dyn BlockDevice,
+    passphrase: &SecretVec,
+    options: &LuksOptions,
+    budget: &mut Budget,
+    work: &Work<'_>,
+) -> Result<Unlocked, Error> {
+    let is_empty_passphrase = passphrase.is_empty();
+    let (mut tried, mut failed, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+    let not_tried =
+        |id: u32, error: Error| error.map_text(|text| format!("key slot {id} was not tried: {text}"));
+    for (id, slot) in found {
+        match slot {
+            Ok(slot) => slots.push((id, slot)),
+            Err(error) => failed.push(not_tried(id, error)),
+        }
+    }
+    while !slots.is_empty() {
+        let left = (options.tries as usize).saturating_sub(tried.len());
+        let count = together(&slots, options.limits.memory, work.pool.threads()).min(left.max(1));
+        let mut group = Vec::new();
+        for (id, slot) in slots.drain(..count) {
+            let afforded = if left == 0 {
+                let text =
+                    format!("it is one more than the {} that are tried; it can be named", options.tries);
+                Err(Error::unsupported(text))
+            } else {
+                slot.cost(&work.providers).and_then(|cost| budget.spend(&cost))
+            };
+            match afforded {
+                Ok(()) => group.push((id, slot)),
+                Err(error) => failed.push(not_tried(id, error)),
+            }
+        }
+        let results: Mutex<Vec<_>> = Mutex::default();
+        let open = |_: &mut (), number| {
+            // OK to cast: at most the length of the group.
+            let (id, slot) = &group[number as usize];
+            let opened = open(slot, device, passphrase, &options.limits, &work.providers);
+            results.lock().unwrap_or_else(PoisonError::into_inner).push((number, *id, opened));
+            Ok::<(), Error>(())
+        };
+        work.pool.run(group.len() as u64, || (), open)?;
+        let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        results.sort_by_key(|(number, ..)| *number);
+        for (_, id, opened) in results {
+            match opened {
+                Ok(Some(volume_key)) => {
+                    return Ok(Unlocked { keyslot: Some(id), volume_key, is_empty_passphrase });
+                }
+                Ok(None) => tried.push(id),
+                Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::Interrupted) => {
+                    return Err(error);
+                }
+                Err(error) => failed.push(not_tried(id, error)),
+            }
+        }
+    }
+    if tried.is_empty() {
+        let none = || {
+            let text = "no key slot holds a key of the data; only the volume key opens them";
+            Reason::NoUsableSlot.of(Error::locked(text))
+        };
+        return Err(failed.into_iter().next().unwrap_or_else(none));
+    }
+    let mut text = match &tried[..] {
+        [one] => format!("key slot {one} does not open with this passphrase"),
+        _ => "no key slot opens with this passphrase".to_owned(),
+    };
+    failed.iter().for_each(|error| text.push_str(&format!("; {}", error.text())));
+    Err(Reason::WrongPassphrase.of(Error::mismatch(text)))
+}
+
+/// How many of these slots are tried at the same time, at least one: those that follow the first and cost no more than twice
+/// as much, if together they have no more lanes than there are threads, and no more memory than one may have.
+fn together(slots: &[(u32, Slot)], most_memory: u32, threads: usize) -> usize {
+    let sizes = slots.iter().map(|(_, slot)| slot.kdf.size());
+    let (mut lanes, mut memory, mut first) = (0_u64, 0_u64, None);
+    let fitting = sizes.take_while(|(more_lanes, more_memory, work)| {
+        let first = *first.get_or_insert(*work);
+        lanes += u64::from(*more_lanes);
+        memory += u64::from(*more_memory);
+        lanes <= threads as u64 && memory <= most_memory.into() && work / 2 <= first
+    });
+    fitting.count().max(1)
+}
+
+/// Costs that the key derivations of one opening may still have together: those of all key slots that are tried, and of digests.
+pub(super) struct Budget {
+    limits: KdfLimits,
+    iterations: u64,
+    work: u64,
+}
+
+impl Budget {
+    pub fn new(limits: KdfLimits) -> Budget {
+        Budget { limits, iterations: limits.iterations, work: limits.work }
+    }
+
+    /// Takes what a derivation costs.
+    ///
+    /// # Errors
+    /// `Unsupported` if that is more than is left; nothing is taken then.
+    fn spend(&mut self, cost: &Cost) -> Result<(), Error> {
+        for (left, cost, all, what) in [
+            (self.iterations, cost.iterations, self.limits.iterations, "iterations"),
+            (self.work, cost.work, self.limits.work, "KiB of memory in all passes"),
+        ] {
+            if cost > left {
+                let spent = all - left;
+                let before = match spent {
+                    0 => String::new(),
+                    spent => format!(", {spent} of which are spent"),
+                };
+                return Err(Error::unsupported(format!(
+                    "it demands {cost} {what}; opening a volume may cost {all}{before}: --key-slot tries one slot alone, --kdf-limit grants more"
+                )));
+            }
+        }
+        self.iterations -= cost.iterations;
+        self.work -= cost.work;
+        Ok(())
+    }
+}
+
+/// Finds the volume key that a digest is of: in one of its slots, or that it is the one that was given.
+///
+/// # Errors
+/// Those of [`unlock`].
+pub(super) fn key_of_digest(
+    header: &luks2::Header,
+    device: &dyn BlockDevice,
+    digest: u32,
+    key: &LuksKey,
+    options: &LuksOptions,
+    budget: &mut Budget,
+    work: &Work<'_>,
+) -> Result<Unlocked, Error> {
+    let is_it = |one: &Digest| one.id == digest;
+    let mut options = options.clone();
+    // A slot that is named may be of the other key.
+    let has =
+        |slot: &u32| header.metadata.digests().iter().any(|one| is_it(one) && one.keyslots.contains(slot));
+    let is_slot = |slot: &u32| {
+        let keyslots = header.metadata.keyslots();
+        let is_bound = |digest: &Digest| digest.keyslots.contains(slot);
+        keyslots.iter().any(|known| known.id == *slot && known.kind == "luks2")
+            && header.metadata.digests().iter().any(is_bound)
+    };
+    if let Some(slot) = options.keyslot.filter(|slot| !is_slot(slot)) {
+        return Err(no_slot(slot));
+    }
+    options.keyslot = options.keyslot.filter(has);
+    match key {
+        LuksKey::VolumeKey(key) => {
+            check_key_of_digests(&header.metadata, is_it, key, budget, &work.providers)
+        }
+        LuksKey::Passphrase(passphrase) => {
+            let slots = slots_of_luks2(header, is_it, &options)?;
+            try_slots(slots, device, passphrase, &options, budget, work)
+        }
+    }
+}
+
+/// The slots in the order in which they are tried; each may be one that can't be.
+#[allow(clippy::type_complexity, reason = "said in one place, and taken apart in one")]
+fn slots(header: &Header, options: &LuksOptions) -> Result<Vec<(u32, Result<Slot, Error>)>, Error> {
+    match header {
+        Header::Luks1(header) => {
+            let named = |id: u32| options.keyslot.is_none_or(|named| named == id);
+            let all = (0u32..).zip(&header.slots);
+            let enabled: Vec<_> =
+                all.filter(|(id, slot)| named(*id) && slot.state == luks1::SlotState::Enabled).collect();
+            match options.keyslot {
+                Some(id) if enabled.is_empty() => Err(no_slot(id)),
+                _ => {
+                    Ok(enabled.into_iter().map(|(id, slot)| (id, Ok(Slot::of_luks1(header, slot)))).collect())
+                }
+            }
+        }
+        Header::Luks2(header) => slots_of_luks2(header, is_of_data(&header.metadata), options),
+    }
+}
+
+/// Whether a digest is of a key of the data.
+fn is_of_data(metadata: &luks2::Metadata) -> impl Fn(&Digest) -> bool + use<> {
+    let digests: Vec<u32> = metadata.digests_of_data().into_iter().map(|digest| digest.id).collect();
+    move |digest| digests.contains(&digest.id)
+}
+
+pub(super) fn no_slot(id: u32) -> Error {
+    Reason::SlotNotActive(id).of(Error::argument(format!("key slot {id} is not active")))
+}
+
+#[allow(clippy::type_complexity, reason = "as above")]
+fn slots_of_luks2(
+    header: &luks2::Header,
+    is_wanted: impl Fn(&Digest) -> bool,
+    options: &LuksOptions,
+) -> Result<Vec<(u32, Result<Slot, Error>)>, Error> {
+    let metadata = &header.metadata;
+    if metadata.has_token_out_of_range() {
+        let text = "LUKS2 metadata: a token's number is above 31, on which cryptsetup ends itself";
+        return Err(Error::corrupt(text));
+    }
+    let (keyslots, digests) = (metadata.keyslots(), metadata.digests());
+    let mut found = Vec::new();
+    for id in metadata.keyslot_order() {
+        let Some(keyslot) = keyslots.iter().find(|slot| slot.id == id && slot.kind == "luks2") else {
+            continue;
+        };
+        let of_slot: Vec<&Digest> = digests.iter().filter(|digest| digest.keyslots.contains(&id)).collect();
+        let is_bound = of_slot.iter().any(|digest| is_wanted(digest));
+        let wanted = match options.keyslot {
+            Some(named) => named == id,
+            None => (is_bound || options.unbound) && keyslot.priority != Priority::Ignore,
+        };
+        if wanted {
+            found.push((keyslot.priority, id, Slot::of_luks2(keyslot, &of_slot)));
+        }
+    }
+    if let (Some(id), true) = (options.keyslot, found.is_empty()) {
+        return Err(no_slot(id));
+    }
+    found.sort_by_key(|(priority, ..)| *priority);
+    Ok(found.into_iter().map(|(_, id, slot)| (id, slot)).collect())
+}
+
+impl Slot {
+    pub fn of_luks1(header: &luks1::Header, slot: &luks1::Slot) -> Slot {
+        // OK to cast: 32 bits.
+        let key_len = header.key_bytes as usize;
+        Slot {
+            key_len,
+            area: header.area(slot),
+            encryption: header.encryption(),
+            cipher_key_len: key_len,
+            kdf: Derivation::Pbkdf2 {
+                hash: header.hash.clone(),
+                iterations: slot.iterations,
+                salt: slot.salt.to_vec(),
+            },
+            af_hash: header.hash.clone(),
+            checks: vec![Check::of_luks1(header)],
+        }
+    }
+
+    fn of_luks2(keyslot: &Keyslot, digests: &[&Digest]) -> Result<Slot, Error> {
+        let area = &keyslot.area;
+        if keyslot.key_size > LONGEST_KEY || area.key_size > LONGEST_KEY {
+            let text = format!("keys of {} and {} bytes", keyslot.key_size, area.key_size);
+            return Err(Error::unsupported(text));
+        }
+        let salt = |salt: &str| match decode(salt, "salt")? {
+            salt if salt.len() == luks1::SALT_LEN => Ok(salt),
+            salt => Err(Error::corrupt(format!("a salt of {} bytes", salt.len()))),
+        };
+        let text = match &keyslot.kdf {
+            Some(Kdf::Pbkdf2 { salt, .. } | Kdf::Argon2 { salt, .. }) => &**salt,
+            _ => "",
+        };
+        let kdf = Pbkdf::of(keyslot)?.derivation(&salt(text)?);
+        let checks: Result<Vec<Check>, Error> =
+            digests.iter().map(|digest| Check::of_luks2(digest)).collect();
+        Ok(Slot {
+            // OK to cast: bounded.
+            key_len: keyslot.key_size as usize,
+            area: area.offset..area.offset.saturating_add(area.size),
+            encryption: area.encryption.clone(),
+            cipher_key_len: area.key_size as usize,
+            kdf,
+            af_hash: keyslot.af_hash.clone(),
+            checks: checks?,
+        })
+    }
+
+    /// The cipher of the slot's stripes, under the key that a passphrase makes.
+    pub fn cipher(
+        &self,
+        passphrase: &SecretVec,
+        limits: &KdfLimits,
+        providers: &Providers,
+    ) -> Result<SectorCipher, Error> {
+        let key = self.kdf.derive(passphrase, self.cipher_key_len, limits, providers)?;
+        let mut params = Params::new(self.encryption.parse()?);
+        params.allow_equal_halves = true;
+        SectorCipher::new(&params, key.expose(), providers)
+    }
+
+    /// What it costs to try the slot: to derive its key, and to hold what is in it against digests.
+    fn cost(&self, providers: &Providers) -> Result<Cost, Error> {
+        let mut cost = self.kdf.cost(self.cipher_key_len, providers)?;
+        for check in &self.checks {
+            cost.iterations = cost.iterations.saturating_add(check.cost(providers)?.iterations);
+        }
+        Ok(cost)
+    }
+
+    /// Bytes of the slot's stripes, in whole sectors, if the area has room for them.
+    pub fn material_len(&self) -> Result<usize, Error> {
+        let len = af::material_len(self.key_len).filter(|len| *len as u64 <= self.area.end - self.area.start);
+        len.ok_or_else(|| Error::corrupt(format!("its area has no room for a key of {} bytes", self.key_len)))
+    }
+}
+
+/// What a derivation takes.
+struct Cost {
+    /// Iterations of PBKDF2, each digest of output counted for itself.
+    iterations: u64,
+    /// KiB that all passes of Argon2 fill.
+    work: u64,
+}
+
+impl Cost {
+    fn of_pbkdf2(hash: &str, iterations: u32, len: usize, providers: &Providers) -> Result<Cost, Error> {
+        let digests = len.div_ceil(providers.hash(hash)?.digest_len()) as u64;
+        let iterations = u64::from(iterations).saturating_mul(digests);
+        Ok(Cost { iterations, work: 0 })
+    }
+}
+
+impl Derivation {
+    /// What it costs to derive so many bytes.
+    fn cost(&self, len: usize, providers: &Providers) -> Result<Cost, Error> {
+        match self {
+            Derivation::Pbkdf2 { hash, iterations, .. } => Cost::of_pbkdf2(hash, *iterations, len, providers),
+            Derivation::Argon2(Argon2 { passes, memory, .. }, _) => {
+                Ok(Cost { iterations: 0, work: u64::from(*passes) * u64::from(*memory) })
+            }
+        }
+    }
+
+    /// Lanes, KiB at once, and how long it takes: iterations, or KiB in all passes. Two kinds of slots are seldom of one size.
+    fn size(&self) -> (u32, u32, u64) {
+        match self {
+            Derivation::Pbkdf2 { iterations, .. } => (1, 0, (*iterations).into()),
+            Derivation::Argon2(Argon2 { passes, memory, lanes, .. }, _) => {
+                (*lanes, *memory, u64::from(*passes) * u64::from(*memory))
+            }
+        }
+    }
+
+    pub fn derive(
+        &self,
+        passphrase: &SecretVec,
+        len: usize,
+        limits: &KdfLimits,
+        providers: &Providers,
+    ) -> Result<SecretVec, Error> {
+        let passphrase = passphrase.expose();
+        Ok(match self {
+            Derivation::Pbkdf2 { hash, iterations, salt } => {
+                pbkdf2(providers.hash(hash)?, passphrase, salt, *iterations, len, limits)?
+            }
+            Derivation::Argon2(argon2, salt) => argon2.derive(passphrase, salt, len, limits)?,
+        })
+    }
+}
+
+impl Check {
+    fn of_luks1(header: &luks1::Header) -> Check {
+        Check {
+            hash: header.hash.clone(),
+            iterations: header.digest_iterations,
+            salt: header.digest_salt.to_vec(),
+            digest: header.digest.to_vec(),
+        }
+    }
+
+    pub fn of_luks2(digest: &Digest) -> Result<Check, Error> {
+        if digest.kind != "pbkdf2" {
+            return Err(Error::unsupported(format!("digest {} is of type '{}'", digest.id, digest.kind)));
+        }
+        Ok(Check {
+            hash: digest.hash.clone(),
+            iterations: digest.iterations,
+            salt: decode(&digest.salt, "digest's salt")?,
+            digest: decode(&digest.digest, "digest")?,
+        })
+    }
+
+    fn cost(&self, providers: &Providers) -> Result<Cost, Error> {
+        Cost::of_pbkdf2(&self.hash, self.iterations, self.digest.len(), providers)
+    }
+
+    /// Whether the digest is that of a key, at the cost of a budget.
+    ///
+    /// # Errors
+    /// `Unsupported` if it costs more than is left, and for a hash that is not known; `Corrupt` for a digest of no use.
+    pub fn fits_within(
+        &self,
+        key: &SecretVec,
+        budget: &mut Budget,
+        providers: &Providers,
+    ) -> Result<bool, Error> {
+        budget.spend(&self.cost(providers)?)?;
+        self.fits(key, &budget.limits, providers)
+    }
+
+    /// Whether the digest is that of a key.
+    fn fits(&self, key: &SecretVec, limits: &KdfLimits, providers: &Providers) -> Result<bool, Error> {
+        // With nothing to compare with, any key would be right.
+        if !DIGEST_LEN.contains(&self.digest.len()) {
+            return Err(Error::corrupt(format!("a digest of {} bytes", self.digest.len())));
+        }
+        let hash = providers.hash(&self.hash)?;
+        let found = pbkdf2(hash, key.expose(), &self.salt, self.iterations, self.digest.len(), limits)?;
+        Ok(constant_time_eq(found.expose(), &self.digest))
+    }
+}
+
+/// The key in a slot, if the passphrase is the slot's.
+fn open(
+    slot: &Slot,
+    device: &dyn BlockDevice,
+    passphrase: &SecretVec,
+    limits: &KdfLimits,
+    providers: &Providers,
+) -> Result<Option<SecretVec>, Error> {
+    if is_null(&slot.encryption) && !passphrase.is_empty() {
+        let text = format!(
+            "its cipher is {}, which hides nothing; only an empty passphrase opens it",
+            slot.encryption
+        );
+        return Err(Error::unsupported(text));
+    }
+    let len = slot.material_len()?;
+    let hash = providers.hash(&slot.af_hash)?;
+    let cipher = slot.cipher(passphrase, limits, providers)?;
+    let mut material = SecretVec::zeroed(len);
+    device.read_at(material.expose_mut(), slot.area.start)?;
+    cipher.decrypt(0, material.expose_mut())?;
+    let key = af::merge(material.expose(), slot.key_len, &hash)?;
+    for check in &slot.checks {
+        if check.fits(&key, limits, providers)? {
+            return Ok(Some(key));
+        }
+    }
+    Ok(None)
+}
+
+fn check_volume_key(
+    header: &Header,
+    key: &SecretVec,
+    budget: &mut Budget,
+    providers: &Providers,
+) -> Result<Unlocked, Error> {
+    match header {
+        Header::Luks1(header) => {
+            check_key(key, Some(header.key_bytes), &[Check::of_luks1(header)], budget, providers)
+        }
+        Header::Luks2(header) => {
+            let metadata = &header.metadata;
+            check_key_of_digests(metadata, is_of_data(metadata), key, budget, providers)
+        }
+    }
+}
+
+fn check_key_of_digests(
+    metadata: &luks2::Metadata,
+    is_wanted: impl Fn(&Digest) -> bool,
+    key: &SecretVec,
+    budget: &mut Budget,
+    providers: &Providers,
+) -> Result<Unlocked, Error> {
+    let digests: Vec<Digest> = metadata.digests().into_iter().filter(|digest| is_wanted(digest)).collect();
+    let named = |slot: &Keyslot| digests.iter().any(|digest| digest.keyslots.contains(&slot.id));
+    let len = metadata.keyslots().iter().find(|slot| named(slot)).map(|slot| slot.key_size);
+    let checks: Vec<Check> = digests.iter().map(Check::of_luks2).collect::<Result<_, _>>()?;
+    check_key(key, len, &checks, budget, providers)
+}
+
+fn check_key(
+    key: &SecretVec,
+    len: Option<u32>,
+    checks: &[Check],
+    budget: &mut Budget,
+    providers: &Providers,
+) -> Result<Unlocked, Error> {
+    // HMAC fills keys up with zeros, so a key of another length may have the same digest.
+    let wrong = || Reason::WrongVolumeKey.of(Error::mismatch("this is not the volume key"));
+    if len.is_some_and(|len| len as usize != key.len()) {
+        return Err(wrong());
+    }
+    for check in checks {
+        if check.fits_within(key, budget, providers)? {
+            return Ok(Unlocked { keyslot: None, volume_key: key.clone(), is_empty_passphrase: false });
+        }
+    }
+    Err(wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate_providers::Argon2Variant;
+
+    use super::*;
+
+    fn slot(kdf: Derivation) -> (u32, Slot) {
+        let (area, encryption, af_hash) = (0..0, String::new(), String::new());
+        (0, Slot { key_len: 0, area, encryption, cipher_key_len: 0, kdf, af_hash, checks: Vec::new() })
+    }
+
+    #[test]
+    fn slots_share_threads_and_memory() {
+        let pbkdf2 =
+            |iterations| slot(Derivation::Pbkdf2 { hash: String::new(), iterations, salt: Vec::new() });
+        let argon2 = |memory, lanes| {
+            let argon2 = Argon2 { variant: Argon2Variant::Id, passes: 4, memory, lanes };
+            slot(Derivation::Argon2(argon2, Vec::new()))
+        };
+        let small: Vec<_> = (0..8).map(|_| argon2(1000, 1)).collect();
+        for (slots, threads, expected) in [
+            (&[pbkdf2(1000), pbkdf2(1500), pbkdf2(2001), pbkdf2(2002)][..], 8, 3),
+            (&[pbkdf2(1000), pbkdf2(1), pbkdf2(1)], 2, 2),
+            (&[pbkdf2(1000), pbkdf2(1)], 1, 1),
+            (&[argon2(1 << 20, 4), argon2(8, 1)], 4, 1),
+            (&[argon2(1 << 20, 4)], 2, 1),
+            (&[argon2(1 << 20, 1), argon2(1000, 1)], 4, 1),
+            (&small, 4, 4),
+            (&small, 64, 8),
+        ] {
+            assert_eq!(together(slots, 1 << 20, threads), expected);
+        }
+    }
+}
