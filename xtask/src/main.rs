@@ -9,6 +9,7 @@ mod cross;
 mod install;
 mod kernels;
 mod manual;
+mod mutants;
 mod narrowed;
 mod nightly;
 mod package;
@@ -108,6 +109,7 @@ fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();
     let names: Vec<&str> = match names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] | ["help" | "--help" | "-h"] => return help(),
+        ["mutants", ref args @ ..] => return mutants::main(args),
         ["test"] => TEST.to_vec(),
         ref names => names.to_vec(),
     };
@@ -127,6 +129,9 @@ fn main() -> ExitCode {
 
 fn help() -> ExitCode {
     println!("cargo xtask test                everything that must hold: {}", TEST.join(", "));
+    println!(
+        "cargo xtask mutants ...         faults put in on purpose, which tests have to notice (docs/mutants.md)"
+    );
     println!("cargo xtask NAME...             single configurations:");
     for (name, purpose, _) in CONFIGURATIONS {
         println!("    {name:<11}  {purpose}");
