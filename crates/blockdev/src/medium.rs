@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::lease::{Extent, Lease, Leased};
 use crate::os::FileTypeExt;
 use crate::{
-    Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Named, OutputFile, Result, Trial, Window,
-    is_same_file, is_same_storage, partitions,
+    Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Named, OutputFile, Partition, Result,
+    Trial, Uuid, Window, is_same_file, is_same_storage, partitions,
 };
 
 /// Purpose that a file that exists is opened for.
@@ -80,6 +80,8 @@ pub struct Medium {
 #[derive(Clone)]
 struct File {
     path: PathBuf,
+    /// All of the file, whatever part of it the medium is.
+    whole: Arc<dyn BlockDevice>,
     /// The byte of the file that the device on top begins at.
     start: u64,
     is_block_device: bool,
@@ -106,8 +108,8 @@ impl Medium {
         let is_block_device = device.file().metadata().at(path.display())?.file_type().is_block_device();
         let id = Some(device.id().at(path.display())?);
         let mut medium = Medium::over(path.display(), Arc::new(Named::new(path.display(), device)));
-        let is_locked = access != Access::Read;
-        medium.file = Some(File { path: path.to_owned(), start: 0, is_block_device, id, is_locked });
+        let (whole, is_locked) = (medium.device(), access != Access::Read);
+        medium.file = Some(File { path: path.to_owned(), whole, start: 0, is_block_device, id, is_locked });
         medium.extent = Extent::medium(Some(path));
         medium.refusal = (access != Access::Change).then_some(OPENED_FOR_READING);
         Ok(medium)
@@ -140,8 +142,8 @@ impl Medium {
         let device = Named::new(path.display(), device);
         let mut medium = Medium::over(path.display(), Arc::new(device));
         medium.extent = Extent::medium(Some(path));
-        let (path, start, is_block_device, id, is_locked) = (path.to_owned(), 0, false, None, true);
-        medium.file = Some(File { path, start, is_block_device, id, is_locked });
+        let (path, whole) = (path.to_owned(), medium.device());
+        medium.file = Some(File { path, whole, start: 0, is_block_device: false, id: None, is_locked: true });
         medium.new = Some(Arc::new(Mutex::new(Some(new))));
         Ok(medium)
     }
@@ -307,17 +309,40 @@ impl Medium {
         Ok(self)
     }
 
+    /// The whole file or block device that the medium lies in, to be read: not its window alone, and without what was laid on
+    /// it.
+    ///
+    /// # Errors
+    /// `Argument` for a medium that lies in none.
+    pub fn disk(&self) -> Result<Medium> {
+        let Some(file) = &self.file else {
+            return Err(Error::argument("it is no part of a file or block device").at(&self.name));
+        };
+        let file = File { start: 0, ..file.clone() };
+        let (top, extent) = (Arc::clone(&file.whole), Extent::medium(Some(&file.path)));
+        let disk = Medium { file: Some(file), top, extent, is_laid: false, ..self.clone() };
+        Ok(disk.make_read_only())
+    }
+
     /// A partition of GPT or MBR, counted from 1.
     ///
     /// # Errors
     /// `Argument` if there is none of this number; `Corrupt` for a damaged table, or a partition that passes the image's end.
     pub fn partition(self, number: u32) -> Result<Medium> {
-        let (start, len) = self.find_partition(number)?;
-        if start.checked_add(len).is_none_or(|end| end > self.top.size()) {
-            let text = format!("partition {number} passes the end of the image, which is cut off");
-            return Err(Error::corrupt(text).at(self.name()));
+        let found = self.find_partition(number)?;
+        self.part(&found)
+    }
+
+    /// The partition of a GPT that has this UUID.
+    ///
+    /// # Errors
+    /// `Argument` if there is none; `Corrupt` as [`Medium::partition`].
+    pub fn partition_of_uuid(self, uuid: Uuid) -> Result<Medium> {
+        let mut list = partitions(self.top()).at(&self.name)?.into_iter();
+        match list.find(|partition| partition.uuid == Some(uuid)) {
+            Some(found) => self.part(&found),
+            None => Err(Error::argument(format!("no partition has the UUID {uuid}")).at(&self.name)),
         }
-        self.window(start, Some(len))
     }
 
     /// The same of an image that may be cut off: as far as the partition is there.
@@ -325,23 +350,30 @@ impl Medium {
     /// # Errors
     /// Those of [`Medium::partition`], where nothing of the partition is there.
     pub fn partition_so_far(self, number: u32) -> Result<Medium> {
-        let (start, len) = self.find_partition(number)?;
-        match self.top.size().checked_sub(start) {
-            None | Some(0) => self.partition(number),
-            Some(there) => self.window(start, Some(len.min(there))),
+        let found = self.find_partition(number)?;
+        match self.top.size().checked_sub(found.start) {
+            None | Some(0) => self.part(&found),
+            Some(there) => self.window(found.start, Some(found.len.min(there))),
         }
     }
 
-    fn find_partition(&self, number: u32) -> Result<(u64, u64)> {
-        let list = partitions(self.top()).at(&self.name)?;
-        let Some(found) = list.iter().find(|partition| partition.number == number) else {
-            let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
-            let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-            return Err(
-                Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name())
-            );
-        };
-        Ok((found.start, found.len))
+    fn part(self, found: &Partition) -> Result<Medium> {
+        if found.start.checked_add(found.len).is_none_or(|end| end > self.top.size()) {
+            let number = found.number;
+            let text = format!("partition {number} passes the end of the image, which is cut off");
+            return Err(Error::corrupt(text).at(self.name()));
+        }
+        self.window(found.start, Some(found.len))
+    }
+
+    fn find_partition(&self, number: u32) -> Result<Partition> {
+        let mut list = partitions(self.top()).at(&self.name)?;
+        if let Some(at) = list.iter().position(|partition| partition.number == number) {
+            return Ok(list.swap_remove(at));
+        }
+        let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
+        let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+        Err(Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name()))
     }
 
     /// The same bytes, which take writes, and keep them in a temporary file without a name until the medium is gone.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use casemate_blockdev::os::OsStrExt;
 use casemate_blockdev::{
-    AtFile, BlockDevice, Events, FileDevice, Medium, MemoryDevice, OutputFile, OverlayFile, Trial, Window,
-    samples,
+    AtFile, BlockDevice, Events, FileDevice, Medium, MemoryDevice, OutputFile, OverlayFile, Trial, Uuid,
+    Window, samples, signatures,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -24,14 +24,10 @@ pub use casemate_blockdev::Access;
 pub use casemate_crypt::CryptStatistics;
 pub use casemate_verity::tree::VerifiedStatistics;
 
-use crate::crypt::Mapping;
-use crate::fsverity::{FileDigest, TREE_OFFSET};
-use crate::integrity::IntegrityOptions;
 use crate::ranges::Ranges;
-use crate::verity::{self, VerityOptions};
-use crate::{Advice, Error, probe};
+use crate::{Advice, Error};
 
-type Below = Arc<dyn BlockDevice>;
+pub(crate) type Below = Arc<dyn BlockDevice>;
 
 /// An image with what lies on it: a [`Medium`], which is opened once, and locked, if it is, as long as a clone of it is there.
 ///
@@ -46,8 +42,9 @@ pub struct Image {
     preferred_block: u32,
 }
 
+/// What lies on a medium, from it upwards.
 #[derive(Clone)]
-enum Layer {
+pub(crate) enum Layer {
     Crypt {
         device: Arc<CryptDevice<Window<Below>>>,
         is_key_verified: bool,
@@ -76,8 +73,7 @@ pub enum LayerStatistics {
 const VERIFIED: &str = "what dm-verity verifies can't be changed: its root hash would not fit any more";
 
 /// Reason why data in the middle of a reencryption take no writes.
-const REENCRYPTED: &str =
-    "the volume is being reencrypted, and can only be read until that is finished";
+const REENCRYPTED: &str = "the volume is being reencrypted, and can only be read until that is finished";
 
 impl Image {
     /// Opens an image file or a block device.
@@ -211,22 +207,33 @@ impl Image {
         Ok(self)
     }
 
-    /// A dm-crypt mapping. Discards reach the image only with [`Mapping::allow_discards`].
+    /// The partition of a GPT that has this UUID.
     ///
     /// # Errors
-    /// `Argument` if the device below is not whole sectors.
-    pub fn crypt(mut self, mapping: Mapping) -> Result<Image, Error> {
-        let is_key_verified = mapping.is_key_verified();
-        let allow_discards = mapping.allow_discards;
-        let from = mapping.offset.saturating_mul(512);
-        let mut device = mapping.over(self.device()).at(self.name())?;
-        if allow_discards {
-            device = device.allowing_discards();
-        }
-        let device = Arc::new(device);
-        self.layers.push(Layer::Crypt { device: Arc::clone(&device), is_key_verified });
-        self.medium = self.medium.laid_writing(device, from);
+    /// Those of [`Medium::partition_of_uuid`].
+    pub fn partition_of_uuid(mut self, uuid: Uuid) -> Result<Image, Error> {
+        self.medium = self.medium.partition_of_uuid(uuid)?;
         Ok(self)
+    }
+
+    /// The image with one more layer, of whose blocks requests should be multiples, on a medium that it was laid on.
+    pub(crate) fn with_layer(mut self, layer: Layer, medium: Medium, block: u32) -> Image {
+        self.layers.push(layer);
+        self.preferred_block = self.preferred_block.max(block);
+        self.with_medium(medium)
+    }
+
+    /// The image with a layer that checks each block of what is below against a digest, and takes no writes.
+    pub(crate) fn with_verity(self, device: Arc<VerifiedDevice<Below, Below>>, block: u32) -> Image {
+        let medium =
+            self.medium.clone().laid_reading(Arc::clone(&device) as _).refusing_writes(VERIFIED, None);
+        self.with_layer(Layer::Verity(device), medium, block)
+    }
+
+    /// The image, whose overlays are tied to a root hash.
+    pub(crate) fn with_root_hash(mut self, root_hash: &[u8]) -> Image {
+        self.root_hash = Some(root_hash.get(..64).unwrap_or(root_hash).to_vec());
+        self
     }
 
     /// The plain data in the middle of a reencryption, which can be written while it goes on.
@@ -237,24 +244,6 @@ impl Image {
             self.medium = self.medium.refusing_writes(REENCRYPTED, Some(Advice::FinishReencryption));
         }
         self
-    }
-
-    /// The data of the dm-integrity volume whose superblock the image begins with; `data` has the data, if they lie apart.
-    /// Each block is checked when it is read, and what is written goes through the volume's journal once it is flushed.
-    ///
-    /// # Errors
-    /// Those of [`Image::integrity_volume`].
-    pub fn integrity(
-        mut self,
-        data: Option<&Image>,
-        options: &IntegrityOptions,
-        providers: &Providers,
-    ) -> Result<Image, Error> {
-        let device = self.integrity_device(data, options, providers)?;
-        self.preferred_block = self.preferred_block.max(device.superblock().block_size());
-        self.layers.push(Layer::Integrity(Arc::clone(&device)));
-        self.medium = self.medium.laid_remembering(device, data.map(|data| &data.medium));
-        Ok(self)
     }
 
     /// The data of a LUKS2 volume with integrity protection, whose blocks have tags.
@@ -275,70 +264,6 @@ impl Image {
             (_, true) => Image::open(path, Access::ReadLocked),
             (_, false) => Image::open(path, Access::Change),
         }
-    }
-
-    /// A dm-verity device, which can't be written: every block is checked when it is read. `hash` may be a clone of this
-    /// image, for a hash area that lies behind the data.
-    ///
-    /// # Errors
-    /// Those of [`Image::verity_volume`]; `Argument` for a root hash of a wrong length, data that are too short, or a driver
-    /// that does not make the hash; `Mismatch` for the root hash of another tree.
-    pub fn verity(
-        mut self,
-        hash: &Image,
-        root_hash: &[u8],
-        options: &VerityOptions,
-        providers: &Providers,
-    ) -> Result<Image, Error> {
-        let layout = options.found(&self, hash)?;
-        let algorithm = layout.parameters().algorithm();
-        let providers = verity::naming(providers, algorithm, options.driver.as_deref())?;
-        let geometry = layout.geometry();
-        if root_hash.len() != geometry.shape().digest_len() {
-            let (found, right) = (root_hash.len(), geometry.shape().digest_len());
-            let text = format!("the root hash has {found} bytes; digests have {right}");
-            return Err(Error::argument(text));
-        }
-        if geometry.data_size() > self.top().size() {
-            let (needed, size) = (geometry.data_size(), self.top().size());
-            let text = format!("the hash tree is over {needed} bytes, and there are {size}");
-            return Err(Error::argument(text).at(self.name()));
-        }
-        self.preferred_block = self.preferred_block.max(layout.parameters().data_block_size.bytes());
-        let device = Arc::new(VerifiedDevice::new(
-            geometry.clone(),
-            layout.parameters().salted_hash(&providers)?,
-            self.device(),
-            hash.device(),
-            layout.tree_offset(),
-            root_hash,
-        ));
-        device.check_root().map_err(|error| error.at(hash.name()))?;
-        self.layers.push(Layer::Verity(Arc::clone(&device)));
-        self.medium = self.medium.laid_reading(device).refusing_writes(VERIFIED, None);
-        self.root_hash = Some(root_hash.get(..64).unwrap_or(root_hash).to_vec());
-        Ok(self)
-    }
-
-    /// The same bytes, each read of which is compared with the fs-verity tree that [`Image::fsverity_tree`] has made in
-    /// `tree`. They can't be written.
-    ///
-    /// # Errors
-    /// `Corrupt` if there is no tree; `Mismatch` for a tree of another digest, or a file of another size.
-    pub fn fsverity(
-        mut self,
-        tree: &Image,
-        digest: &FileDigest,
-        providers: &Providers,
-    ) -> Result<Image, Error> {
-        let descriptor = tree.fsverity_descriptor(digest, providers)?;
-        let below = tree.device();
-        let device = descriptor.verified(providers, self.device(), below, TREE_OFFSET).at(self.name())?;
-        device.check_root().map_err(|error| error.at(tree.name()))?;
-        let device = Arc::new(device);
-        self.layers.push(Layer::Verity(Arc::clone(&device)));
-        self.medium = self.medium.laid_reading(device).refusing_writes(VERIFIED, None);
-        Ok(self)
     }
 
     /// Takes writes, and keeps them in the file `path`, which is made if it is not there.
@@ -469,7 +394,7 @@ impl Image {
     /// else tells a wrong key from a right one.
     pub fn note_noise(&self, events: &dyn Events) {
         if self.is_key_in_doubt() {
-            probe::note_noise(self.top(), self.name(), events);
+            signatures::note_noise(self.top(), self.name(), events);
         }
     }
 

@@ -15,6 +15,7 @@ use casemate_providers::{Providers, Work};
 
 pub use casemate_integrity::{Flags, FormatOptions, Layout, Report, Superblock};
 
+use crate::image::Layer;
 use crate::target::{Consent, Made};
 use crate::{Error, Image, Output, SecretSource, Target};
 
@@ -112,6 +113,24 @@ pub struct Volume {
 }
 
 impl Image {
+    /// The data of the dm-integrity volume whose superblock the image begins with; `data` has the data, if they lie apart.
+    /// Each block is checked when it is read, and what is written goes through the volume's journal once it is flushed.
+    ///
+    /// # Errors
+    /// Those of [`Image::integrity_volume`].
+    pub fn integrity(
+        self,
+        data: Option<&Image>,
+        options: &IntegrityOptions,
+        providers: &Providers,
+    ) -> Result<Image, Error> {
+        let device = self.integrity_device(data, options, providers)?;
+        let block = device.superblock().block_size();
+        let medium = self.as_ref().clone();
+        let medium = medium.laid_remembering(Arc::clone(&device) as _, data.map(Image::as_ref));
+        Ok(self.with_layer(Layer::Integrity(device), medium, block))
+    }
+
     /// The dm-integrity superblock that the image begins with.
     ///
     /// # Errors

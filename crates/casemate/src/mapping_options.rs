@@ -3,13 +3,12 @@
 use std::fs;
 
 use casemate_blockdev::AtFile;
-use casemate_crypt::{Params, Table, plain_key};
+use casemate_crypt::{Mapping, Params, Table, plain_key};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
-use crate::{Advice, Error};
 use crate::SecretSource;
-use crate::crypt::Mapping;
+use crate::{Advice, Error};
 
 /// What a dm-crypt mapping is, but for its key: what cryptsetup's plain mode takes.
 ///

@@ -6,11 +6,12 @@
 //! area and parity are images too: partitions, what dm-crypt decrypts, or the data's image itself (a clone of it).
 
 use std::path::Path;
+use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Medium, Overlay};
+use casemate_blockdev::{BlockDevice, Medium, Overlay, signatures};
 use casemate_providers::{Providers, Work};
 use casemate_verity::dm::{self, fec};
-use casemate_verity::tree::{Finding, Ranges, Summary};
+use casemate_verity::tree::{Finding, Ranges, Summary, VerifiedDevice};
 
 pub use casemate_blockdev::Uuid;
 pub use casemate_providers::Seed;
@@ -23,7 +24,7 @@ pub use casemate_verity::hex;
 
 use crate::part::Part;
 use crate::target::{self, Consent, Made};
-use crate::{Advice, Code, Error, Image, probe};
+use crate::{Advice, Code, Error, Image};
 
 /// How a hash area is made, or where an existing one is found and what is expected of it.
 ///
@@ -222,7 +223,7 @@ impl FormatOptions {
     /// `Io`; whatever the consent says.
     fn look(&self, hash: &Image, consent: Consent<'_>) -> Result<(), Error> {
         let at = |image: &Image, offset: u64| image.clone().window(offset.min(image.top().size()), None);
-        let made = if self.area.superblock { Made::Known(probe::VERITY) } else { Made::Data };
+        let made = if self.area.superblock { Made::Known(signatures::VERITY) } else { Made::Data };
         let is_file = |image: &Image| image.path().is_some_and(Path::is_file);
         if !hash.is_new() {
             // A file of its own has what an interrupted run has left, or is an ordinary output.
@@ -256,6 +257,46 @@ impl FormatOptions {
 }
 
 impl Image {
+    /// A dm-verity device, which can't be written: every block is checked when it is read. `hash` may be a clone of this
+    /// image, for a hash area that lies behind the data.
+    ///
+    /// # Errors
+    /// Those of [`Image::verity_volume`]; `Argument` for a root hash of a wrong length, data that are too short, or a driver
+    /// that does not make the hash; `Mismatch` for the root hash of another tree.
+    pub fn verity(
+        self,
+        hash: &Image,
+        root_hash: &[u8],
+        options: &VerityOptions,
+        providers: &Providers,
+    ) -> Result<Image, Error> {
+        let layout = options.found(&self, hash)?;
+        let algorithm = layout.parameters().algorithm();
+        let providers = naming(providers, algorithm, options.driver.as_deref())?;
+        let geometry = layout.geometry();
+        if root_hash.len() != geometry.shape().digest_len() {
+            let (found, right) = (root_hash.len(), geometry.shape().digest_len());
+            let text = format!("the root hash has {found} bytes; digests have {right}");
+            return Err(Error::argument(text));
+        }
+        if geometry.data_size() > self.top().size() {
+            let (needed, size) = (geometry.data_size(), self.top().size());
+            let text = format!("the hash tree is over {needed} bytes, and there are {size}");
+            return Err(Error::argument(text).at(self.name()));
+        }
+        let device = Arc::new(VerifiedDevice::new(
+            geometry.clone(),
+            layout.parameters().salted_hash(&providers)?,
+            self.device(),
+            hash.device(),
+            layout.tree_offset(),
+            root_hash,
+        ));
+        device.check_root().map_err(|error| error.at(hash.name()))?;
+        let block = layout.parameters().data_block_size.bytes();
+        Ok(self.with_verity(device, block).with_root_hash(root_hash))
+    }
+
     /// Makes a hash area for the device on top, and parity if it is wanted.
     ///
     /// A new file ([`Image::create`]) gets its name at the end, so it is there whole or not at all. A file that exists, or a

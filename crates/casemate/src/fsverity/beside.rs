@@ -2,7 +2,9 @@
 //! `fsverity digest --out-merkle-tree` writes it. Whoever knows the digest reads any part of the file, wherever it comes
 //! from, and knows that it is right.
 
-use casemate_blockdev::BlockDevice;
+use std::sync::Arc;
+
+use casemate_blockdev::{AtFile, BlockDevice};
 use casemate_providers::{Providers, Work};
 use casemate_verity::fs::Describer;
 use casemate_verity::tree::TreeDevice;
@@ -12,9 +14,22 @@ use super::{Descriptor, FileDigest, Parameters, WholeFile};
 use crate::{Code, Error, Image};
 
 /// The first byte of the tree.
-pub(crate) const TREE_OFFSET: u64 = 4096;
+const TREE_OFFSET: u64 = 4096;
 
 impl Image {
+    /// The same bytes, each read of which is compared with the fs-verity tree that [`Image::fsverity_tree`] has made in
+    /// `tree`. They can't be written.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no tree; `Mismatch` for a tree of another digest, or a file of another size.
+    pub fn fsverity(self, tree: &Image, digest: &FileDigest, providers: &Providers) -> Result<Image, Error> {
+        let descriptor = tree.fsverity_descriptor(digest, providers)?;
+        let below = tree.device();
+        let device = descriptor.verified(providers, self.device(), below, TREE_OFFSET).at(self.name())?;
+        device.check_root().map_err(|error| error.at(tree.name()))?;
+        Ok(self.with_verity(Arc::new(device), 0))
+    }
+
     /// Makes the tree of all that the device on top holds, in a file of its own; returns the digest. A new file has its name
     /// then.
     ///

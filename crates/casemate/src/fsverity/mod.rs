@@ -22,7 +22,6 @@ mod beside;
 #[cfg(target_os = "linux")]
 mod kernel;
 
-pub(crate) use beside::TREE_OFFSET;
 #[cfg(target_os = "linux")]
 pub use kernel::{KernelError, Metadata, enable, enable_file, measure, read_metadata};
 

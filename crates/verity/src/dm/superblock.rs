@@ -48,7 +48,9 @@ impl Superblock {
         let u32_at = |offset: usize| u32::from_le_bytes([0, 1, 2, 3].map(|k| bytes[offset + k]));
         let u64_at = |offset: usize| u64::from(u32_at(offset)) | u64::from(u32_at(offset + 4)) << 32;
         if bytes[..8] != *SIGNATURE {
-            return Err(corrupt("bad magic: no hash area of dm-verity begins here").with_code(Code::NotThisFormat));
+            return Err(
+                corrupt("bad magic: no hash area of dm-verity begins here").with_code(Code::NotThisFormat)
+            );
         }
         if u32_at(8) != 1 {
             return Err(Error::unsupported(format!("verity superblock: version {}", u32_at(8))));

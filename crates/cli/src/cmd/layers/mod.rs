@@ -278,7 +278,7 @@ impl Layer {
         let providers = context.naming(self.hash.provider.as_slice());
         let hash = match (image.is_file(hash.as_ref()), self.verity.hash_partition) {
             (true, None) => image.clone(),
-            (true, Some(_)) => image.disk()?,
+            (true, Some(_)) => image.disk()?.into(),
             (false, _) => Image::open(hash, Access::ReadLocked)?,
         };
         let hash = match self.verity.hash_partition {
