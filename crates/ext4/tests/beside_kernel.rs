@@ -16,9 +16,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use casemate_blockdev::FileDevice;
-use casemate_ext4::{
-    CheckOptions, NewNode, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
-};
+use casemate_ext4::{CheckOptions, NewNode, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check};
 use casemate_providers::Work;
 use casemate_testkit::kernel::with_mounts;
 use casemate_testkit::{Rng, TempDir, mke2fs, run_any, slow_tests, tempdir, tool};

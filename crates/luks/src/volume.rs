@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use casemate_blockdev::target::Consent;
-use casemate_blockdev::{AtFile, BlockDevice, Medium, Target, signatures};
+use casemate_blockdev::{Advice, AtFile, BlockDevice, Medium, Target, signatures};
 use casemate_crypt::image::Holes;
 use casemate_crypt::{Mapping, Params};
 use casemate_primitives::secret::SecretVec;
@@ -202,13 +202,15 @@ impl Opened {
             }
             Plain::Protected(device) => data.laid_remembering(device, None),
             Plain::Reencrypting(device) => data.laid_writing(device, 0),
-            Plain::Reencryption(device) => data.laid_writing(device, 0).refusing_writes(REENCRYPTED),
+            Plain::Reencryption(device) => {
+                data.laid_writing(device, 0).refusing_writes(REENCRYPTED, Some(Advice::FinishReencryption))
+            }
         })
     }
 }
 
 /// Reason why data in the middle of a reencryption take no writes.
-const REENCRYPTED: &str = "the volume is being reencrypted, and is read only until that is done";
+const REENCRYPTED: &str = "the volume is being reencrypted, and can only be read until that is finished";
 
 impl Volume {
     /// The header that `data` begin with, or `header` if it lies apart from them.
