@@ -7,7 +7,7 @@ const FRONTS: [&str; 2] = ["cli", "testkit"];
 
 /// Literals below the fronts that still name options: a part of the path, and how many there may be. The numbers go down, and
 /// lines go away.
-const STILL_NAMING_OPTIONS: &[(&str, usize)] = &[("/luks/", 24)];
+const STILL_NAMING_OPTIONS: &[(&str, usize)] = &[("luks/", 24)];
 
 /// Where code asks for what a text says.
 const READINGS: &[&str] =
