@@ -45,6 +45,10 @@ const XFLAG_OF: [(u32, u32); 7] = [
     (0x2000_0000, 0x200),
 ];
 
+/// Flags that FS_IOC_FSGETXATTR tells and FS_IOC_FSSETXATTR leaves as they are: fs-verity (Linux 7.0) and casefolded names.
+const READ_ONLY_XFLAG_OF: [(u32, u32); 2] =
+    [(InodeFlags::VERITY.0, 0x2_0000), (InodeFlags::CASEFOLD.0, 0x4_0000)];
+
 /// `struct fscrypt_key_specifier`: its types, its length, and where the name lies in it.
 const DESCRIPTOR: u32 = 1;
 const IDENTIFIER: u32 = 2;
@@ -146,13 +150,17 @@ fn word(input: &[u8], at: usize) -> Result<u32, Errno> {
 }
 
 fn fsxattr(inode: &Inode) -> Vec<u8> {
-    let flags = inode.visible_flags();
-    let named = XFLAG_OF.iter().filter(|(flag, _)| flags & flag != 0);
-    let xflags = named.fold(0, |all, (_, name)| all | name);
+    let xflags = xflags(inode.visible_flags());
     let mut bytes = vec![0; FSXATTR];
     bytes[XFLAGS..XFLAGS + 4].copy_from_slice(&u32::to_ne_bytes(xflags));
     bytes[PROJECT..PROJECT + 4].copy_from_slice(&inode.project().to_ne_bytes());
     bytes
+}
+
+/// Flags of an inode as `struct fsxattr` names them.
+fn xflags(flags: u32) -> u32 {
+    let named = XFLAG_OF.iter().chain(&READ_ONLY_XFLAG_OF).filter(|(flag, _)| flags & flag != 0);
+    named.fold(0, |all, (_, name)| all | name)
 }
 
 /// The flags of an inode, with those that `struct fsxattr` can name as it says.
@@ -192,5 +200,18 @@ fn key_id(request: &Request, input: &[u8]) -> Result<KeyId, Errno> {
     match request.uid() == 0 || request.uid() == own {
         true => id.ok_or(Errno::EINVAL),
         false => Err(Errno::EACCES),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_have_the_names_of_linux_7() {
+        // linux/fs.h: FS_XFLAG_VERITY, FS_XFLAG_CASEFOLD, FS_XFLAG_IMMUTABLE.
+        assert_eq!(xflags(InodeFlags::VERITY.0), 0x2_0000);
+        assert_eq!(xflags(InodeFlags::CASEFOLD.0 | InodeFlags::IMMUTABLE.0), 0x4_0008);
+        assert_eq!(xflags(0), 0);
     }
 }

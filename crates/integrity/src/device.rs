@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use casemate_blockdev::{BlockDevice, Code, Error, Result};
+use casemate_primitives::secret::constant_time_eq;
 
 use crate::commit::{BITMAP_BLOCK, bit_of, too_long};
 use crate::journal::Journal;
@@ -131,9 +132,10 @@ impl BlockGuard for Tagger {
     ) -> Result<()> {
         let mut right = vec![0; tags.len()];
         self.make(first, data, &mut right);
-        if tags != right {
+        if !constant_time_eq(tags, &right) {
             let pairs = tags.chunks_exact(self.tag_size()).zip(right.chunks_exact(self.tag_size()));
-            for (number, _) in (first..).zip(pairs).filter(|(_, (tag, right))| tag != right) {
+            for (number, _) in (first..).zip(pairs).filter(|(_, (tag, right))| !constant_time_eq(tag, right))
+            {
                 wrong(number)?;
             }
         }

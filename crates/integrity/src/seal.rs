@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use casemate_primitives::secret::constant_time_eq;
 use casemate_providers::{Cipher, Hmac, Ivs, Providers};
 
 use crate::journal::{MARKS, ROUNDS};
@@ -155,7 +156,9 @@ impl JournalSeal {
     pub(crate) fn check(&self, layout: &Layout, number: u64, section: &[u8]) -> Result<()> {
         let Some(code) = self.code(layout, number, section) else { return Ok(()) };
         let parts = section.chunks_exact(SECTOR).zip(code.chunks_exact(PART));
-        match parts.fold(true, |is_right, (sector, part)| is_right & (sector[CODE..CODE + PART] == *part)) {
+        match parts.fold(true, |is_right, (sector, part)| {
+            is_right & constant_time_eq(&sector[CODE..CODE + PART], part)
+        }) {
             true => Ok(()),
             false => Err(Error::coded(
                 Code::BadDigest,
@@ -199,7 +202,7 @@ impl JournalSeal {
 
     pub(crate) fn check_superblock(&self, superblock: &[u8]) -> Result<()> {
         match self.superblock_code(superblock) {
-            Some((at, code)) if superblock[at..] != code => Err(Error::coded(
+            Some((at, code)) if !constant_time_eq(&superblock[at..], &code) => Err(Error::coded(
                 Code::BadDigest,
                 "dm-integrity superblock: its code is not that of the journal's key: another key, or it was changed",
             )),

@@ -23,6 +23,8 @@ pub mod power;
 pub mod qemu;
 #[cfg(unix)]
 pub mod uml;
+#[cfg(unix)]
+pub mod valgrind;
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -80,6 +80,14 @@ fn directories_get_names_without_regard_to_case() {
     folders.yes("ext4 check root.img");
 }
 
+/// A command that prints a file's `FS_XFLAG_*` in hexadecimal, by FS_IOC_FSGETXATTR, and sets them again as they are.
+fn xflags(path: &str) -> String {
+    let script = "import fcntl, os, struct, sys; at = os.open(sys.argv[1], os.O_RDONLY); \
+                  old = fcntl.ioctl(at, 0x801c581f, bytes(28)); print(\"%x\" % struct.unpack_from(\"I\", old)); \
+                  fcntl.ioctl(at, 0x401c5820, old)";
+    format!("python3 -c '{script}' {path}")
+}
+
 /// Files with fs-verity are measured by its own tool, and not written.
 #[test]
 fn files_with_fsverity_are_measured_and_not_written() {
@@ -95,6 +103,10 @@ fn files_with_fsverity_are_measured_and_not_written() {
     denied(fs::write(&file, "x"));
     denied(fs::File::options().append(true).open(&file).map(drop));
     folders.sh("! python3 -c 'import os; os.truncate(\"own/size528384\", 1)' 2> truncate.log; grep -q 'Errno 1]' truncate.log");
+    // The flag of fs-verity is told, where the kernel lets it through (Linux 7.0 and later), and stays when a tool gives back
+    // what it was told.
+    let told = folders.sh(&format!("{0}; {0}", xflags("own/size528384")));
+    assert!(["20000\n20000\n", "0\n0\n"].contains(&&*told), "{told}");
     // Attributes and names are no contents.
     folders.sh("chmod 600 own/size528384; mv own/size528384 own/moved; ln own/moved own/size528384");
     assert!(fs::read(&file).unwrap() == before);
