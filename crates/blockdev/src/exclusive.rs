@@ -73,7 +73,7 @@ fn claim(file: File) -> Result<Held> {
 pub(crate) fn claim_name(path: &Path) -> Result<Option<Held>> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => {}
-        Ok(_) => return Err(Error::argument("no regular file, which alone is replaced by a new one")),
+        Ok(_) => return Err(Error::argument("not a regular file, and only regular files are replaced")),
         Err(_) => return Ok(None),
     }
     match File::open(path) {

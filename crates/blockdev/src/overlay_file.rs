@@ -130,7 +130,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         let le64 = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
         let le32 = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
         if header[..16] != *MAGIC {
-            return Err(refuse("the file is no overlay"));
+            return Err(refuse("the file is not an overlay"));
         }
         if le32(CHECKED) != crc32(&header[..CHECKED]) {
             return Err(invalid("the overlay's header is damaged: its checksum is wrong"));
@@ -396,7 +396,7 @@ fn check_base(found: &[u8; BASE], base: &[u8]) -> Result<()> {
 fn data_start(size: u64) -> Result<u64> {
     // Positions in files end at 2^63.
     if size == 0 || size > 1 << 62 {
-        let text = format!("there is no overlay for a device of {size} bytes");
+        let text = format!("an overlay can't be made for a device of {size} bytes");
         return Err(Error::argument(text));
     }
     Ok(HEADER as u64 + size.div_ceil(4096).div_ceil(8).next_multiple_of(4096))
@@ -618,7 +618,7 @@ mod tests {
         store.write_at(&[9], 30).unwrap();
         assert_eq!(message(&store, b"one"), "the overlay's header is damaged: its checksum is wrong");
         store.write_at(&[9], 0).unwrap();
-        assert_eq!(message(&store, b"one"), "the file is no overlay");
+        assert_eq!(message(&store, b"one"), "the file is not an overlay");
         let other = file();
         OverlayFile::<&MemoryDevice, _>::format(&other, 20_000, b"").unwrap();
         assert_eq!(message(&other, b""), "the overlay is of a device of 20000 bytes, not 10000");

@@ -42,7 +42,7 @@ impl Uuid {
         // The crate reads forms of other systems too: without hyphens, in braces, as a URN.
         match uuid::Uuid::try_parse(text) {
             Ok(uuid) if text.len() == uuid::fmt::Hyphenated::LENGTH => Ok(Uuid(uuid)),
-            _ => Err(Error::argument(format!("'{text}' is no UUID"))),
+            _ => Err(Error::argument(format!("'{text}' is not a UUID"))),
         }
     }
 

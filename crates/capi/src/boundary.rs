@@ -119,7 +119,7 @@ pub unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str
     }
     // SAFETY: the caller says that it ends with a zero byte.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map(Some).map_err(|_| Error::argument(format!("{name} is no UTF-8")))
+    text.to_str().map(Some).map_err(|_| Error::argument(format!("{name} is not valid UTF-8")))
 }
 
 /// A path of any bytes.
@@ -156,7 +156,9 @@ pub unsafe fn c_options<T: Options>(options: *const T) -> Result<T, Error> {
     let behind = unsafe { slice::from_raw_parts(options.cast::<u8>(), size) };
     match behind[known..].iter().all(|byte| *byte == 0) {
         true => Ok(own),
-        false => Err(Error::unsupported("an option that only newer versions of the library have")),
+        false => {
+            Err(Error::unsupported("the options have a field that only newer versions of the library know"))
+        }
     }
 }
 

@@ -50,7 +50,7 @@ unsafe fn parameters(how: *const FsverityOptions) -> Result<Parameters, Error> {
     // SAFETY: the header says what these pointers are.
     let (name, salt) = unsafe { (text(how.algorithm, "algorithm")?, bytes(how.salt, how.salt_len, "salt")?) };
     let name = name.unwrap_or("sha256");
-    let unknown = || Error::argument(format!("fs-verity has no hash algorithm {name}"));
+    let unknown = || Error::argument(format!("fs-verity does not know the hash algorithm {name}"));
     let algorithm = Algorithm::named(name).ok_or_else(unknown)?;
     Parameters::new(algorithm, if how.block_size == 0 { 4096 } else { how.block_size }, salt)
 }
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn casemate_fsverity_digest_files(
         let done = describe_many(&paths, &parameters, &work, |found| {
             for (_, found) in found {
                 if tell(found.and_then(|descriptor| descriptor.digest(&work.providers)), told) != 0 {
-                    return Err(Error::new(ErrorKind::Interrupted, "no more are wanted"));
+                    return Err(Error::new(ErrorKind::Interrupted, "the caller wants no more digests"));
                 }
                 told += 1;
             }

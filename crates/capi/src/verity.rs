@@ -43,7 +43,9 @@ unsafe fn format_options(how: *const CVerityOptions) -> Result<FormatOptions, Er
     // SAFETY: the caller says what this pointer is.
     let how = unsafe { c_options(how)? };
     if how.reserved != 0 {
-        return Err(Error::unsupported("an option that only newer versions of the library have"));
+        return Err(Error::unsupported(
+            "the options have a field that only newer versions of the library know",
+        ));
     }
     let block_size = |size: u32| (size != 0).then(|| BlockSize::new(size.into())).transpose();
     let mut options = FormatOptions::default();

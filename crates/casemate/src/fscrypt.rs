@@ -29,7 +29,8 @@ const PIECE: usize = 1 << 20;
 pub fn read_raw_key(source: &SecretSource) -> Result<SecretVec, Error> {
     let wrong = |what: String| Error::argument(format!("{}: {what}", source.name()));
     let key = source.read_all(LONGEST_KEY)?;
-    let key = key.ok_or_else(|| wrong(format!("no raw key: it has more than {LONGEST_KEY} bytes")))?;
+    let key = key
+        .ok_or_else(|| wrong(format!("a raw key has at most {LONGEST_KEY} bytes, and this one is longer")))?;
     match key.len() {
         len @ ..SHORTEST_KEY => {
             Err(wrong(format!("a master key has {SHORTEST_KEY} to {LONGEST_KEY} bytes, not {len}")))

@@ -164,7 +164,7 @@ impl MappingOptions {
             None => Ok(()),
             Some(driver) => {
                 let spec = &mapping.params.spec;
-                Err(Error::argument(format!("the driver {driver} was named, and {spec} has no use for it")))
+                Err(Error::argument(format!("the driver {driver} was named, but {spec} does not use it")))
             }
         }
     }

@@ -72,7 +72,7 @@ impl Output {
         consent: Consent<'_>,
     ) -> Result<Output, Error> {
         if path == Path::new("-") {
-            let text = "-: this output is no stream; a file of that name is ./-";
+            let text = "-: this output can't be a stream; for a file of that name write ./-";
             return Err(Error::argument(text));
         }
         Output::check(path, others)?;

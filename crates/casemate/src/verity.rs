@@ -418,7 +418,7 @@ impl Image {
     /// `Corrupt` or `Unsupported` if there is none that makes sense, `Io`.
     pub fn verity_superblock(&self, hash_offset: u64) -> Result<Layout, Error> {
         if !hash_offset.is_multiple_of(512) {
-            return Err(Error::argument(format!("hash offset {hash_offset} is no multiple of 512")));
+            return Err(Error::argument(format!("hash offset {hash_offset} is not a multiple of 512")));
         }
         let mut bytes = [0; SUPERBLOCK_SIZE];
         self.top().read_at(&mut bytes, hash_offset).map_err(|error| match error.code() {
@@ -637,7 +637,8 @@ impl Fec {
     fn check_place(&self, layout: &Layout, data: &Image, hash: &Image) -> Result<bool, Error> {
         let block_size = u64::from(layout.parameters().data_block_size.bytes());
         if !self.offset.is_multiple_of(block_size) {
-            let text = format!("parity offset {} is no multiple of the block size {block_size}", self.offset);
+            let text =
+                format!("parity offset {} is not a multiple of the block size {block_size}", self.offset);
             return Err(Error::argument(text));
         }
         let on_hash_device = self.image.is_same(hash);

@@ -36,7 +36,7 @@ pub fn with_unit(text: &str) -> Result<u64, String> {
 pub fn sectors(text: &str) -> Result<u64, String> {
     match bytes::<u64>(text)? {
         whole if whole.is_multiple_of(512) => Ok(whole / 512),
-        _ => Err(format!("no multiple of 512 bytes; {text}s are so many sectors")),
+        _ => Err(format!("not a multiple of 512 bytes; {text}s are so many sectors")),
     }
 }
 

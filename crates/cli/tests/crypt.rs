@@ -253,7 +253,7 @@ fn bad_input_is_one_line_and_no_file() {
     fs::write(folder.path().join("hex"), format!("0 {} crypt aes-xts-plain64 0 0", "2a".repeat(32))).unwrap();
     let key = ["--key-file", "key", "--key-size", "512"];
     let cases: &[(&[&str], &str)] = &[
-        (&["plain", "out", key[0], key[1], key[2], key[3]], "no multiple of the sector size 512"),
+        (&["plain", "out", key[0], key[1], key[2], key[3]], "not a multiple of the sector size 512"),
         (&["whole", "out", "--key-file", "key", "--key-size", "1024"], "has fewer than the 128 bytes"),
         (&["whole", "out", "--key-file", "none"], "none: No such file"),
         (&["whole", "out", "--key-file", "equal", "--key-size", "512"], "equal"),
@@ -268,7 +268,10 @@ fn bad_input_is_one_line_and_no_file() {
         (&["none", "out", key[0], key[1], key[2], key[3]], "none: No such file"),
         (&["whole", "none/out", key[0], key[1], key[2], key[3]], "none/out: No such file"),
         (&["whole", "whole", key[0], key[1], key[2], key[3]], "transform it in place (--in-place)"),
-        (&["whole", "out", "--key-file", "key", "--provider", "sha256-crate"], "has no use for it"),
+        (
+            &["whole", "out", "--key-file", "key", "--provider", "sha256-crate"],
+            "but aes-xts-plain64 does not use it",
+        ),
         (&["whole", "out", "--table-file", "key"], "not a table line"),
         (&["whole", "out", "--table-file", "hex"], "hex: table line: word 2, of 64 bytes, is not the size"),
         (&["whole", "out", "--key-file", "key", "--provider", "xts-aes-rocket"], "xts-aes-rocket"),

@@ -215,7 +215,7 @@ fn attributes_and_links_are_shown_as_the_tools_do() {
         stderr(&output)
     );
     assert_eq!(own(&place, "ext4 readlink image /etc/link"), mounted(&place, "readlink at/etc/link"));
-    place.is("ext4 readlink image /etc /etc/link", 2, "/etc: is no symbolic link");
+    place.is("ext4 readlink image /etc /etc/link", 2, "/etc: is not a symbolic link");
 }
 
 /// Paths of a folder, or of a tar file.

@@ -150,7 +150,7 @@ fn keys_have_names() {
     assert_eq!(old.yes(&format!("ext4 ls image /enc --fscrypt-key {descriptor}:key")), names);
     assert_ne!(old.yes("ext4 ls image /enc --fscrypt-key 0011223344556677:key"), names);
     let error = old.cannot("ext4 cat image /enc/2 --fscrypt-key image");
-    assert!(error.contains("image: no raw key: it has more than 64 bytes"), "{error}");
+    assert!(error.contains("image: a raw key has at most 64 bytes, and this one is longer"), "{error}");
     fs::write(old.folder.path().join("short"), [1; 15]).unwrap();
     let error = old.cannot("ext4 ls image --fscrypt-key short");
     assert!(error.contains("short: a master key has 16 to 64 bytes, not 15"), "{error}");
@@ -183,7 +183,7 @@ fn names_and_contents_in_both_directions() {
     let error = place.run(&format!("fscrypt decrypt-name {options} 00112233"), &[]);
     assert_eq!(
         (error.status.code(), &*text(&error.stderr)),
-        (Some(2), "casemate: an encrypted name of 4 bytes, less than a block\n")
+        (Some(2), "casemate: an encrypted name has 4 bytes, less than a block\n")
     );
     for line in [
         "fscrypt decrypt-name --key key --context 0201",

@@ -458,14 +458,14 @@ fn bad_input_gives_one_clear_line() {
             2,
             "data: 18446744073709551615 data blocks are too many",
         ),
-        ("format data new --hash-offset=7", 2, "data: hash offset 7 is no multiple of 512"),
+        ("format data new --hash-offset=7", 2, "data: hash offset 7 is not a multiple of 512"),
         ("format data new --data-block-size=4095", 2, "verity block size 4095; it must be a power of two"),
         ("format data new --salt=abc", 2, "the salt is not an even number of hex digits"),
-        ("format data new --uuid=abc", 2, "'abc' is no UUID"),
+        ("format data new --uuid=abc", 2, "'abc' is not a UUID"),
         ("format data new --format=7", 2, "verity hash type 7; there are 0 and 1"),
         ("format data data", 2, "data area overlaps with hash area"),
         ("format data new --fec-device=fec --fec-roots=1", 2, "1 parity bytes are not supported"),
-        ("format data new --fec-device=fec --fec-offset=7", 2, "parity offset 7 is no multiple"),
+        ("format data new --fec-device=fec --fec-offset=7", 2, "parity offset 7 is not a multiple"),
         ("format data new --fec-device=new", 2, "the parity at 0 overlaps the data or the hash area in new"),
         (
             "format data new --fec-device=data",
@@ -477,7 +477,7 @@ fn bad_input_gives_one_clear_line() {
         ("dump hash --hash-offset=512", 2, "hash: verity superblock: bad magic"),
         ("verify data hash", 2, "no root hash: give it in hex, as @FILE or with --root-hash-file"),
         ("verify data hash 12", 2, "the root hash has 1 bytes; one of sha256 has 32"),
-        ("verify data hash 1x", 2, "'1x' is no root hash"),
+        ("verify data hash 1x", 2, "'1x' is not a root hash"),
         ("verify data cut ROOT", 2, "the hash device is cut off: it has 5000 bytes and needs 8192"),
         ("verify data header ROOT", 2, "the hash device is cut off: it has 512 bytes and needs 8192"),
         ("verify shorter hash ROOT", 2, "the data device is cut off: it has 77824 bytes and needs 81920"),
@@ -507,7 +507,7 @@ fn bad_input_gives_one_clear_line() {
             "-h stands beside other arguments, so nothing was done: --help shows the help; the hash algorithm, veritysetup's -h, is --hash",
         ),
         ("verify data hash -h", 2, "-h stands beside other arguments"),
-        ("sign xyz out --signing-key=none", 2, "'xyz' is no root hash"),
+        ("sign xyz out --signing-key=none", 2, "'xyz' is not a root hash"),
     ] {
         let line = line.replace("ROOT", &root);
         let output = place.own(&line);

@@ -368,7 +368,7 @@ fn sizes_have_units_and_offsets_are_bytes() {
     for offset in ["4096", "4K", "8s"] {
         assert_eq!(place.yes(&format!("{read} {offset}")), "hello\n");
     }
-    place.is(&format!("{read} 8"), 2, "no multiple of 512 bytes; 8s are so many sectors");
+    place.is(&format!("{read} 8"), 2, "not a multiple of 512 bytes; 8s are so many sectors");
     place.is(&format!("crypt encrypt root.img enc3 --offset 8 {crypt}"), 2, "--crypt-offset");
     place.yes("ext4 truncate root.img /etc/f 3s");
     assert!(place.yes("ext4 ls -l root.img /etc").contains(" 1536 "));
@@ -397,7 +397,7 @@ fn a_root_hash_comes_from_a_file_everywhere() {
         assert_eq!(place.yes(&format!("verity sign {given} --print-tbs")), hex);
     }
     assert!(signatures.iter().all(|signature| *signature == signatures[0]));
-    place.is("verity verify root.img tree @f", 2, "f: 'hello' is no root hash");
+    place.is("verity verify root.img tree @f", 2, "f: 'hello' is not a root hash");
     place.is("verity verify root.img tree", 2, "@FILE");
 }
 

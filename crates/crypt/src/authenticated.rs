@@ -263,7 +263,7 @@ fn seal<C: AeadInOut>(
     data: &mut [u8],
     tag: &mut [u8],
 ) -> Result<(), Error> {
-    let failed = || Error::argument("a sector that is too long");
+    let failed = || Error::argument("the sector is too long");
     let iv = iv.try_into().map_err(|_| failed())?;
     let made = cipher.encrypt_inout_detached(iv, associated, data.into());
     tag.copy_from_slice(&made.map_err(|_| failed())?);

@@ -63,7 +63,7 @@ impl<D: BlockDevice> CryptDevice<D> {
     pub fn new(inner: D, cipher: SectorCipher) -> Result<CryptDevice<D>, Error> {
         let size = inner.size();
         if !size.is_multiple_of(cipher.sector_size() as u64) {
-            let text = format!("{size} bytes are no multiple of the sector size {}", cipher.sector_size());
+            let text = format!("{size} bytes are not a multiple of the sector size {}", cipher.sector_size());
             return Err(Error::argument(text));
         }
         let (changing, counters) = (RwLock::default(), Counters::default());
@@ -374,6 +374,6 @@ mod tests {
         let providers = Providers::default();
         let cipher = SectorCipher::new(&params, &key(), &providers).unwrap();
         let error = CryptDevice::new(MemoryDevice::new(vec![0; 4097]), cipher).unwrap_err();
-        assert_eq!(error.to_string(), "4097 bytes are no multiple of the sector size 4096");
+        assert_eq!(error.to_string(), "4097 bytes are not a multiple of the sector size 4096");
     }
 }

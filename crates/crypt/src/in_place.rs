@@ -282,7 +282,9 @@ impl Record {
         };
         let newest = [read(0), read(1)].into_iter().flatten().max_by_key(|record| record.zones);
         newest.ok_or_else(|| {
-            Error::corrupt("in-place journal: no whole record; it is no journal, or a damaged one")
+            Error::corrupt(
+                "in-place journal: it holds no whole record: the file is not a journal, or is damaged",
+            )
         })
     }
 

@@ -153,7 +153,7 @@ impl Mapping {
         let size = self.data_size(size).map_err(|error| error.at(device))?;
         if !size.is_multiple_of(self.params.sector_size as u64) {
             let text = format!(
-                "{device}: {size} bytes are no multiple of the sector size {}",
+                "{device}: {size} bytes are not a multiple of the sector size {}",
                 self.params.sector_size
             );
             return Err(Error::argument(text));

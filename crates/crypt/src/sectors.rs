@@ -80,7 +80,7 @@ impl SectorCipher {
         let per_sector = sector_size as u64 / 512;
         if !iv_offset.is_multiple_of(per_sector) {
             let text = format!(
-                "an IV offset of {iv_offset} sectors is no multiple of the sector size {sector_size}"
+                "an IV offset of {iv_offset} sectors is not a multiple of the sector size {sector_size}"
             );
             return Err(Error::argument(text));
         }

@@ -104,7 +104,7 @@ fn named_form(text: &str) -> Result<(String, usize, Option<&str>), &'static str>
     let cipher = parts.next().unwrap_or_default();
     let (mode, iv) = (parts.next(), parts.next());
     let (cipher, key_count) = match cipher.split_once(':') {
-        Some((cipher, count)) => (cipher, count.parse().map_err(|_| "the key count is no number")?),
+        Some((cipher, count)) => (cipher, count.parse().map_err(|_| "the key count is not a number")?),
         None => (cipher, 1usize),
     };
     if cipher.is_empty() || !key_count.is_power_of_two() || key_count > 1 << 16 {

@@ -221,7 +221,7 @@ impl MasterKey {
     /// [`MasterKey::names`].
     pub fn dir_hash_key(&self, directory: &InodeInfo) -> Result<DirHashKey> {
         if directory.context.policy.version() == 1 {
-            let text = "a casefolded directory with an encryption policy of version 1";
+            let text = "a casefolded directory can't have an encryption policy of version 1";
             return Err(Error::corrupt(text.to_owned()));
         }
         self.check_id(directory)?;

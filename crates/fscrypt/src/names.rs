@@ -48,7 +48,7 @@ impl NameCipher {
     /// `Corrupt` for ciphertext that is shorter than a cipher block.
     pub fn decrypt(&self, ciphertext: &[u8]) -> Result<Vec<u8>> {
         if ciphertext.len() < SHORTEST_CIPHERTEXT {
-            let text = format!("an encrypted name of {} bytes, less than a block", ciphertext.len());
+            let text = format!("an encrypted name has {} bytes, less than a block", ciphertext.len());
             return Err(Error::corrupt(text));
         }
         let mut bytes = ciphertext.to_vec();

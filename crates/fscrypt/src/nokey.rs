@@ -48,7 +48,8 @@ impl NoKeyName {
     /// # Errors
     /// `Argument` for a text that is never shown.
     pub fn from_text(providers: &Providers, text: &[u8]) -> Result<NoKeyName> {
-        let bad = |what: String| Error::argument(format!("no name that is shown without the key: {what}"));
+        let bad =
+            |what: String| Error::argument(format!("not a name as it is shown without the key: {what}"));
         if text.len() > LONGEST_NAME {
             return Err(bad(format!("{} bytes", text.len())));
         }

@@ -87,7 +87,9 @@ impl Policy {
         let version = self.version();
         if !allowed_pair(version, self.contents, self.names) {
             let (contents, names) = (self.contents, self.names);
-            return refuse(format!("{contents} with {names} is no pair of modes in version {version}"));
+            return refuse(format!(
+                "{contents} can't be combined with {names} in policies of version {version}"
+            ));
         }
         if !self.padding.is_power_of_two() || !(4..=32).contains(&self.padding) {
             return refuse(format!("names padded to {} bytes", self.padding));

@@ -30,7 +30,7 @@ impl NameCipher {
     pub fn decrypt_symlink(&self, stored: &[u8]) -> Result<Vec<u8>> {
         let target = self.decrypt(symlink_ciphertext(stored)?)?;
         if target.is_empty() {
-            return Err(Error::corrupt("an encrypted link without a target"));
+            return Err(Error::corrupt("an encrypted link has no target"));
         }
         Ok(target)
     }
@@ -42,10 +42,11 @@ impl NameCipher {
 /// `Corrupt` if the length before it is none.
 pub fn symlink_ciphertext(stored: &[u8]) -> Result<&[u8]> {
     let (length, rest) =
-        stored.split_first_chunk().ok_or_else(|| Error::corrupt("an encrypted link without a length"))?;
+        stored.split_first_chunk().ok_or_else(|| Error::corrupt("an encrypted link lacks its length"))?;
     let length = usize::from(u16::from_le_bytes(*length));
     if length == 0 || length > rest.len() {
-        let text = format!("an encrypted link with {length} bytes of target where {} are stored", rest.len());
+        let text =
+            format!("an encrypted link claims a target of {length} bytes, and {} are stored", rest.len());
         return Err(Error::corrupt(text));
     }
     Ok(&rest[..length])

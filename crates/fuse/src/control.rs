@@ -124,7 +124,7 @@ fn answered(stream: &UnixStream, tree: &Tree, kernel: &Kernel) -> Result<(), Err
     BufReader::with_capacity(1, stream).take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(failed)?;
     let line = String::from_utf8_lossy(&line).into_owned();
     let words: Vec<&str> = line.split_whitespace().collect();
-    let malformed = || Error::argument("no request that is known here");
+    let malformed = || Error::argument("the request is not known");
     let id = |text: &str| KeyId::from_hex(text).ok_or_else(malformed);
     match words[..] {
         ["status"] => Ok(()),

@@ -82,7 +82,8 @@ impl Tree {
             return Ok(Body::File);
         }
         let kind = KINDS.iter().find(|(known, _)| *known == bits).map(|(_, kind)| *kind);
-        let kind = kind.ok_or_else(|| Error::path(ErrorKind::InvalidInput, "a mode of no kind of file"))?;
+        let kind =
+            kind.ok_or_else(|| Error::path(ErrorKind::InvalidInput, "the mode names no type of file"))?;
         let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
         Ok(Body::Node(kind, major, minor))
     }
@@ -185,7 +186,8 @@ impl Tree {
     ) -> Result<bool, Error> {
         let number = number(node)?;
         let end = offset.checked_add(len);
-        let end = end.ok_or_else(|| Error::path(ErrorKind::FileTooLarge, "a range beyond every file"))?;
+        let end = end
+            .ok_or_else(|| Error::path(ErrorKind::FileTooLarge, "the range ends beyond the largest file"))?;
         let keep_size = mode & KEEP_SIZE != 0;
         self.change(|_, writer| {
             writer.keep_reserve(request.uid() != 0);
@@ -198,7 +200,7 @@ impl Tree {
                 }
                 PUNCH_HOLE if keep_size => writer.punch_hole(number, offset, end),
                 ZERO_RANGE => writer.zero_range(number, offset, end, keep_size),
-                _ => Err(Error::unsupported("a mode of fallocate that ext4 has not")),
+                _ => Err(Error::unsupported("ext4 does not support this mode of fallocate")),
             };
             self.changed(number);
             done.map(|()| dropped)
@@ -310,7 +312,7 @@ impl Tree {
 }
 
 fn number(node: INodeNo) -> Result<u32, Error> {
-    inode_number(node).ok_or_else(|| Error::corrupt(format!("node {node}: is none")))
+    inode_number(node).ok_or_else(|| Error::corrupt(format!("node {node} is not an inode number")))
 }
 
 fn read_only() -> Error {

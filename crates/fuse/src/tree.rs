@@ -182,8 +182,8 @@ impl Tree {
 
     /// The inode of a node.
     pub fn inode(&self, node: INodeNo) -> Result<Inode, Error> {
-        let number =
-            inode_number(node).ok_or_else(|| self.error(Error::corrupt(format!("node {node}: is none"))))?;
+        let number = inode_number(node)
+            .ok_or_else(|| self.error(Error::corrupt(format!("node {node} is not an inode number"))))?;
         match self.changes {
             Some(_) if is_nameable(number, self.ext4().superblock()) => self.fs.inode_in_use(number),
             _ => self.numbered(number),

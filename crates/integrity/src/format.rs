@@ -77,7 +77,7 @@ impl Superblock {
             }
         }
         if sectors == 0 {
-            let text = format!("{size} bytes have no room for a volume with its journal and tags");
+            let text = format!("{size} bytes are too few for a volume with its journal and tags");
             return Err(Error::argument(text));
         }
         superblock.set_data(sectors)?;
@@ -127,7 +127,7 @@ impl Superblock {
         let journal_sectors = options.journal_size.map_or(journal_sectors, |size| size / 512);
         let sections = (journal_sectors / layout.section_sectors()).max(1);
         let Ok(sections) = u32::try_from(sections) else {
-            return refuse(format!("a journal of {journal_sectors} sectors"));
+            return refuse(format!("a journal of {journal_sectors} sectors is too large"));
         };
         superblock.journal_sections = sections;
         Ok(superblock)
@@ -177,7 +177,7 @@ pub fn format_stream(
 ) -> Result<Superblock> {
     let size = fill(device, superblock, guard, Some(from), true, work)?;
     if size == 0 {
-        return Err(Error::argument("no data came, of which a volume has 4096 bytes at least"));
+        return Err(Error::argument("no data came, and a volume has at least 4096 bytes of data"));
     }
     let mut superblock = superblock.clone();
     superblock.set_data(size / 512)?;

@@ -50,8 +50,10 @@ impl Journal {
             return Ok(Journal::default());
         }
         if layout.journal_len() > MOST {
-            let text =
-                format!("a dm-integrity journal of {} bytes; {MOST} are the most", layout.journal_len());
+            let text = format!(
+                "the dm-integrity journal has {} bytes, and at most {MOST} are supported",
+                layout.journal_len()
+            );
             return Err(Error::unsupported(text));
         }
         let mut journal = Journal::default();

@@ -138,7 +138,7 @@ impl Superblock {
             return Err(wrong(format!("tags of {tag_size} bytes")));
         }
         if superblock.journal_sections == 0 {
-            return Err(wrong("a journal without sections".to_owned()));
+            return Err(wrong("the journal has no sections".to_owned()));
         }
         let sectors = superblock.provided_data_sectors;
         if sectors == 0 || !sectors.is_multiple_of(1 << log2_block) || sectors > u64::MAX >> 10 {

@@ -176,7 +176,10 @@ impl Connection<'_> {
         }
         let request = Request::from_bytes(reader.take());
         let Some(request) = request else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "that is no request"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the client sent bytes that are not a request",
+            ));
         };
         if request.command == Ok(Command::Disconnect) {
             return Ok(None);
@@ -370,13 +373,14 @@ fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<Negotiated>> 
     link.send(&GREETING)?;
     let mut hello = [0; 4];
     link.read_exact_until(&mut hello, deadline)?;
-    let hello = ClientHello::from_bytes(hello).ok_or_else(|| invalid("that is no client of ours"))?;
+    let hello = ClientHello::from_bytes(hello).ok_or_else(|| invalid("the client sent unknown flags"))?;
     let mut talk = Negotiation::new(Arc::clone(&shared.descriptions), shared.tls.mode(), hello);
     let mut out = Vec::new();
     loop {
         let mut header = [0; OptionHeader::LEN];
         link.read_exact_until(&mut header, deadline)?;
-        let header = OptionHeader::from_bytes(&header).ok_or_else(|| invalid("that is no option"))?;
+        let header = OptionHeader::from_bytes(&header)
+            .ok_or_else(|| invalid("the client sent bytes that are not an option"))?;
         let mut data = vec![0; header.len as usize];
         link.read_exact_until(&mut data, deadline)?;
         let step = talk.option(header.option, &data, &mut out);
@@ -388,7 +392,7 @@ fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<Negotiated>> 
         match step {
             Step::Continue | Step::Transmission(..) => {}
             Step::StartTls => {
-                let config = shared.tls.config().ok_or_else(|| invalid("no certificate"))?;
+                let config = shared.tls.config().ok_or_else(|| invalid("the server has no certificate"))?;
                 link.secure(config, deadline)?;
                 talk.secured();
             }

@@ -96,7 +96,7 @@ impl Server {
             exports.iter().map(|export| export.description().clone()).collect();
         let names: HashSet<&str> = descriptions.iter().map(|export| &*export.name).collect();
         if names.is_empty() || names.len() < exports.len() {
-            let text = "a server has exports, each with a name of its own";
+            let text = "a server needs at least one export, each with a name of its own";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let shared = Arc::new(Shared {
@@ -176,7 +176,7 @@ impl Shared {
     pub(crate) fn take_room(&self, bytes: usize) -> io::Result<()> {
         while !self.room.take(bytes, STALLED) {
             if self.stopping.load(Ordering::SeqCst) {
-                return Err(io::Error::other("no memory for it, and the server stops"));
+                return Err(io::Error::other("the server stops, and had no memory for the request"));
             }
             self.cut_off();
         }

@@ -70,7 +70,7 @@ fn config(folder: &Path, clients: Clients) -> io::Result<Arc<ServerConfig>> {
     let certificates = |name: &str| -> io::Result<Vec<CertificateDer<'static>>> {
         let list = CertificateDer::pem_file_iter(folder.join(name)).map_err(|error| wrong(name, &error))?;
         let list: Vec<_> = list.collect::<Result<_, _>>().map_err(|error| wrong(name, &error))?;
-        if list.is_empty() { Err(wrong(name, &"no certificate in it")) } else { Ok(list) }
+        if list.is_empty() { Err(wrong(name, &"it holds no certificate")) } else { Ok(list) }
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));

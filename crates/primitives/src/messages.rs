@@ -19,7 +19,7 @@ impl<'a> Messages<'a> {
     /// If `len` is 0 or `data.len()` is no multiple of it.
     pub fn contiguous(data: &'a [u8], len: usize) -> Messages<'a> {
         assert!(len > 0, "messages that lie side by side need a length");
-        assert!(data.len().is_multiple_of(len), "{} bytes are no multiple of {len}", data.len());
+        assert!(data.len().is_multiple_of(len), "{} bytes are not a multiple of {len}", data.len());
         Messages { data, len, stride: len, count: data.len() / len }
     }
 

@@ -195,7 +195,7 @@ impl fmt::Display for RequestError {
                 write!(f, "a data unit of {unit} bytes is not made of whole blocks of {block}")
             }
             RequestError::Length { len, unit } => {
-                write!(f, "{len} bytes are no positive multiple of the data unit's {unit}")
+                write!(f, "{len} bytes are not a positive multiple of the data unit's {unit}")
             }
             RequestError::Ivs { given, needed } => {
                 write!(f, "{given} bytes of IVs where {needed} are needed")

@@ -211,7 +211,7 @@ impl SecretSource {
     pub fn passphrase(&self, of: &str) -> Result<SecretVec, Error> {
         let passphrase = match &self.kind {
             Kind::Prompt(_) if self.skip > 0 || self.line_len.is_some() => {
-                let text = "a passphrase that is typed is taken as it is: it has no offset and no size";
+                let text = "a typed passphrase is taken whole: it has no offset or size";
                 return Err(Error::argument(text));
             }
             Kind::Prompt(ask) => ask(of)?,
@@ -267,7 +267,7 @@ impl SecretSource {
             Kind::StandardInput => Box::new(Unbuffered),
             Kind::Memory(secret) => Box::new(secret.expose()),
             Kind::Prompt(_) => {
-                return Err(Error::argument("a key of bytes is not asked for as a passphrase is"));
+                return Err(Error::argument("a raw key can't be typed; give it in a file"));
             }
         };
         let mut passed = SecretVec::zeroed(self.skip.min(4096) as usize);

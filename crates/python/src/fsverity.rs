@@ -28,7 +28,11 @@ pub enum Subject<'py> {
 }
 
 fn parameters(py: Python<'_>, algorithm: &str, block_size: u32, salt: &Data) -> PyResult<Parameters> {
-    let unknown = || Error::argument(format!("fs-verity has no hash algorithm {algorithm}: sha256, sha512"));
+    let unknown = || {
+        Error::argument(format!(
+            "fs-verity does not know the hash algorithm {algorithm}; it knows sha256 and sha512"
+        ))
+    };
     let algorithm = Algorithm::named(algorithm).ok_or_else(unknown).map_err(raise)?;
     Parameters::new(algorithm, block_size, &salt.get(py)?).map_err(raise)
 }
@@ -95,7 +99,7 @@ pub fn fsverity_digests<'py>(
 pub fn file_digest(py: Python<'_>, algorithm: &str, digest: &Data) -> PyResult<FileDigest> {
     let digest = digest.get(py)?.into_owned();
     let found = Algorithm::named(algorithm).filter(|found| found.digest_len() == digest.len());
-    let wrong = || Error::argument(format!("{} bytes are no digest of {algorithm}", digest.len()));
+    let wrong = || Error::argument(format!("{} bytes are not a digest of {algorithm}", digest.len()));
     Ok(FileDigest::new(found.ok_or_else(wrong).map_err(raise)?, digest))
 }
 

@@ -72,7 +72,7 @@ pub fn sha256_many<'py>(
         None => Cow::Borrowed(&[][..]),
     };
     if length == 0 || !data.len().is_multiple_of(length) {
-        let text = format!("{} bytes are no messages of {length} bytes", data.len());
+        let text = format!("{} bytes are not whole messages of {length} bytes", data.len());
         return Err(PyValueError::new_err(text));
     }
     let count = data.len() / length;

@@ -161,7 +161,7 @@ impl Missing {
 
 /// A name as system calls take it; names from directories hold no NUL.
 fn c_name(name: &[u8]) -> Result<CString> {
-    CString::new(name).map_err(|_| Error::corrupt("a name with a NUL"))
+    CString::new(name).map_err(|_| Error::corrupt("a name contains a NUL"))
 }
 
 fn mode(node: &Node) -> Mode {

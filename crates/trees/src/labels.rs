@@ -53,7 +53,7 @@ impl Labels {
     /// `Corrupt`, with the line; `Unsupported` for a compiled file.
     pub fn parse(text: &[u8], name: &str) -> Result<Labels> {
         if text.starts_with(&COMPILED) {
-            let text = "a compiled file; hand over the text that it was made from";
+            let text = "the file is compiled; give the text that it was made from";
             return Err(Error::unsupported(text).at(name));
         }
         let mut labels = Labels {
@@ -71,9 +71,11 @@ impl Labels {
                 [] => continue,
                 [first, ..] if first.starts_with('#') => continue,
                 [path, label] => (path, None, label),
-                [path, kind, label] => {
-                    (path, Some(kind_of(kind).ok_or_else(|| wrong("no type of file"))?), label)
-                }
+                [path, kind, label] => (
+                    path,
+                    Some(kind_of(kind).ok_or_else(|| wrong("the second field is not a type of file"))?),
+                    label,
+                ),
                 _ => return Err(wrong("not a path, a type of file, and a label")),
             };
             let (prefix, is_exact) = literal(text.as_bytes());

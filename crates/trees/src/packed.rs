@@ -41,7 +41,7 @@ impl Packing {
             let begin = if name == "bzip2" { begin.get(4..).unwrap_or_default() } else { begin };
             if begin.starts_with(magic) {
                 return Err(Error::unsupported(format!(
-                    "a stream compressed with {name}; hand over what {program} makes of it"
+                    "the stream is compressed with {name}; unpack it with {program} first"
                 )));
             }
         }

@@ -162,7 +162,7 @@ impl Pattern {
         let end = pattern.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
         let (path, directories) = (&pattern[..end], end < pattern.len());
         if path.is_empty() {
-            return Err(Error::argument("a pattern without a name in it"));
+            return Err(Error::argument("the pattern holds no name"));
         }
         let mut parts = Vec::new();
         if !path.contains(&b'/') {

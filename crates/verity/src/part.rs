@@ -124,7 +124,7 @@ impl<W: Whole> Part<W> {
         let wrong = |text: &str| Error::corrupt(format!("part of a tree: {text}"));
         let (body, sum) = bytes.split_last_chunk::<4>().ok_or_else(|| wrong("it ends early"))?;
         let (head, digests) = body.split_at_checked(Self::HEAD).ok_or_else(|| wrong("it ends early"))?;
-        let head = head.strip_prefix(&W::MAGIC).ok_or_else(|| wrong("no magic number"))?;
+        let head = head.strip_prefix(&W::MAGIC).ok_or_else(|| wrong("its magic number is wrong"))?;
         if checksum(body) != u32::from_le_bytes(*sum) {
             return Err(wrong("its checksum does not fit"));
         }
@@ -150,7 +150,7 @@ impl<W: Whole> Part<W> {
         let mut parts: Vec<&Part<W>> = parts.iter().collect();
         parts.sort_by_key(|part| (part.range.start, part.range.end));
         parts.dedup();
-        let whole = &parts.first().ok_or_else(|| Error::argument("no part"))?.whole;
+        let whole = &parts.first().ok_or_else(|| Error::argument("no parts were given"))?.whole;
         let (mut digests, mut end) = (Vec::new(), 0);
         for part in &parts {
             if part.whole != *whole {
@@ -181,7 +181,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 fn missing(end: u64, start: u64) -> Result<(), Error> {
     match end == start {
         true => Ok(()),
-        false => Err(Error::argument(format!("no part of bytes {end} to {start}"))),
+        false => Err(Error::argument(format!("bytes {end} to {start} are in no part"))),
     }
 }
 
@@ -267,9 +267,9 @@ mod tests {
             let error = Part::join(parts, &(), &work).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
         };
-        says(&[], "no part");
-        says(&good[1..], &format!("no part of bytes 0 to {unit}"));
-        says(&good[..2], &format!("no part of bytes {} to {}", 2 * unit, data.len()));
+        says(&[], "no parts were given");
+        says(&good[1..], &format!("bytes 0 to {unit} are in no part"));
+        says(&good[..2], &format!("bytes {} to {} are in no part", 2 * unit, data.len()));
         data[unit + 5] = 8;
         let other = parts(&data, &parameters, &work);
         says(&[good[0].clone(), good[1].clone(), other[1].clone(), good[2].clone()], "differ");

@@ -36,7 +36,10 @@ pub(crate) use self::family::{has_no_locks, id_at, id_of, next_data, sync_folder
 
 /// File or device that a block device lies on.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "no block devices there"))]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "block devices are not supported on this system")
+)]
 pub(crate) struct Below {
     pub id: FileId,
     /// The bytes of it that the device has, where they are known.

@@ -91,7 +91,7 @@ pub fn extract(
         }
     }
     if extract.folders.is_empty() {
-        return Err(tar.corrupt("no directory in it, which a backup has"));
+        return Err(tar.corrupt("the backup holds no directory"));
     }
     // From the last one back, so that nothing changes a folder's times, or needs to enter it, afterwards.
     for (path, member) in std::mem::take(&mut extract.finish).into_iter().rev() {
@@ -259,7 +259,7 @@ impl Extract<'_> {
     fn plain(&self, stored: &[u8]) -> Result<Option<Location>, Error> {
         let (parent, name) = split(stored);
         let Some(folder) = self.folders.get(parent) else {
-            return Err(Error::corrupt("its directory did not come before it"));
+            return Err(Error::corrupt("its directory does not come before it"));
         };
         let name = match &folder.names {
             Names::Missing => return Ok(None),
@@ -267,7 +267,7 @@ impl Extract<'_> {
             Names::Encrypted(names) => names.decrypt(&self.decode(name)?)?,
         };
         if matches!(&name[..], b"" | b"." | b"..") || name.iter().any(|byte| matches!(byte, b'/' | 0)) {
-            return Err(Error::corrupt(format!("'{}' is no name", name.escape_ascii())));
+            return Err(Error::corrupt(format!("'{}' is not a valid name", name.escape_ascii())));
         }
         Ok(Some((folder.path.clone(), name)))
     }
@@ -328,7 +328,7 @@ fn fill(
     for range in tar.ranges(member).map_err(Failed::Stream)? {
         if range.start % unit != 0 || range.end % unit != 0 {
             return Err(
-                Error::corrupt(format!("a range that is not made of data units of {unit} bytes")).into()
+                Error::corrupt(format!("a range does not consist of data units of {unit} bytes")).into()
             );
         }
         let mut at = range.start;

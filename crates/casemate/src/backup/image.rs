@@ -50,7 +50,7 @@ pub fn restore(
         result.map_err(|error| error.within(member.shown()))?;
     }
     if restore.folders.is_empty() {
-        return Err(tar.corrupt("no directory in it, which a backup has"));
+        return Err(tar.corrupt("the backup holds no directory"));
     }
     // By now all names are in them, which changed their times.
     for (number, member) in std::mem::take(&mut restore.finish) {
@@ -92,7 +92,7 @@ impl Restore<'_> {
         let body = match &member.link {
             Some(Link::Hard(first)) => {
                 let Some(inode) = self.files.get(trim(first)).copied() else {
-                    return Err(Error::corrupt("a link to a file that did not come before it"));
+                    return Err(Error::corrupt("a hard link names a file that does not come before it"));
                 };
                 self.writer.link_raw(folder.inode, &name, inode).map_err(inner)?;
                 self.files.insert(stored.to_vec(), inode);
@@ -104,7 +104,7 @@ impl Restore<'_> {
                 symlink_ciphertext(&target)?;
                 // A NUL follows it in the block.
                 if target.len() >= self.block_size() as usize {
-                    return Err(Error::corrupt("a link's target of more than a block"));
+                    return Err(Error::corrupt("the target of a link is longer than a block"));
                 }
                 Body::Symlink(&target)
             }
@@ -113,7 +113,7 @@ impl Restore<'_> {
             None => Body::Node(member.node.kind, member.node.device.0, member.node.device.1),
         };
         if context.is_some() && matches!(body, Body::Node(..)) {
-            return Err(Error::corrupt("an encryption context of a file that has none"));
+            return Err(Error::corrupt("a device, pipe or socket has an encryption context"));
         }
         let inode = self.writer.create_raw(folder.inode, &name, body, context).map_err(inner)?;
         self.files.insert(stored.to_vec(), inode);
@@ -192,7 +192,7 @@ impl Restore<'_> {
         let block = self.block_size();
         let ranges = tar.ranges(member)?;
         if encrypted && ranges.iter().any(|range| range.start % block != 0 || range.end % block != 0) {
-            return Err(Error::corrupt(format!("a range that is not made of blocks of {block} bytes")));
+            return Err(Error::corrupt(format!("a range does not consist of blocks of {block} bytes")));
         }
         let mut pieces = Pieces::new(ranges, block);
         let mut buffer = vec![0; PIECE];
@@ -222,12 +222,12 @@ impl Restore<'_> {
     fn place(&self, stored: &[u8]) -> Result<(Folder, Vec<u8>), Error> {
         let (parent, name) = split(stored);
         let folder = self.folders.get(parent).copied();
-        let folder = folder.ok_or_else(|| Error::corrupt("its directory did not come before it"))?;
+        let folder = folder.ok_or_else(|| Error::corrupt("its directory does not come before it"))?;
         if folder.encrypted {
             return Ok((folder, self.decode(name)?));
         }
         if matches!(name, b"" | b"." | b"..") {
-            return Err(Error::corrupt(format!("'{}' is no name", name.escape_ascii())));
+            return Err(Error::corrupt(format!("'{}' is not a valid name", name.escape_ascii())));
         }
         Ok((folder, name.to_vec()))
     }

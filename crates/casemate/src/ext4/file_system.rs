@@ -226,7 +226,7 @@ impl FileSystem {
         let path = path.as_ref();
         let inode = self.symlink_metadata(path)?;
         if inode.kind() != super::FileType::Symlink {
-            return Err(self.error(path, Error::path(io::ErrorKind::InvalidInput, "is no symbolic link")));
+            return Err(self.error(path, Error::path(io::ErrorKind::InvalidInput, "is not a symbolic link")));
         }
         let target = self.fs.symlink_target(&inode).map_err(|error| self.error(path, error))?;
         Ok(OsString::from_vec(target).into())

@@ -82,7 +82,7 @@ impl FileSystem {
     /// `Io` with `NotADirectory`.
     pub fn files(&self, top: &Inode) -> Result<Files, Error> {
         if !top.is_dir() {
-            let text = format!("inode {} is no directory", top.number());
+            let text = format!("inode {} is not a directory", top.number());
             return Err(Error::path(ErrorKind::NotADirectory, text).at(self.name()));
         }
         let top = Folder::top(top.number());

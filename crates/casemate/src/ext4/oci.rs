@@ -61,19 +61,23 @@ pub(crate) fn layers(folder: &Path, name: Option<&str>, work: &Work<'_>) -> Resu
     chosen.dedup_by(|(_, a), (_, b)| a["digest"] == b["digest"]);
     let [(_, image)] = chosen[..] else {
         let known: Vec<&str> = images.iter().map(|(label, _)| &label[..]).collect();
-        let what = if chosen.is_empty() { "no such image" } else { "several images; name one" };
+        let what = if chosen.is_empty() {
+            "the layout does not hold this image"
+        } else {
+            "several images; name one"
+        };
         return Err(Error::argument(format!("{what}: there are {}", known.join("; "))).at(folder.display()));
     };
     let image = Blob::new(folder, image)?;
     let manifest = image.document(work)?;
     let layers = manifest["layers"].as_array();
-    let layers = layers.ok_or_else(|| corrupt(&image.path(), "a manifest without layers"))?;
+    let layers = layers.ok_or_else(|| corrupt(&image.path(), "the manifest lists no layers"))?;
     layers
         .iter()
         .map(|layer| {
             let layer = Blob::new(folder, layer)?;
             if !layer.media_type.contains("tar") || layer.media_type.contains("encrypted") {
-                let text = format!("a layer of type {}", layer.media_type);
+                let text = format!("a layer has the type {}, which is not supported", layer.media_type);
                 return Err(Error::unsupported(text).at(image.path().display()));
             }
             Ok(Layer { path: layer.path(), file: layer.open(work)? })
@@ -92,7 +96,7 @@ impl Images {
         work: &Work<'_>,
     ) -> Result<(), Error> {
         let manifests = index["manifests"].as_array();
-        for entry in manifests.ok_or_else(|| corrupt(folder, "an index without manifests"))? {
+        for entry in manifests.ok_or_else(|| corrupt(folder, "the index lists no manifests"))? {
             self.entries += 1;
             if self.entries > MOST_ENTRIES {
                 return Err(corrupt(folder, &format!("more than {MOST_ENTRIES} images and indexes")));
@@ -149,10 +153,10 @@ impl<'a> Blob<'a> {
                 let text = format!("digests of {}", algorithm.escape_debug());
                 return Err(Error::unsupported(text).at(folder.display()));
             }
-            None => return wrong("a descriptor without a digest".to_owned()),
+            None => return wrong("a descriptor has no digest".to_owned()),
         };
         if digits.len() != 64 || !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
-            return wrong(format!("'{}' is no digest", digest.escape_debug()));
+            return wrong(format!("'{}' is not a digest", digest.escape_debug()));
         }
         let Some(size) = descriptor["size"].as_u64() else {
             return wrong(format!("the descriptor of {digest} has no size"));
@@ -212,7 +216,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let read = file.take(MOST_DOCUMENT + 1).read_to_end(&mut bytes);
     read.map_err(|error| Error::io(path.display(), error))?;
     match bytes.len() as u64 > MOST_DOCUMENT {
-        true => Err(corrupt(path, "an index or manifest of more than 4 MiB")),
+        true => Err(corrupt(path, "the index or manifest is larger than 4 MiB")),
         false => Ok(bytes),
     }
 }

@@ -116,7 +116,7 @@ impl Image {
     /// Those of [`Part::join`]; `Argument` if the image was opened for reading; `Io`.
     pub fn fsverity_join(&self, parts: &[Part<WholeFile>], work: &Work<'_>) -> Result<FileDigest, Error> {
         let _lease = self.lease()?;
-        let first = parts.first().ok_or_else(|| Error::argument("no part"))?;
+        let first = parts.first().ok_or_else(|| Error::argument("no parts were given"))?;
         let geometry = first.whole().geometry()?;
         self.grow_to(TREE_OFFSET + geometry.tree_size())?;
         let device = self.named();

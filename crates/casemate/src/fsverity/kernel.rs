@@ -83,11 +83,11 @@ impl From<KernelError> for Error {
         let KernelError { file, error, .. } = error;
         let unsupported = |what: &str| Error::unsupported(format!("{file}: {what} ({error})"));
         match error.raw_os_error() {
-            Some(libc::ENOTTY) => unsupported("this kernel or file system has no fs-verity"),
+            Some(libc::ENOTTY) => unsupported("this kernel or file system does not support fs-verity"),
             Some(libc::EOPNOTSUPP) => unsupported(
                 "fs-verity is not enabled here; it needs CONFIG_FS_VERITY, and for ext4 'tune2fs -O verity DEVICE'",
             ),
-            Some(libc::ENODATA) => unsupported("the file does not have fs-verity, or no such metadata"),
+            Some(libc::ENODATA) => unsupported("the file has no fs-verity, or lacks this metadata"),
             Some(libc::EEXIST) => unsupported("the file has fs-verity already"),
             Some(libc::ETXTBSY) => unsupported("somebody has the file open for writing"),
             Some(libc::EKEYREJECTED | libc::EBADMSG) => Error::coded(

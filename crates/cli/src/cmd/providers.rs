@@ -49,7 +49,7 @@ impl Args {
         let rows: Vec<&Row> = registry.rows().iter().filter(wanted).collect();
         if rows.is_empty() {
             let text = self.algorithm.unwrap_or_default();
-            return Err(Error::argument(format!("no algorithm's name has '{text}' in it")));
+            return Err(Error::argument(format!("no algorithm has '{text}' in its name")));
         }
         match self.action {
             None => list(&providers, &rows, context),

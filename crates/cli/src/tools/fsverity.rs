@@ -120,11 +120,8 @@ fn usage(command: Option<&(&str, &str, &str)>) -> String {
 
 /// What is wrong, without clap's own usage and hints.
 fn first_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default();
-    let line = line.strip_prefix("error: ").unwrap_or(line);
     match error.kind() {
         ErrorKind::MissingRequiredArgument => "missing argument".to_owned(),
-        _ => line.to_owned(),
+        _ => super::first_line(error),
     }
 }

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use casemate::Error;
 
 use crate::answer;
+use crate::context::Context;
 use crate::streams::say;
 
 /// A tool: what runs its command lines, and what tells whether one is understood.
@@ -83,6 +84,20 @@ pub fn understands(args: &[OsString]) -> Option<bool> {
 /// The exit status of every tool, if its reader did not take all of its output: SIGPIPE ends the tools themselves.
 fn cut(error: &Error) -> Option<ExitCode> {
     error.is_broken_pipe().then(|| ExitCode::from(answer::CUT))
+}
+
+/// Prints a tool's usage, or else its version, if the command line asks for one of them: it does nothing besides then.
+fn asked(context: &Context, usage: Option<&str>, version: Option<&str>) -> Option<ExitCode> {
+    let version = version.map(|version| format!("{version} flags: CASEMATE\n"));
+    let text = usage.map(str::to_owned).or(version)?;
+    Some(if context.print(text).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What is wrong with a command line, without clap's own usage and hints.
+fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
 fn tool(args: &[OsString]) -> Option<Tool> {

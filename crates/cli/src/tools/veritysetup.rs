@@ -114,19 +114,11 @@ pub fn main(args: &[OsString]) -> ExitCode {
     let context = Context::for_tool("");
     let tool = match Tool::try_parse_from(args) {
         Ok(tool) => tool,
-        Err(error) => {
-            let text = error.to_string();
-            let line = text.lines().next().unwrap_or_default();
-            return wrong_usage(line.strip_prefix("error: ").unwrap_or(line));
-        }
+        Err(error) => return wrong_usage(&super::first_line(&error)),
     };
-    let text = match (tool.help || tool.usage, tool.version) {
-        (true, _) => Some(USAGE.to_owned()),
-        (false, true) => Some(format!("{VERSION} flags: CASEMATE\n")),
-        (false, false) => None,
-    };
-    if let Some(text) = text {
-        return if context.print(text).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    let usage = (tool.help || tool.usage).then_some(USAGE);
+    if let Some(status) = super::asked(&context, usage, tool.version.then_some(VERSION)) {
+        return status;
     }
     let Some((action, words)) = tool.words.split_first() else {
         return wrong_usage("Argument <action> missing.");

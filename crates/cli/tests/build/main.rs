@@ -85,7 +85,7 @@ fn compressed_streams_and_oci_layouts_are_what_is_in_them() {
             "$(blob manifest.v1+json other ',"platform":{"os":"linux","architecture":"amd64"}')" >index
         printf '{"manifests":[%s]}' "$(blob index.v1+json index ',"annotations":{"org.opencontainers.image.ref.name":"a:1"}')" >oci/index.json"#);
     place.is("build other.img --oci oci", 2, "linux/amd64");
-    place.is("build other.img --oci oci:none", 2, "no such image");
+    place.is("build other.img --oci oci:none", 2, "the layout does not hold this image");
     place.yes("build layers.img --layer tree.tar --layer next.tar");
     place.yes("build oci.img --oci oci:linux/arm64");
     assert!(place.read("oci.img") == place.read("layers.img"));

@@ -144,3 +144,29 @@ fn no_code_reads_a_meaning_out_of_words() {
         faults.join("\n")
     );
 }
+
+/// Phrases that plain English does not negate by, or that no error needs: "is not a header" says it, or "no header was found".
+const PHRASES: &[&str] =
+    &[" is no ", " are no ", " is none", " are none", " has not\n", "whoever", "which alone", "hand over"];
+
+/// Literals with such phrases that are left, by a part of their path. The numbers go down, and lines go away.
+const STILL_UNPLAIN: &[(&str, usize)] = &[("ext4/src/", 0), ("/luks/", 0), ("luks/src/", 0), ("", 0)];
+
+#[test]
+fn errors_are_plain_english() {
+    let mut left = vec![Vec::new(); STILL_UNPLAIN.len()];
+    for (_, path, _, strings) in product().iter().filter(|(name, ..)| name != "testkit") {
+        for (line, text) in strings {
+            let ending = format!(" {text}\n");
+            if PHRASES.iter().any(|phrase| ending.contains(phrase)) {
+                let nth = STILL_UNPLAIN.iter().position(|(part, _)| path.contains(part)).unwrap();
+                left[nth].push(format!("{path}:{line}: {text}"));
+            }
+        }
+    }
+    let most = STILL_UNPLAIN.iter().zip(&left).filter(|((_, most), found)| found.len() > *most);
+    let faults: Vec<String> = most
+        .map(|((part, most), found)| format!("{part}: {} of {most}:\n{}", found.len(), found.join("\n")))
+        .collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}

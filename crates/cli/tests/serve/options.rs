@@ -393,7 +393,7 @@ fn wrong_options_are_refused() {
             "image --verity tree ROOT --data-blocks 4 --exec true",
             "data blocks in the superblock is 1024, not 4",
         ),
-        ("odd --crypt aes-xts-plain64 --key-file key --exec true", "odd: 1000 bytes are no multiple"),
+        ("odd --crypt aes-xts-plain64 --key-file key --exec true", "odd: 1000 bytes are not a multiple"),
         ("image --crypt foo-bar --key-file key --exec true", "bar"),
         ("image --crypt aes-xts-plain64 --key-file none --exec true", "none: No such file"),
         ("image --crypt aes-xts-plain64 --exec true", "no passphrase was given"),
@@ -411,7 +411,7 @@ fn wrong_options_are_refused() {
         ("image --crypt aes-xts-plain64 --key-file key --crypt-provider none --exec true", "none"),
         (
             "image --crypt aes-xts-plain64 --key-file key --crypt-provider sha256-crate --exec true",
-            "the driver sha256-crate was named, and aes-xts-plain64 has no use for it",
+            "the driver sha256-crate was named, but aes-xts-plain64 does not use it",
         ),
         ("image --verity tree 00 --exec true", "the root hash has 1 bytes; digests have 32"),
         ("image --verity tree zz --exec true", "must be hex"),

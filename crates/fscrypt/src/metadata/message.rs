@@ -81,5 +81,6 @@ pub(super) fn decode<M: Message + Default>(what: &str, bytes: &[u8]) -> Result<M
         let text = format!("{what}: {} bytes; such files have at most {}", bytes.len(), super::MAX_LEN);
         return Err(Error::corrupt(text));
     }
-    M::decode(bytes).map_err(|error| Error::corrupt(format!("{what}: no such protobuf message: {error}")))
+    M::decode(bytes)
+        .map_err(|error| Error::corrupt(format!("{what}: the protobuf message can't be decoded: {error}")))
 }

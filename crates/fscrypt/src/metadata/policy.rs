@@ -39,7 +39,7 @@ impl PolicyFile {
             // Files of the time before versions have none.
             (0 | 1, Some(key @ KeyId::Descriptor(_))) | (2, Some(key @ KeyId::Identifier(_))) => key,
             (0..=2, _) => {
-                let text = format!("policy: {:?} is no key of version {version}", data.key_descriptor);
+                let text = format!("policy: {:?} is not a key of version {version}", data.key_descriptor);
                 return Err(Error::corrupt(text));
             }
             _ => return Err(Error::unsupported(format!("policy: version {version} is unknown"))),
@@ -47,7 +47,8 @@ impl PolicyFile {
         let slots = data.wrapped_policy_keys.into_iter().map(|slot| {
             let descriptor = &slot.protector_descriptor;
             let id = ProtectorId::from_hex(descriptor);
-            let id = id.ok_or_else(|| Error::corrupt(format!("policy: {descriptor:?} is no protector")))?;
+            let id =
+                id.ok_or_else(|| Error::corrupt(format!("policy: {descriptor:?} is not a protector")))?;
             Ok((id, WrappedKey::new("policy", slot.wrapped_key, MASTER_LEN)?))
         });
         Ok(PolicyFile { key, options, slots: slots.collect::<Result<_>>()? })
@@ -88,7 +89,7 @@ impl PolicyFile {
     ) -> Result<()> {
         if master.len() != MASTER_LEN {
             return Err(Error::argument(format!(
-                "a master key of {} bytes; the tool has {MASTER_LEN}",
+                "the master key has {} bytes, and the fscrypt tool's have {MASTER_LEN}",
                 master.len()
             )));
         }

@@ -64,7 +64,7 @@ impl Protector {
         let data: ProtectorData = decode("protector", bytes)?;
         let descriptor = &data.protector_descriptor;
         let id = ProtectorId::from_hex(descriptor).ok_or_else(|| {
-            Error::corrupt(format!("protector: {descriptor:?} is no descriptor of 16 hexadecimal digits"))
+            Error::corrupt(format!("protector: {descriptor:?} is not a descriptor of 16 hexadecimal digits"))
         })?;
         let hashing = || Hashing::new(data.costs.as_ref(), &data.salt);
         let source = match data.source {
@@ -196,7 +196,7 @@ impl fmt::Display for Protector {
 impl Hashing {
     fn new(costs: Option<&HashingCosts>, salt: &[u8]) -> Result<Hashing> {
         let corrupt = |text: String| Error::corrupt(format!("protector: {text}"));
-        let costs = costs.ok_or_else(|| corrupt("no costs of hashing".to_owned()))?;
+        let costs = costs.ok_or_else(|| corrupt("the costs of hashing are missing".to_owned()))?;
         let lanes = match u8::try_from(costs.parallelism) {
             Ok(lanes) => lanes,
             // Old versions of the tool took the low 8 bits, and what they made must be opened the same way.

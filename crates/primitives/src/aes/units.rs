@@ -140,7 +140,7 @@ impl fmt::Display for UnitError {
                 write!(f, "data units of {unit} bytes; this mode needs a multiple of 16")
             }
             UnitError::Length { len, unit } => {
-                write!(f, "{len} bytes are no positive multiple of the data unit's {unit}")
+                write!(f, "{len} bytes are not a positive multiple of the data unit's {unit}")
             }
             UnitError::Ivs { units, ivs } => write!(f, "{ivs} IVs for {units} data units"),
             UnitError::Buffers { src, dst } => {

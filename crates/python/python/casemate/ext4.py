@@ -408,7 +408,7 @@ class Path:
     def readlink(self) -> PurePosixPath:
         number = self._number(False)
         if not stat.S_ISLNK(self.fs._native.stat(number)[0]):
-            raise OSError(errno.EINVAL, "is no symbolic link", str(self.pure))
+            raise OSError(errno.EINVAL, "is not a symbolic link", str(self.pure))
         return PurePosixPath(self.fs._native.readlink(number))
 
     def read_bytes(self) -> bytes:

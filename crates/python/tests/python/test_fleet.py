@@ -104,7 +104,7 @@ class Fleet(World):
         self.assertEqual(fleet.merge(parts + parts[:1]), {path: files[path]}, "a part that comes twice")
         self.assertEqual(pickle.loads(pickle.dumps(parts)), parts)
         lost = fleet.merge(parts[:2] + parts[3:])[path]
-        self.assertIn(f"no part of bytes {2 * SMALL.unit} to {3 * SMALL.unit}", str(lost))
+        self.assertIn(f"bytes {2 * SMALL.unit} to {3 * SMALL.unit} are in no part", str(lost))
         damaged = parts[1]._replace(data=parts[1].data[:300] + b"?" + parts[1].data[301:])
         self.assertIsInstance(fleet.merge([parts[0], damaged, *parts[2:]])[path], casemate.CorruptError)
         other = list(files)[-2]

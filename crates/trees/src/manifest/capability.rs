@@ -64,7 +64,7 @@ pub fn value(permitted: u64, inheritable: u64, is_effective: bool) -> Vec<u8> {
 
 /// The attribute's value of a text such as `cap_net_raw,cap_net_admin+ep`.
 pub fn parse(text: &[u8]) -> Result<Vec<u8>, Wrong> {
-    let wrong = || format!("'{}' are no capabilities such as cap_net_raw+ep", text.escape_ascii());
+    let wrong = || format!("'{}' is not a set of capabilities such as cap_net_raw+ep", text.escape_ascii());
     let text = str::from_utf8(text).map_err(|_| wrong())?;
     let (mut permitted, mut inheritable, mut is_effective) = (0, 0, false);
     for clause in text.split_whitespace() {

@@ -18,14 +18,14 @@ pub fn line(line: &[u8]) -> Result<Entry, Wrong> {
     let device = number(next("device")?, 10, "device")?;
     let time = next("time")?;
     let modified = str::from_utf8(time).ok().and_then(counted_time);
-    let modified = modified.ok_or_else(|| format!("'{}' is no time", time.escape_ascii()))?;
+    let modified = modified.ok_or_else(|| format!("'{}' is not a time", time.escape_ascii()))?;
     let mut told = |what: &str| match next(what)? {
         b"-" => Ok(None),
         field => unescaped(field).map(Some),
     };
     let (payload, contents, digest) = (told("payload")?, told("contents")?, told("digest")?);
     if is_hard_link {
-        let first = payload.ok_or("a hard link without its target")?;
+        let first = payload.ok_or("a hard link has no target")?;
         return Ok(Entry { path: file, link: Some(Link::Hard(path(&first)?)), ..Entry::default() });
     }
     let kind = FileType::from_mode(bits).ok_or_else(|| format!("mode {bits:o} has no type"))?;
@@ -43,17 +43,17 @@ pub fn line(line: &[u8]) -> Result<Entry, Wrong> {
         FileType::Regular => {
             entry.size = Some(size);
             if contents.as_ref().is_some_and(|bytes| bytes.len() as u64 != size) {
-                return Err(format!("contents that have not {size} bytes"));
+                return Err(format!("the contents do not have {size} bytes"));
             }
             entry.contents = contents;
             entry.digest = digest.map(|digits| hexadecimal(&digits)).transpose()?;
         }
-        FileType::Symlink => entry.link = Some(Link::Symbolic(payload.ok_or("a link without its target")?)),
+        FileType::Symlink => entry.link = Some(Link::Symbolic(payload.ok_or("a link has no target")?)),
         FileType::CharacterDevice | FileType::BlockDevice => entry.device = Some(unpacked_device(device)),
         _ => {}
     }
     for field in fields {
-        let at = field.iter().position(|byte| *byte == b'=').ok_or("an attribute without a value")?;
+        let at = field.iter().position(|byte| *byte == b'=').ok_or("an attribute has no value")?;
         entry.xattrs.push((unescaped(&field[..at])?, unescaped(&field[at + 1..])?));
     }
     Ok(entry)
@@ -67,7 +67,7 @@ pub fn counted_time(text: &str) -> Option<Time> {
 }
 
 fn unescaped(field: &[u8]) -> Result<Vec<u8>, Wrong> {
-    let wrong = || format!("'{}' ends within an escape, or has one that is none", field.escape_ascii());
+    let wrong = || format!("'{}' has an invalid escape", field.escape_ascii());
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, behind @ ..] = rest {
@@ -101,5 +101,5 @@ fn hexadecimal(digits: &[u8]) -> Result<[u8; 32], Wrong> {
         _ => None,
     };
     let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-    bytes.ok_or_else(|| format!("'{}' is no digest of 64 digits", digits.escape_ascii()))
+    bytes.ok_or_else(|| format!("'{}' is not a digest of 64 digits", digits.escape_ascii()))
 }

@@ -20,7 +20,7 @@ pub fn parse(text: &[u8]) -> Parsed {
             Some(b"|xattr") => {
                 let value = capability::parse(&fields.collect::<Vec<_>>().join(&b' ')).map_err(failed)?;
                 if last == entries.len() {
-                    return Err(failed("attributes of no file".to_owned()));
+                    return Err(failed("the attributes belong to no file".to_owned()));
                 }
                 for entry in &mut entries[last..] {
                     entry.xattrs = vec![(capability::NAME.to_vec(), value.clone())];
@@ -69,7 +69,7 @@ fn file(name: &[u8], fields: &[&[u8]]) -> Result<Vec<Entry>, Wrong> {
         return Ok(vec![entry]);
     }
     let (Some(major), Some(minor)) = (told("major number", 0)?, told("minor number", 1)?) else {
-        return Err("a device without major and minor number".to_owned());
+        return Err("a device has no major and minor number".to_owned());
     };
     let start = told("first number", 2)?.unwrap_or(0);
     let increment = told("increment", 3)?.unwrap_or(1);

@@ -109,7 +109,7 @@ fn path(bytes: &[u8]) -> std::result::Result<Vec<u8>, Wrong> {
 /// A number in this radix, below so much.
 fn number(word: &[u8], radix: u32, what: &str) -> std::result::Result<u64, Wrong> {
     let number = str::from_utf8(word).ok().and_then(|text| u64::from_str_radix(text, radix).ok());
-    number.ok_or_else(|| format!("'{}' is no {what}", word.escape_ascii()))
+    number.ok_or_else(|| format!("'{}' can't be the {what}", word.escape_ascii()))
 }
 
 fn id(word: &[u8], what: &str) -> std::result::Result<u32, Wrong> {

@@ -37,11 +37,11 @@ pub fn parse(text: &[u8]) -> Parsed {
             }
             Some(b"..") => {
                 let above = inside.as_deref().filter(|path| !path.is_empty());
-                let above = above.ok_or_else(|| failed("a way up from the top".to_owned()))?;
+                let above = above.ok_or_else(|| failed("the path leads above the top".to_owned()))?;
                 inside = Some(split(above).0.to_vec());
             }
             Some(name) if name.starts_with(b"/") => {
-                return Err(failed(format!("'{}' is no command", name.escape_ascii())));
+                return Err(failed(format!("'{}' is not a command", name.escape_ascii())));
             }
             Some(name) => {
                 let name = unescaped(name).map_err(failed)?;
@@ -88,17 +88,22 @@ fn entry(path: Vec<u8>, told: &Words) -> Result<Entry, Wrong> {
                     b"block" => FileType::BlockDevice,
                     b"fifo" => FileType::Fifo,
                     b"socket" => FileType::Socket,
-                    other => return Err(format!("type '{}' is none", other.escape_ascii())),
+                    other => return Err(format!("'{}' is not a type", other.escape_ascii())),
                 });
             }
             b"mode" => entry.mode = Some(mode(value)? & 0o7777),
             b"uid" => entry.uid = Some(id(value, "owner")?),
             b"gid" => entry.gid = Some(id(value, "group")?),
-            b"uname" if !has(b"uid") => return Err("an owner by name; uid= tells the number".to_owned()),
-            b"gname" if !has(b"gid") => return Err("a group by name; gid= tells the number".to_owned()),
+            b"uname" if !has(b"uid") => {
+                return Err("the owner is given by name; give the number as uid=".to_owned());
+            }
+            b"gname" if !has(b"gid") => {
+                return Err("the group is given by name; give the number as gid=".to_owned());
+            }
             b"time" => {
                 let time = str::from_utf8(value).ok().and_then(counted_time);
-                entry.modified = Some(time.ok_or_else(|| format!("'{}' is no time", value.escape_ascii()))?);
+                entry.modified =
+                    Some(time.ok_or_else(|| format!("'{}' is not a time", value.escape_ascii()))?);
             }
             b"link" => entry.link = Some(Link::Symbolic(unescaped(value)?)),
             b"size" => entry.size = Some(number(value, 10, "size")?),
@@ -130,7 +135,7 @@ fn device(value: &[u8]) -> Result<(u32, u32), Wrong> {
 
 /// A name without the escapes of vis(3).
 fn unescaped(name: &[u8]) -> Result<Vec<u8>, Wrong> {
-    let wrong = || format!("'{}' has an escape that is none", name.escape_ascii());
+    let wrong = || format!("'{}' has an invalid escape", name.escape_ascii());
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name;
     while let [first, behind @ ..] = rest {

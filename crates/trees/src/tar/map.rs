@@ -46,7 +46,7 @@ impl Numbers {
                         return Ok(Some(&self.numbers[1..]));
                     }
                 }
-                _ => return Err("a map that is no list of numbers"),
+                _ => return Err("the map is not a list of numbers"),
             }
         }
         Ok(None)
@@ -54,19 +54,19 @@ impl Numbers {
 }
 
 /// What is said of a map without end.
-pub(super) const TOO_MANY: &str = "a map of more than 2^22 ranges";
+pub(super) const TOO_MANY: &str = "the map has more than 2^22 ranges";
 
 /// Ranges of starts and lengths, in order, within a file of `size` bytes.
 pub(super) fn ranges(numbers: &[u64], size: u64) -> Result<Vec<Range<u64>>, &'static str> {
     let (pairs, rest) = numbers.as_chunks::<2>();
     if !rest.is_empty() {
-        return Err("a map with a start and no length");
+        return Err("the map has a start without a length");
     }
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for [start, len] in pairs {
         let end = start.checked_add(*len).filter(|end| *end <= size);
         let after = ranges.last().is_none_or(|last| last.end <= *start);
-        let end = end.filter(|_| after).ok_or("a map whose ranges overlap or pass the end")?;
+        let end = end.filter(|_| after).ok_or("ranges of the map overlap or pass the end")?;
         if *len > 0 {
             ranges.push(*start..end);
         }

@@ -155,7 +155,7 @@ impl<'a> TarReader<'a> {
         };
         // No two overlap, and all are within the file.
         if ranges.iter().map(|range| range.end - range.start).sum::<u64>() != self.left {
-            return Err(self.corrupt("a map that does not fit the contents"));
+            return Err(self.corrupt("the map does not fit the contents"));
         }
         Ok(ranges)
     }
@@ -199,7 +199,7 @@ impl<'a> TarReader<'a> {
 
     fn begin(&mut self, size: u64) -> Result<()> {
         let padded = size.checked_next_multiple_of(RECORD as u64);
-        self.fill = padded.ok_or_else(|| self.corrupt("a size that passes 2^64"))? - size;
+        self.fill = padded.ok_or_else(|| self.corrupt("the size passes 2^64"))? - size;
         self.left = size;
         Ok(())
     }
@@ -207,7 +207,7 @@ impl<'a> TarReader<'a> {
     /// All contents of a header that stands before others.
     fn body(&mut self, most: u64) -> Result<Vec<u8>> {
         if self.left > most {
-            return Err(self.corrupt(&format!("an extended header of more than {} KiB", most >> 10)));
+            return Err(self.corrupt(&format!("an extended header is larger than {} KiB", most >> 10)));
         }
         let mut body = Vec::new();
         let read = (&mut *self.input).take(self.left).read_to_end(&mut body);
@@ -237,7 +237,7 @@ impl<'a> TarReader<'a> {
             let value = member.record(key.as_bytes()).filter(|value| !value.is_empty())?;
             Some(String::from_utf8_lossy(value).into_owned())
         };
-        let wrong = || self.corrupt("a record that is no number");
+        let wrong = || self.corrupt("a record is not a number");
         let parse = |key: &str| text(key).map(|text| text.parse::<u64>().map_err(|_| wrong())).transpose();
         let time = |key: &str| text(key).map(|text| Time::from_decimal(&text).ok_or_else(wrong)).transpose();
         let stored = parse("size")?.unwrap_or(self.left);
@@ -323,7 +323,7 @@ impl<'a> TarReader<'a> {
         numbers
             .map(|part| {
                 let number = str::from_utf8(part).ok().and_then(|text| text.parse().ok());
-                number.ok_or_else(|| self.corrupt("a map that is no list of numbers"))
+                number.ok_or_else(|| self.corrupt("the map is not a list of numbers"))
             })
             .collect()
     }
@@ -357,7 +357,7 @@ impl<'a> TarReader<'a> {
         let expected = sum(0..148) + 8 * u64::from(b' ') + sum(156..RECORD);
         match self.number(&header[148..156]) {
             Ok(found) if found == expected => Ok(()),
-            _ => Err(self.corrupt("no tar header where one should be")),
+            _ => Err(self.corrupt("a tar header is missing")),
         }
     }
 
@@ -372,7 +372,7 @@ impl<'a> TarReader<'a> {
     /// A field of octal digits, or of big-endian bytes whose first bit is set, as GNU tar writes what is too large for
     /// them, or negative.
     fn signed(&self, field: &[u8]) -> Result<i64> {
-        let wrong = || self.corrupt("a field of a header is no number");
+        let wrong = || self.corrupt("a field of a header is not a number");
         if field[0] & 0x80 != 0 {
             // OK to shift: 12 bytes at most. The second bit is the sign.
             let first = i128::from(field[0] & 0x7f) - i128::from(field[0] & 0x40) * 2;

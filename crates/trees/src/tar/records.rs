@@ -38,15 +38,15 @@ pub(super) fn parse(mut body: &[u8], numbers: &mut Vec<u64>) -> Result<Vec<Recor
             let equals = text.iter().position(|byte| *byte == b'=')?;
             Some((&text[..equals], &text[equals + 1..], rest))
         })();
-        let (key, value, rest) = record.ok_or("an extended header of another form")?;
+        let (key, value, rest) = record.ok_or("an extended header is malformed")?;
         body = rest;
         if matches!(key, b"GNU.sparse.offset" | b"GNU.sparse.numbytes") {
             let number = str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-            numbers.push(number.ok_or("a record that is no number")?);
+            numbers.push(number.ok_or("a record is not a number")?);
             continue;
         }
         if records.len() == MOST_RECORDS {
-            return Err("an extended header of more than 2^16 records");
+            return Err("an extended header has more than 2^16 records");
         }
         records.push((decoded(key), value.to_vec()));
     }

@@ -32,7 +32,7 @@ impl Layout {
         uuid: Option<Uuid>,
     ) -> Result<Layout, Error> {
         if !hash_offset.is_multiple_of(512) {
-            return Err(argument(format!("hash offset {hash_offset} is no multiple of 512")));
+            return Err(argument(format!("hash offset {hash_offset} is not a multiple of 512")));
         }
         if data_blocks == 0 {
             return Err(argument("there is not one data block to protect".to_owned()));
@@ -49,7 +49,7 @@ impl Layout {
         // Block devices, files and the kernel's sector numbers end below 2^63 bytes.
         let end = end.and_then(|end| end.checked_mul(block_size)).filter(|end| *end < 1 << 63);
         let (Some(hash_start_block), Some(_)) = (start, end) else {
-            return Err(argument(format!("a hash area at {hash_offset} is too far away")));
+            return Err(argument(format!("the hash area at byte {hash_offset} is too far away")));
         };
         Ok(Layout { parameters, geometry, hash_offset, uuid, hash_start_block })
     }

@@ -98,7 +98,8 @@ impl Salt {
     /// `Unsupported` if it is longer than 256 bytes.
     pub fn new(bytes: Vec<u8>) -> Result<Salt, Error> {
         if bytes.len() > Salt::MAX {
-            let text = format!("a verity salt of {} bytes; there may be {}", bytes.len(), Salt::MAX);
+            let text =
+                format!("the verity salt has {} bytes, and at most {} are allowed", bytes.len(), Salt::MAX);
             return Err(Error::unsupported(text));
         }
         Ok(Salt(bytes))

@@ -60,7 +60,7 @@ pub fn join(
     hash_device: &dyn BlockDevice,
     work: &Work<'_>,
 ) -> Result<Vec<u8>, Error> {
-    let layout = parts.first().ok_or_else(|| Error::argument("no part"))?.whole();
+    let layout = parts.first().ok_or_else(|| Error::argument("no parts were given"))?.whole();
     let sink = TreeDevice::new(Layout::geometry(layout), hash_device, layout.tree_offset());
     let root_hash = Part::join(parts, &sink, work)?;
     super::format::finish(layout, hash_device)?;

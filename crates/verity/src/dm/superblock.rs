@@ -70,7 +70,7 @@ impl Superblock {
         parameters.hash_type = HashType::numbered(u32_at(12).into()).map_err(in_superblock)?;
         let block_size = |offset: usize| {
             BlockSize::new(u32_at(offset).into())
-                .map_err(|_| corrupt(&format!("a block size of {}", u32_at(offset))))
+                .map_err(|_| corrupt(&format!("the block size is {}", u32_at(offset))))
         };
         parameters.data_block_size = block_size(64)?;
         parameters.hash_block_size = block_size(68)?;
@@ -80,7 +80,7 @@ impl Superblock {
         }
         let salt_size = usize::from(u16::from_le_bytes([bytes[80], bytes[81]]));
         let salt = bytes[88..88 + Salt::MAX].get(..salt_size);
-        let salt = salt.ok_or_else(|| corrupt(&format!("a salt of {salt_size} bytes")))?;
+        let salt = salt.ok_or_else(|| corrupt(&format!("the salt has {salt_size} bytes")))?;
         parameters.salt = Salt::new(salt.to_vec())?;
         zeros(&bytes[82..88], "bytes 82 to 87, which are reserved, are not zero")?;
         zeros(&bytes[88 + salt_size..344], "the salt is followed by other bytes")?;

@@ -146,7 +146,8 @@ impl Descriptor {
         bytes.extend_from_slice(signature);
         if bytes.len() > Descriptor::MAX_LEN_ON_DISK {
             let most = Descriptor::MAX_LEN_ON_DISK - Descriptor::LEN;
-            let text = format!("a signature of {} bytes; the kernel takes {most}", signature.len());
+            let text =
+                format!("the signature has {} bytes, and the kernel takes at most {most}", signature.len());
             return Err(Error::unsupported(text));
         }
         // OK to cut: it is below 16384.

@@ -58,7 +58,7 @@ impl FromStr for FileDigest {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<FileDigest, Error> {
-        let wrong = || Error::argument(format!("'{text}' is no digest such as sha256:... or sha512:..."));
+        let wrong = || Error::argument(format!("'{text}' is not a digest such as sha256:... or sha512:..."));
         let (name, digits) = text.split_once(':').ok_or_else(wrong)?;
         let algorithm = Algorithm::named(name).ok_or_else(wrong)?;
         let bytes = hex::decode(digits).filter(|bytes| bytes.len() == algorithm.digest_len());

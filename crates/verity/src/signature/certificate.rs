@@ -111,7 +111,7 @@ impl fmt::Debug for Certificate {
 impl PublicKey {
     fn from_spki(spki: &SubjectPublicKeyInfoOwned) -> Result<PublicKey, Error> {
         let Some(key) = spki.subject_public_key.as_bytes() else {
-            return Err(Error::corrupt("certificate: its public key is no string of bytes"));
+            return Err(Error::corrupt("certificate: its public key is not a string of bytes"));
         };
         match spki.algorithm.oid {
             RSA => Ok(PublicKey::Rsa(key.to_vec())),
@@ -204,5 +204,5 @@ struct RsaPublicKey {
 }
 
 fn point<K, E>(key: Result<K, E>) -> Result<K, Error> {
-    key.map_err(|_| Error::corrupt("certificate: its public key is no point of its curve"))
+    key.map_err(|_| Error::corrupt("certificate: its public key is not a point of its curve"))
 }

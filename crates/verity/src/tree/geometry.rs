@@ -81,7 +81,7 @@ impl Shape {
         digests_per_block: u32,
     ) -> Result<Shape, Error> {
         if data_block_size == 0 {
-            return Err(Error::argument("a data block size of 0"));
+            return Err(Error::argument("the data block size is 0"));
         }
         let used = digest_stride.checked_mul(digests_per_block);
         // A tree of which each block holds one digest would never end.

@@ -46,7 +46,7 @@ pub fn check_part(geometry: &Geometry, range: &Range<u64>) -> Result<(), Error> 
         return Ok(());
     }
     Err(Error::argument(format!(
-        "bytes {} to {} are no part of {size}: parts begin and end at multiples of {unit}, and the last one at the end",
+        "bytes {} to {} can't be a part of {size}: parts begin and end at multiples of {unit}, and the last one at the end",
         range.start, range.end
     )))
 }
@@ -67,8 +67,7 @@ pub fn build_part(
     sink: &dyn TreeSink,
 ) -> Result<Vec<u8>, Error> {
     assert_eq!(job.shape, *geometry.shape());
-    let end =
-        start.checked_add(data.size()).ok_or_else(|| Error::argument("a part that passes 2^64 bytes"))?;
+    let end = start.checked_add(data.size()).ok_or_else(|| Error::argument("the part passes 2^64 bytes"))?;
     check_part(geometry, &(start..end))?;
     let (height, unit) = height_and_unit(&job.shape);
     if geometry.data_size() <= unit {
@@ -196,7 +195,7 @@ mod tests {
         }
         for (start, end) in [(1, unit), (0, unit - 1), (0, 0), (unit, 256 << 20), (2 * unit, unit)] {
             let error = check_part(&geometry, &(start..end)).unwrap_err();
-            assert!(error.to_string().contains("no part"), "{error}");
+            assert!(error.to_string().contains("no parts were given"), "{error}");
         }
     }
 }

@@ -42,7 +42,7 @@ impl FromStr for KernelOptions {
         for word in list.split(',').filter(|word| !word.is_empty()) {
             let Some((_, flag)) = WORDS.iter().find(|(known, _)| *known == word) else {
                 let known: Vec<&str> = WORDS.iter().map(|(known, _)| *known).collect();
-                return Err(format!("{word} is none of {}", known.join(", ")));
+                return Err(format!("{word} is not one of {}", known.join(", ")));
             };
             options.flags.extend(flag.filter(|flag| !options.flags.contains(flag)));
             options.is_read_only |= word == "ro";

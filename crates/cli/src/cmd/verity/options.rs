@@ -289,6 +289,6 @@ pub fn parse_root_hash(text: &str) -> Result<Vec<u8>, Error> {
         let text = String::from_utf8_lossy(&bytes);
         return parse_root_hash(text.trim_end().trim_start_matches('@')).map_err(|error| error.at(path));
     }
-    let wrong = || Error::argument(format!("'{text}' is no root hash: it must be hex digits"));
+    let wrong = || Error::argument(format!("'{text}' is not a root hash: it must be hex digits"));
     hex::decode(text).filter(|bytes| !bytes.is_empty()).ok_or_else(wrong)
 }

@@ -28,7 +28,7 @@ use crate::streams::{say, tell};
 pub use texts::WRONG_PASSPHRASE;
 
 use line::{Line, Refusal};
-use options::{Tool, first_line};
+use options::Tool;
 
 /// The version whose command line this is.
 const VERSION: &str = "cryptsetup 2.6.1";
@@ -75,13 +75,9 @@ pub fn main(args: &[OsString]) -> ExitCode {
             .map(|seconds| Duration::from_secs(seconds.into())),
         verify: if tool.verify_passphrase { Some(true) } else { tool.batch_mode.then_some(false) },
     });
-    let text = match (tool.help, tool.version) {
-        (true, _) => Some(USAGE.to_owned()),
-        (false, true) => Some(format!("{VERSION} flags: CASEMATE\n")),
-        (false, false) => None,
-    };
-    if let Some(text) = text {
-        return if context.print(text).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    let (usage, version) = (tool.help.then_some(USAGE), tool.version.then_some(VERSION));
+    if let Some(status) = super::asked(&context, usage, version) {
+        return status;
     }
     if tool.test_args {
         return match tool.action().and_then(|action| Tool::needed_words(&action)) {
@@ -101,7 +97,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
     };
     let (cli, command, outputs) = match crate::parse(Cli::command(), &line.args) {
         Ok(parsed) => parsed,
-        Err(error) => return wrong_usage(&first_line(&error)),
+        Err(error) => return wrong_usage(&super::first_line(&error)),
     };
     let context = if answer::goes_on(&command) { context.going_on() } else { context };
     if let Err(text) = check_devices(&line) {

@@ -7,6 +7,8 @@ use std::str::FromStr;
 use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
+use crate::tools::first_line;
+
 /// Options that some actions alone have. The others are taken, and passed over where they say nothing, as that tool does.
 const OWN: &[(&str, &[&str])] = &[
     ("align_payload", &["luksFormat", "reencrypt"]),
@@ -492,13 +494,6 @@ impl Tool {
             _ => action,
         })
     }
-}
-
-/// What is wrong, without clap's own usage and hints.
-pub(super) fn first_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
 /// A number of a type, as it was said.

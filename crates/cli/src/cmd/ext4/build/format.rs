@@ -94,7 +94,7 @@ impl FormatArgs {
     pub fn options(&self, identity: Identity) -> Result<BuildOptions, Error> {
         let given = |text: &Option<String>| match text {
             Some(text) => {
-                uuid_of(text).map(Some).ok_or_else(|| Error::argument(format!("'{text}' is no UUID")))
+                uuid_of(text).map(Some).ok_or_else(|| Error::argument(format!("'{text}' is not a UUID")))
             }
             None => Ok(None),
         };

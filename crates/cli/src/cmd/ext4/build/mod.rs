@@ -435,7 +435,8 @@ impl Args {
             let bytes = std::fs::read(path).map_err(|error| Error::io(path.display(), error))?;
             let Manifest { entries, malformed } = Manifest::from_bytes(&bytes);
             if let Some(line) = malformed.first() {
-                return Err(Error::corrupt(format!("line {line} is no digest and path")).at(path.display()));
+                return Err(Error::corrupt(format!("line {line} does not hold a digest and a path"))
+                    .at(path.display()));
             }
             let expected =
                 entries.into_iter().map(|Entry { path, digest }| (path.into_os_string().into_vec(), digest));
