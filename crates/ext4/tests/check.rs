@@ -4,6 +4,7 @@ mod common;
 
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_ext4::csum::Kind;
@@ -11,7 +12,7 @@ use casemate_ext4::{
     CheckOptions, CheckReport, Ext4, FindingKind, OpenOptions, Problem, Structure, check, fix_checksums,
 };
 use casemate_providers::Work;
-use casemate_testkit::{tempdir, tool};
+use casemate_testkit::{mke2fs, tempdir, tool};
 use common::{Fixture, fixtures};
 
 fn run(image: Vec<u8>) -> CheckReport {
@@ -338,4 +339,69 @@ fn damages_by_debugfs_are_found_as_what_they_are() {
     let report = run(image);
     let [fault] = &report.faults[..] else { panic!("{:?}", report.faults) };
     assert_eq!((fault.kind(), fault.name()), (FindingKind::DuplicateName, Some(&b"file"[..])));
+}
+
+/// A directory whose map names one block again and again is a fault of its map: the block is read once, and its names count
+/// once, so the time that a check takes does not grow with what a few blocks claim.
+#[test]
+fn a_block_that_a_directory_has_many_times_is_read_once() {
+    let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("image");
+    mke2fs::make(&mke2fs, "-t ext2 -b 1024 -O ^dir_index", &path, "8M");
+    let debugfs = |command: &str| {
+        let mut debugfs = Command::new(&debugfs);
+        casemate_testkit::run(debugfs.args(["-w", "-R", command]).arg(&path))
+    };
+    debugfs("mkdir d");
+    debugfs("mkdir d/sub");
+    let block: u32 = debugfs("bmap d 0").trim().parse().unwrap();
+    const NUMBERS: u64 = 7000;
+    for index in 1..12 {
+        debugfs(&format!("sif d block[{index}] {block}"));
+    }
+    debugfs(&format!("sif d block[IND] {NUMBERS}"));
+    debugfs(&format!("sif d size {}", (12 + 256) * 1024));
+    let mut image = std::fs::read(&path).unwrap();
+    for number in image[NUMBERS as usize * 1024..][..1024].chunks_exact_mut(4) {
+        number.copy_from_slice(&block.to_le_bytes());
+    }
+    let device = Arc::new(Watched { below: MemoryDevice::new(image), block: block.into(), reads: 0.into() });
+    let report = check(device.clone(), &CheckOptions::default(), &Work::default()).unwrap();
+    let kinds: Vec<&str> = report.faults.iter().map(|finding| finding.kind().name()).collect();
+    assert!(kinds.contains(&"claimed-twice"), "{kinds:?}");
+    assert!(!kinds.contains(&"duplicate-name") && !kinds.contains(&"directory-link"), "{kinds:?}");
+    assert_eq!(device.reads.load(Ordering::Relaxed), 1);
+}
+
+/// Counts how often a block is read.
+struct Watched {
+    below: MemoryDevice,
+    block: u64,
+    reads: AtomicU64,
+}
+
+impl BlockDevice for Watched {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.below)
+    }
+
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_ext4::Result<()> {
+        let block = self.block * 1024;
+        let is_read = (offset..offset + buf.len() as u64).contains(&block);
+        self.reads.fetch_add(is_read.into(), Ordering::Relaxed);
+        self.below.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate_ext4::Result<()> {
+        self.below.write_at(buf, offset)
+    }
+
+    fn flush(&self) -> casemate_ext4::Result<()> {
+        self.below.flush()
+    }
 }

@@ -24,6 +24,7 @@ use crate::format::xattr;
 use crate::read::casefold::fold;
 use crate::read::encryption::{EncryptedNames, StoredName};
 use crate::read::map::Mapping;
+use crate::read::runs::BlockRuns;
 
 /// Bytes of a directory that are read at once, and names of one that are told of.
 const RUN_BYTES: u64 = 1 << 20;
@@ -190,7 +191,18 @@ impl Reader<'_, '_> {
         let result = self.worker.map(inode, FileType::Directory, &mut walked);
         self.worker.purpose = Purpose::Check;
         result?;
-        Ok(std::mem::take(&mut self.worker.runs))
+        let mut runs = std::mem::take(&mut self.worker.runs);
+        let mut seen = BlockRuns::default();
+        for run in &mut runs {
+            if !run.unwritten && !seen.insert(run.physical, run.len) {
+                // That it has blocks twice is told with the owners of blocks. Its names are those of one of them.
+                run.unwritten = true;
+                if !seen.has(run.physical, run.len) {
+                    check.findings.doubt(Doubts::NAMES | Doubts::LINKS);
+                }
+            }
+        }
+        Ok(runs)
     }
 
     /// Reads a run of blocks, and calls `f` with each: number in the directory, number on the device, bytes.

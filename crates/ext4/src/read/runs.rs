@@ -28,6 +28,11 @@ impl BlockRuns {
         self.ends.insert(start, end);
         true
     }
+
+    /// Whether all of these blocks are there.
+    pub fn has(&self, block: u64, len: u64) -> bool {
+        self.ends.range(..=block).next_back().is_some_and(|(_, end)| *end >= block + len)
+    }
 }
 
 #[cfg(test)]
