@@ -78,6 +78,10 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Returns when everything written before is on stable storage.
+    ///
+    /// # Errors
+    /// What keeps it from being there. A system tells of lost writes once, and one of those who ask: a device goes on to fail
+    /// for everybody after that, as [`FileDevice`](crate::FileDevice) does, so no commit is called whole that is not.
     fn flush(&self) -> Result<()>;
 
     /// Lets the next read of a range come from the medium: another machine may have written it meanwhile. Media that

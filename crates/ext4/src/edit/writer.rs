@@ -98,7 +98,6 @@ impl Writer {
     /// machine uses it.
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions<'_>) -> Result<Writer> {
         let WriteOptions { open, seed, time, recovery, is_direct, patching, events } = options;
-        let device = transaction::shared(device);
         let mmp = Mmp::start(&device, &read_superblock(&*device, SUPERBLOCK_OFFSET)?, &open, events)?;
         let interrupted = transaction::recover(&device, &open, recovery.as_ref(), |commits| {
             fast_commit::fold_in(&device, &open, commits)

@@ -97,7 +97,6 @@ pub fn repair(
     approve: &mut Approve<'_>,
     work: &Work<'_>,
 ) -> Result<RepairReport> {
-    let device = transaction::shared(device);
     let RepairOptions { check: CheckOptions { open, verity }, seed, time, recovery, events } = options;
     let mut mended = Vec::new();
     let superblock = match restored(&device, &open)? {
@@ -169,13 +168,17 @@ pub fn repair(
     Ok(RepairReport { mended, report, withheld })
 }
 
-/// Whether nothing can be written through the journal. It holds nothing: else it was replayed, or that failed.
+/// Whether the journal is damaged, so that nothing can be written through it. It holds nothing: else it was replayed, or that
+/// failed.
+///
+/// # Errors
+/// `Unsupported` for a journal with features that nobody here knows: it may be sound, and hold what only others can tell.
 fn has_broken_journal(device: &Arc<dyn BlockDevice>, plain: &OpenOptions) -> Result<bool> {
     let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
     let fs = Ext4::with_superblock(Arc::clone(device), superblock, plain)?;
     match Journal::open(&fs) {
         Ok(_) => Ok(false),
-        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(true),
         Err(error) => Err(error),
     }
 }

@@ -6,7 +6,6 @@
 //! [`Log`] that the file system has.
 
 mod cache;
-mod flushes;
 mod log;
 mod mmp;
 pub(crate) mod patch;
@@ -29,7 +28,6 @@ pub(crate) use cache::Edit;
 pub(crate) use mmp::Mmp;
 
 use cache::Cache;
-use flushes::Flushes;
 use log::Log;
 use patch::{Part, Patcher, Patching};
 use recovery_file::{Interrupted, RecoveryFile};
@@ -58,11 +56,6 @@ pub(crate) struct LogOptions {
     pub patching: Patching,
     /// Whether nothing is written to the journal, as to one that is damaged: the recovery file takes its place.
     pub spare_journal: bool,
-}
-
-/// `device` so that all who flush it hear of a flush that failed, whoever asked for that one.
-pub(crate) fn shared(device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
-    Arc::new(Flushes::new(device))
 }
 
 /// Completes a change of the file system on `device` that was interrupted: the one in the recovery file, or those in

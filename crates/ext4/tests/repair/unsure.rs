@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use casemate_blockdev::FileDevice;
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
-use casemate_ext4::{BLOCK_UNINIT, Ext4, GroupDescriptor, OpenOptions};
+use casemate_ext4::{BLOCK_UNINIT, ErrorKind, Ext4, GroupDescriptor, OpenOptions, repair};
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::crc32c::Crc32c;
+use casemate_providers::Work;
 use casemate_testkit::{Rng, tempdir, tool};
 
 use super::common::collection::Maker;
@@ -300,4 +301,25 @@ fn a_damaged_journal_is_left_alone() {
         compare(&tree(&image), &tree(&sound), name);
         assert!(!image.with_extension("redo").exists(), "{name}");
     }
+}
+
+/// A journal with a feature that nobody here knows is none that is damaged: what it is for, only others can tell.
+#[test]
+fn a_journal_that_is_not_understood_is_left_alone() {
+    let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    let image = maker.make("-t ext4 -b 1024", "image");
+    maker.debugfs(&image, "ssv free_blocks_count 1");
+    let mut bytes = std::fs::read(&image).unwrap();
+    let journal =
+        bytes.chunks(1024).position(|block| block.starts_with(b"\xc0\x3b\x39\x98\0\0\0\x04")).unwrap();
+    // A bit of the features that who does not know them may not even read.
+    bytes[journal * 1024 + 0x28 + 2] |= 0x40;
+    std::fs::write(&image, &bytes).unwrap();
+    let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+    let refused = repair(device, super::options(&image), &mut |_, _| Ok(true), &Work::default()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    assert!(refused.to_string().contains("journals with the features 0x4000"), "{refused}");
+    assert!(std::fs::read(&image).unwrap() == bytes, "something was written");
 }
