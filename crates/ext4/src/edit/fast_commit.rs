@@ -6,7 +6,9 @@
 //! are put and removed in their order; and last what has no name left is freed.
 //!
 //! A directory's blocks are never told, for its names are: of an inode's fields those that say where its contents lie
-//! stay as they are, or begin empty.
+//! stay as they are, or begin empty. Neither are blocks of block numbers, nor those of extents: maps get new ones. So a file
+//! without extents, or one whose contents were moved out of its inode, is as it was when the record was written. (Linux
+//! writes such records and can't replay them: it takes block numbers for extents.)
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +22,13 @@ use crate::edit::inodes::Inodes;
 use crate::edit::random::Random;
 use crate::edit::ranges::{Ranges, Said};
 use crate::error::{Error, Place, Result, Structure};
+use crate::format::extent;
 use crate::format::fast_commit::Event;
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, GENERATION, Inode, InodeFlags, LINKS, MODE, ROOT_INODE};
 use crate::read::fs::OpenOptions;
 use crate::read::journal::FastCommits;
-use crate::read::map::Mapping;
+use crate::read::map::{Mapping, is_fast_symlink};
 use crate::read::path::LONGEST_NAME;
 use crate::transaction::{LogOptions, Transaction};
 
@@ -115,6 +118,8 @@ struct Prepared {
     runs: Vec<Mapping>,
     /// Clusters that it has no more: the first one, and how many.
     freed: Vec<(u64, u64)>,
+    /// Whether its contents were in the inode, and are no more.
+    was_inline: bool,
 }
 
 impl<'a> Replay<'a> {
@@ -229,26 +234,31 @@ fn prepare(files: &mut Files, number: u32, change: &Change<'_>) -> Result<Option
         return Ok(None);
     }
     let is_new = old.is_none();
+    let was_inline = old.as_ref().is_some_and(|old| old.has(InodeFlags::INLINE_DATA));
     let mut inode = match (change.raw, old) {
         (Some(raw), old) => told(files, number, raw, old.as_ref())?,
         (None, Some(old)) => old,
         (None, None) => return Err(place.malformed("is in a fast commit, and not in use")),
     };
+    let was_inline = was_inline && !inode.has(InodeFlags::INLINE_DATA);
     if is_new {
         files.inodes().space_mut().take_inode(number, inode.is_dir())?;
     }
-    let mut prepared =
-        Prepared { inode: inode.clone(), is_new, parent: change.parent, runs: Vec::new(), freed: Vec::new() };
+    let mut prepared = Prepared {
+        inode: inode.clone(),
+        is_new,
+        parent: change.parent,
+        runs: Vec::new(),
+        freed: Vec::new(),
+        was_inline,
+    };
     let Some((first, ..)) = change.ranges.iter().next().filter(|_| !inode.is_dir()) else {
         return Ok(Some(prepared));
     };
-    if !inode.has(InodeFlags::EXTENTS) {
-        let text = format!("the journal ends in fast commits of inode {number}, which has no extents");
-        return Err(Error::unsupported(text));
-    }
     let ratio = files.space().ratio();
+    let most_blocks = files.inodes().view(&inode).most_blocks();
     let (mut runs, mut clusters) = (Ranges::default(), Ranges::default());
-    while let Some(run) = files.inodes().map(&mut inode).take_last_extent(first - first % ratio)? {
+    while let Some(run) = files.inodes().map(&mut inode).take_last(first - first % ratio)? {
         runs.set(run.logical, run.len, Target(Some((run.physical, run.unwritten))));
         clusters.set(run.physical / ratio, (run.physical % ratio + run.len).div_ceil(ratio), false);
     }
@@ -259,7 +269,8 @@ fn prepare(files: &mut Files, number: u32, change: &Change<'_>) -> Result<Option
     for (logical, len, target) in runs.iter() {
         let Some((physical, unwritten)) = target.0 else { continue };
         files.fs().check_blocks(physical, len, place)?;
-        if logical + len > 1 << 32 || physical % ratio != logical % ratio {
+        let has_place = (!unwritten || inode.has(InodeFlags::EXTENTS)) && logical + len <= most_blocks;
+        if !has_place || physical % ratio != logical % ratio {
             return Err(place.malformed("has a run of blocks in a fast commit that no file can have"));
         }
         clusters.set(physical / ratio, (physical % ratio + len).div_ceil(ratio), true);
@@ -295,6 +306,8 @@ fn told(files: &mut Files, number: u32, raw: &[u8], old: Option<&Inode>) -> Resu
         return Err(place.malformed("its count of blocks is too high"));
     }
     let is_inline = inode.has(InodeFlags::INLINE_DATA);
+    let has_map =
+        inode.kind() == FileType::Regular || inode.kind() == FileType::Symlink && !is_fast_symlink(&inode);
     match old {
         Some(old) if inode.is_dir() => {
             // Its names are told one by one.
@@ -306,6 +319,7 @@ fn told(files: &mut Files, number: u32, raw: &[u8], old: Option<&Inode>) -> Resu
                 inode.xattr_area_mut().copy_from_slice(old.xattr_area());
             }
         }
+        Some(old) if old.has(InodeFlags::INLINE_DATA) && !is_inline && has_map => start_map(&mut inode),
         Some(old) if (inode.flags().0 ^ old.flags().0) & CONTENTS != 0 => {
             let text = format!("the journal ends in fast commits that move the contents of inode {number}");
             return Err(Error::unsupported(text));
@@ -316,17 +330,30 @@ fn told(files: &mut Files, number: u32, raw: &[u8], old: Option<&Inode>) -> Resu
             inode.set_size(0);
             files.inodes().map(&mut inode).start();
         }
-        None if inode.has(InodeFlags::EXTENTS) => files.inodes().map(&mut inode).start(),
+        None if has_map && !is_inline || inode.has(InodeFlags::EXTENTS) => start_map(&mut inode),
         _ => {}
     }
     Ok(inode)
 }
 
+/// Gives an inode an empty map of the kind that its flags name.
+fn start_map(inode: &mut Inode) {
+    if inode.has(InodeFlags::EXTENTS) {
+        inode.block_area_mut().copy_from_slice(&extent::root_bytes(0, &[]));
+    } else {
+        inode.block_area_mut().fill(0);
+    }
+}
+
 /// Stores an inode, with its blocks in its map.
 fn write(files: &mut Files, prepared: Prepared) -> Result<()> {
-    let Prepared { mut inode, is_new, parent, runs, .. } = prepared;
+    let Prepared { mut inode, is_new, parent, runs, was_inline, .. } = prepared;
+    if was_inline && !inode.is_dir() {
+        // The record ends before the attribute that inline data continued in.
+        files.inodes().attributes(&mut inode).remove_inline()?;
+    }
     for run in runs {
-        files.inodes().map(&mut inode).insert_extent(run)?;
+        files.inodes().map(&mut inode).insert(run)?;
     }
     if is_new && inode.is_dir() && inode.size() == 0 {
         let place = Place::inode(Structure::Inode, inode.number());

@@ -238,9 +238,32 @@ impl<'t> FileMap<'t> {
         Ok(())
     }
 
+    /// Puts a run in its place, where the file has no blocks. Blocks of the map are taken for it.
+    pub fn insert(&mut self, run: Mapping) -> Result<()> {
+        if kind(self.inode)? == Kind::Extents {
+            return self.insert_extent(run);
+        }
+        let mut goal = Goal::Behind(run.physical + run.len);
+        let mut done = 0;
+        while done < run.len {
+            let (logical, physical) = (run.logical + done, run.physical + done);
+            let len = self.pointer_room(logical, &mut goal)?.min(run.len - done);
+            self.insert_pointers(&Mapping { logical, physical, len, unwritten: false })?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Takes away the last run of blocks that lie behind `from`, or the part of it that does; the blocks stay in use.
+    pub fn take_last(&mut self, from: u64) -> Result<Option<Mapping>> {
+        match kind(self.inode)? {
+            Kind::Extents => self.take_last_extent(from),
+            Kind::Pointers => self.take_last_pointers(from),
+        }
+    }
+
     /// Takes the blocks from `from` on away from a file, the last ones first, as far as the transaction has room.
     pub fn cut(&mut self, from: u64) -> Result<Cut> {
-        let kind = kind(self.inode)?;
         let ratio = self.space.ratio();
         // What still lies in the cluster of the first block that goes.
         let kept = match from % ratio {
@@ -254,11 +277,7 @@ impl<'t> FileMap<'t> {
         let mut done = [kept, None];
         let mut runs = 0;
         loop {
-            let run = match kind {
-                Kind::Extents => self.take_last_extent(from)?,
-                Kind::Pointers => self.take_last_pointers(from)?,
-            };
-            let Some(run) = run else { return Ok(Cut::Done) };
+            let Some(run) = self.take_last(from)? else { return Ok(Cut::Done) };
             self.free_run(run.physical, run.len, &done)?;
             done[1] = Some(run.physical / ratio);
             runs += 1;
