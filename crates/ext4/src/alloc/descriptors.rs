@@ -80,6 +80,17 @@ impl Allocator {
         self.store_descriptor(group, &descriptor)
     }
 
+    /// Blocks (clusters) or inodes that a group's bitmap says are free. The bitmap was written.
+    pub fn free_in(&self, which: Bitmap, group: u32) -> Result<u32> {
+        let layout = self.fs.layout();
+        let count = match which {
+            Bitmap::Blocks => layout.clusters_in(group),
+            Bitmap::Inodes => layout.inodes_per_group,
+        };
+        let block = which.block(self.descriptor(group)?.fields());
+        self.transaction.with(block, |bytes| bitmap::clear(bytes, count))
+    }
+
     /// Sets all bits of a bitmap that stand for nothing.
     pub fn set_padding(&mut self, which: Bitmap, group: u32) -> Result<()> {
         let mut descriptor = self.ensure_bitmap(which, group)?;

@@ -11,6 +11,7 @@ mod pins;
 use std::collections::HashMap;
 
 use crate::error::{Place, Result, Structure};
+use crate::format::group::Bitmap;
 use crate::format::inode::Time;
 use crate::read::fs::Ext4;
 use crate::transaction::Transaction;
@@ -153,6 +154,36 @@ impl Allocator {
             inodes: inodes - i64::from(superblock.inodes_free),
         };
         Ok(())
+    }
+
+    /// Makes the superblock's count of free blocks or inodes the sum of those of the groups.
+    pub fn correct_total(&mut self, which: Bitmap) -> Result<()> {
+        let (mut clusters, mut inodes) = (0u64, 0u32);
+        for group in 0..self.fs.layout().groups {
+            let descriptor = self.descriptor(group)?;
+            clusters += u64::from(descriptor.fields().free_clusters());
+            inodes = inodes.saturating_add(descriptor.fields().free_inodes());
+        }
+        let superblock = self.fs.superblock();
+        match which {
+            Bitmap::Blocks => {
+                let said = superblock.blocks_free / self.ratio();
+                self.base.clusters = clusters.cast_signed() - said.cast_signed();
+                self.free.clusters = 0;
+            }
+            Bitmap::Inodes => {
+                self.base.inodes = i64::from(inodes) - i64::from(superblock.inodes_free);
+                self.free.inodes = 0;
+            }
+        }
+        let blocks = clusters * self.ratio();
+        self.transaction.edit_superblock(|superblock| {
+            match which {
+                Bitmap::Blocks => superblock.set_free_blocks(blocks),
+                Bitmap::Inodes => superblock.set_free_inodes(inodes),
+            }
+            Ok(())
+        })
     }
 
     /// Writes the counts that changed since the last commit to the superblock.

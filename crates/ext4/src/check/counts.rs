@@ -7,6 +7,7 @@ use crate::check::findings::{Counts, Doubts, Finding, FindingKind, Fix};
 use crate::check::groups::Group;
 use crate::check::worker::Check;
 use crate::error::{Error, Marked, Place, Problem, Result, Structure};
+use crate::format::bitmap;
 use crate::format::dir::byte_of;
 use crate::format::group::Bitmap;
 use crate::format::inode::FileType;
@@ -105,14 +106,6 @@ fn compare(check: &Check<'_>, disk: &[u8], found: &[u64], count: u32, meaning: &
     tell(run);
 }
 
-/// How many of the first `count` bits are clear.
-fn clear(bytes: &[u8], count: u32) -> u32 {
-    let (whole, rest) = (count as usize / 8, count % 8);
-    let set: u32 = bytes[..whole].iter().map(|byte| byte.count_ones()).sum();
-    let last = if rest > 0 { (bytes[whole] & !(0xff << rest)).count_ones() } else { 0 };
-    count - set - last
-}
-
 fn blocks(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) -> Result<()> {
     let layout = check.fs.layout();
     let (count, start) = (layout.clusters_in(number), layout.group_start(number));
@@ -148,7 +141,7 @@ fn blocks(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
     let is_partial = check.findings.doubts().has(Doubts::BLOCKS);
     let meaning = Meaning { kind: FindingKind::BlockBitmap, place, first: start, each, is_partial };
     compare(check, &bytes, bits, count, &meaning);
-    let free = clear(&bytes, count);
+    let free = bitmap::clear(&bytes, count);
     if free != group.free_clusters {
         let place = Place::group(Structure::GroupDescriptor, number);
         check.findings.number(
@@ -208,7 +201,7 @@ fn inodes(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
     let meaning = Meaning { kind: FindingKind::InodeBitmap, place, first: first.into(), each: 1, is_partial };
     compare(check, &bytes, bits, count, &meaning);
     let place = Place::group(Structure::GroupDescriptor, number);
-    let free = clear(&bytes, count);
+    let free = bitmap::clear(&bytes, count);
     if free != group.free_inodes {
         check.findings.number(
             FindingKind::FreeInodes,

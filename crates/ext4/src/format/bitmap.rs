@@ -1,5 +1,13 @@
 //! Runs of bits in bitmaps.
 
+/// How many of the first `count` bits are clear.
+pub(crate) fn clear(bytes: &[u8], count: u32) -> u32 {
+    let (whole, rest) = (count as usize / 8, count % 8);
+    let set: u32 = bytes[..whole].iter().map(|byte| byte.count_ones()).sum();
+    let last = if rest > 0 { (bytes[whole] & !(0xff << rest)).count_ones() } else { 0 };
+    count - set - last
+}
+
 /// Inverts `count` bits from `first` on.
 pub(crate) fn flip(bytes: &mut [u8], first: u64, count: u64) {
     if count == 0 {

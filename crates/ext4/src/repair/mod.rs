@@ -2,9 +2,11 @@
 //! copies and indexes. What would need some, such as blocks with two owners, is left alone.
 //!
 //! Rounds of a check and of what it finds go on until nothing is left that can be mended, on blocks in memory; they are
-//! committed as all changes are: at once if the log has room for them, else round by round, each of which leaves the
-//! file system sounder than it was. In a round only what nothing else depends on is mended ([`rank`]), and nothing where other
-//! damage makes unsure whether it is wrong ([`Obstacles`]). Each round is a check of the whole file system.
+//! committed as all changes are: at once if the log has room for them, else in parts, each of which leaves the
+//! file system sounder than it was. A round mends what others depend on first ([`rank`]), and nothing where other
+//! damage makes unsure whether it is wrong ([`Obstacles`]): that waits for the next one. Each round is a check of the whole file
+//! system, so counts that follow from what was mended in the same round are counted once more here, not in a round of
+//! their own: most repairs are two checks.
 
 mod obstacles;
 
@@ -41,8 +43,8 @@ use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::RecoveryFile;
 use crate::transaction::{self, LogOptions, Mmp, Transaction};
 
-/// Rounds that a repair takes at most: some for each rank, and for what lies below structures that were mended.
-const MOST_ROUNDS: u32 = 40;
+/// Rounds that a repair takes at most: for what lies below structures that were mended, and what such damage made unsure.
+const MOST_ROUNDS: u32 = 10;
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
@@ -138,9 +140,12 @@ pub fn repair(
         mended,
         obstacles: Obstacles::default(),
         miscounted: BTreeSet::new(),
+        recounted: BTreeSet::new(),
+        mislinked: BTreeSet::new(),
+        renamed: BTreeSet::new(),
         recovery: recovery.clone(),
     };
-    let report = repair.rounds(&options, approve, work)?;
+    let mut report = repair.rounds(&options, approve, work)?;
     if report.faults.is_empty() && (superblock.has_errors() || !superblock.is_clean()) {
         repair.files.inodes().transaction().edit_superblock(|superblock| {
             superblock.set_sound();
@@ -154,12 +159,16 @@ pub fn repair(
     if let Some(orphans) = orphans.filter(|_| report.faults.is_empty()) {
         let orphans = orphans.clone();
         if approve(FindingKind::Orphans, std::slice::from_ref(&orphans))? {
-            let options = WriteOptions { open, seed, time, recovery, events, ..WriteOptions::default() };
-            drop(Writer::open(Arc::clone(&device), options)?);
+            let writing = WriteOptions { open, seed, time, recovery, events, ..WriteOptions::default() };
+            drop(Writer::open(Arc::clone(&device), writing)?);
             mended.push(orphans);
+            report = check(Arc::clone(&device), &options, work)?;
         }
     }
-    let report = check(device, &options, work)?;
+    // Until the commit it went on to tell of some, such as the journal's checksum.
+    if mended.iter().any(|finding| report.faults.contains(finding)) {
+        report = check(device, &options, work)?;
+    }
     // What is found again was not.
     mended.retain(|finding| !report.faults.contains(finding));
     let obstacles = Obstacles::of(&report, &superblock, |_| false);
@@ -194,6 +203,11 @@ struct Repair {
     /// What stands against mending, and groups whose free blocks or inodes are counted wrongly, before this round.
     obstacles: Obstacles,
     miscounted: BTreeSet<(FindingKind, u32)>,
+    /// Groups of which other blocks or inodes are said to be free than before this round.
+    recounted: BTreeSet<(FindingKind, u32)>,
+    /// Inodes that counted other names than they had before this round, and those that got names or lost some in it.
+    mislinked: BTreeSet<u32>,
+    renamed: BTreeSet<u32>,
     /// Where changes go if the journal can't be trusted.
     recovery: Option<RecoveryFile>,
 }
@@ -219,20 +233,41 @@ impl Repair {
             }
             let fixes: BTreeMap<&Finding, Fix> =
                 report.fixes().iter().map(|(finding, fix)| (finding, *fix)).collect();
+            self.recounted.clear();
+            self.renamed.clear();
             for finding in next {
-                // Nothing of a round depends on the rest of it.
+                // Later ones follow from earlier ones, never the other way round.
                 if self.files.space().transaction().is_large() {
                     self.files.commit()?;
                 }
                 self.try_to_mend(finding, fixes.get(finding).copied())?;
             }
+            self.keep_totals(&report)?;
             if self.files.space().transaction().is_large() {
                 self.files.commit()?;
             }
         }
     }
 
-    /// The findings of the lowest rank that are to be mended.
+    /// Lets the superblock's totals be the sums that they were before groups were counted anew.
+    fn keep_totals(&mut self, report: &CheckReport) -> Result<()> {
+        for (which, kind, counted) in [
+            (Bitmap::Blocks, FindingKind::FreeBlocks, Counted::FreeBlocks),
+            (Bitmap::Inodes, FindingKind::FreeInodes, Counted::FreeInodes),
+        ] {
+            let is_other = self.recounted.iter().any(|(other, _)| *other == kind);
+            let was_wrong = report.faults.iter().chain(&report.notes).any(|finding| {
+                finding.kind() == FindingKind::FreeTotal
+                    && matches!(finding.problem(), Problem::Number { what, .. } if *what == counted)
+            });
+            if is_other && !was_wrong {
+                self.space().correct_total(which)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The findings that are to be mended, in the order in which they are.
     fn next<'a>(&mut self, report: &'a CheckReport, approve: &mut Approve<'_>) -> Result<Vec<&'a Finding>> {
         let mut kinds: BTreeMap<(u32, FindingKind), Vec<&Finding>> = BTreeMap::new();
         for finding in report.faults.iter().chain(&report.notes) {
@@ -241,11 +276,8 @@ impl Repair {
                 kinds.entry((rank, finding.kind())).or_default().push(finding);
             }
         }
-        let (mut lowest, mut next) = (None, Vec::new());
-        for ((rank, kind), findings) in kinds {
-            if lowest.is_some_and(|lowest| rank > lowest) {
-                break;
-            }
+        let mut next = Vec::new();
+        for ((_, kind), findings) in kinds {
             let answer = match self.answers.get(&kind) {
                 Some(answer) => *answer,
                 None => {
@@ -256,7 +288,6 @@ impl Repair {
                 }
             };
             if answer {
-                lowest = Some(rank);
                 next.extend(findings);
             }
         }
@@ -275,6 +306,9 @@ impl Repair {
             .filter(|finding| matches!(finding.kind(), FindingKind::FreeBlocks | FindingKind::FreeInodes))
             .filter_map(|finding| Some((finding.kind(), finding.place().group?)))
             .collect();
+        let is_mislinked = |finding: &&Finding| finding.kind() == FindingKind::LinkCount;
+        self.mislinked =
+            report.faults.iter().filter(is_mislinked).filter_map(|finding| finding.place().inode).collect();
         let journal = self.files.fs().superblock().journal_inode;
         if journal == 0 || !self.obstacles.is_unsound(journal) {
             return Ok(());
@@ -284,6 +318,11 @@ impl Repair {
     }
 
     fn try_to_mend(&mut self, finding: &Finding, fix: Option<Fix>) -> Result<()> {
+        let is_other = finding.place().inode.is_some_and(|inode| self.renamed.contains(&inode));
+        if finding.kind() == FindingKind::LinkCount && is_other {
+            // Names were counted before.
+            return Ok(());
+        }
         let mark = self.files.begin();
         let result = self.mend(finding, fix).and_then(|done| self.files.end().map(|()| done));
         match result {
@@ -330,35 +369,34 @@ impl Repair {
                 // They are what they are said not to be.
                 let used = *marked == Marked::Free;
                 self.space().set_run(which, group, *first, *last, used)?;
-                if used {
-                    self.count_used(which, group, last - first + 1)?;
-                }
+                self.count(which, group, last - first + 1, used)?;
             }
             (K::BitmapPadding, _) => {
                 let Some((which, group)) = bitmap(place.structure).zip(place.group) else { return Ok(false) };
                 self.space().set_padding(which, group)?;
             }
             (K::FreeBlocks | K::FreeInodes | K::DirectoryCount, Problem::Number { expected, .. }) => {
-                let (Some(group), Ok(value)) = (place.group, u32::try_from(*expected)) else {
+                let (Some(group), Ok(mut value)) = (place.group, u32::try_from(*expected)) else {
                     return Ok(false);
                 };
+                if self.recounted.contains(&(finding.kind(), group)) {
+                    let is_blocks = finding.kind() == K::FreeBlocks;
+                    let which = if is_blocks { Bitmap::Blocks } else { Bitmap::Inodes };
+                    value = self.files.space().free_in(which, group)?;
+                } else if finding.kind() != K::DirectoryCount {
+                    self.recounted.insert((finding.kind(), group));
+                }
                 self.space().edit_descriptor(group, |descriptor| match finding.kind() {
                     K::FreeBlocks => descriptor.set_free_clusters(value),
                     K::FreeInodes => descriptor.set_free_inodes(value),
                     _ => descriptor.set_used_directories(value),
                 })?;
             }
-            (K::FreeTotal, Problem::Number { what, expected, found }) => {
-                let change = expected.wrapping_sub(*found).cast_signed();
-                let (blocks, inodes) = match what {
-                    Counted::FreeBlocks => (change, 0),
-                    Counted::FreeInodes => (0, change),
-                    Counted::Other(_) => return Ok(false),
-                };
-                let add = |superblock: &mut SuperblockMut<'_>| {
-                    superblock.add_free(blocks, inodes).ok_or_else(|| place.malformed("is no number"))
-                };
-                self.files.inodes().transaction().edit_superblock(add)?;
+            (K::FreeTotal, Problem::Number { what: Counted::FreeBlocks, .. }) => {
+                self.space().correct_total(Bitmap::Blocks)?;
+            }
+            (K::FreeTotal, Problem::Number { what: Counted::FreeInodes, .. }) => {
+                self.space().correct_total(Bitmap::Inodes)?;
             }
             (K::LinkCount, Problem::Number { expected, .. }) => {
                 let Ok(links) = u16::try_from(*expected) else { return Ok(false) };
@@ -404,26 +442,22 @@ impl Repair {
         Ok(true)
     }
 
-    /// Keeps a group's count of free blocks or inodes right that was right before some were found in use: it may be that no
-    /// other can be known.
-    fn count_used(&mut self, which: Bitmap, group: u32, count: u64) -> Result<()> {
+    /// Keeps a group's count of free blocks or inodes right that was right before some were found in use, or free: it may be
+    /// that no other can be known.
+    fn count(&mut self, which: Bitmap, group: u32, count: u64, used: bool) -> Result<()> {
         let (kind, each) = match which {
             Bitmap::Blocks => (FindingKind::FreeBlocks, self.files.fs().layout().cluster_blocks),
             Bitmap::Inodes => (FindingKind::FreeInodes, 1),
         };
+        self.recounted.insert((kind, group));
         if self.miscounted.contains(&(kind, group)) {
             return Ok(());
         }
         let count = u32::try_from(count.div_ceil(each.into())).unwrap_or(u32::MAX);
+        let now = |free: u32| if used { free.saturating_sub(count) } else { free.saturating_add(count) };
         self.space().edit_descriptor(group, |descriptor| match which {
-            Bitmap::Blocks => {
-                let free = descriptor.fields().free_clusters();
-                descriptor.set_free_clusters(free.saturating_sub(count));
-            }
-            Bitmap::Inodes => {
-                let free = descriptor.fields().free_inodes();
-                descriptor.set_free_inodes(free.saturating_sub(count));
-            }
+            Bitmap::Blocks => descriptor.set_free_clusters(now(descriptor.fields().free_clusters())),
+            Bitmap::Inodes => descriptor.set_free_inodes(now(descriptor.fields().free_inodes())),
         })
     }
 
@@ -511,10 +545,29 @@ impl Repair {
         Ok(true)
     }
 
-    fn set_parent(&mut self, number: u32, parent: u32) -> Result<()> {
+    /// Lets a directory say in which one it is. Returns the one that it said before.
+    fn set_parent(&mut self, number: u32, parent: u32) -> Result<Option<u32>> {
         let mut dir = self.files.inodes().get_unlinked(number)?;
+        let before = self.files.directory(&mut dir).find(b"..")?.map(|up| up.inode);
         self.files.directory(&mut dir).set_parent(parent)?;
-        write(self.space(), &dir)
+        write(self.space(), &dir)?;
+        // Both were counted before: this name was one of the former's.
+        self.renamed.extend(before.into_iter().chain([parent]));
+        Ok(before)
+    }
+
+    /// Takes the name away that a directory lent another one by saying that it is in that, if it was counted there.
+    fn drop_parent(&mut self, number: u32) -> Result<()> {
+        if self.mislinked.contains(&number) || self.obstacles.is_unsound(number) {
+            return Ok(());
+        }
+        // What leads nowhere is a fault of its own.
+        let Ok(mut dir) = self.files.inodes().get_unlinked(number) else { return Ok(()) };
+        if dir.is_dir() {
+            self.files.drop_subdirectory(&mut dir);
+            write(self.space(), &dir)?;
+        }
+        Ok(())
     }
 
     /// Makes a directory's blocks anew from its names, with an index if it is large enough for one.
@@ -567,6 +620,7 @@ impl Repair {
         let home = match found {
             Some(home) => home,
             None => {
+                self.renamed.insert(ROOT_INODE);
                 let node = NewNode::new(0o700);
                 self.files.create_in(ROOT_INODE, LOST_AND_FOUND, &node, Body::Directory)?.number()
             }
@@ -581,8 +635,12 @@ impl Repair {
                 return Ok(false);
             }
         }
+        self.renamed.extend([number, home]);
         if inode.is_dir() {
-            self.set_parent(number, home)?;
+            let before = self.set_parent(number, home)?;
+            if let Some(before) = before.filter(|before| *before != number && *before != home) {
+                self.drop_parent(before)?;
+            }
             let mut home = self.files.inodes().get_unlinked(home)?;
             self.files.add_subdirectory(&mut home)?;
             write(self.space(), &home)?;

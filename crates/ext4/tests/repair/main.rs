@@ -8,9 +8,9 @@ mod worse;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
+use casemate_blockdev::{BlockDevice, Events, FileDevice, MemoryDevice};
 use casemate_ext4::{
     CheckOptions, ErrorKind, Ext4, FindingKind, OpenOptions, RecoveryFile, RepairOptions, RepairReport,
     SeenDirectories, Time, check, repair,
@@ -108,6 +108,49 @@ fn what_was_damaged_is_mended_and_nothing_else_changes() {
             assert_eq!(mend(&image).mended, [], "{what}");
             assert!(std::fs::read(&image).unwrap() == bytes, "{what}");
         }
+    }
+}
+
+/// Many faults of many kinds are mended after one look at all of the file system, and one more shows that they are: bytes of inode
+/// tables that are gone through tell how many looks there were.
+#[test]
+fn many_faults_take_two_looks() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    for features in KINDS.into_iter().chain(["-t ext4 -b 1024 -O quota"]) {
+        let image = maker.make(features, "image");
+        maker.debugfs(
+            &image,
+            "sif /many links_count 12\nsif /file blocks 2\nsif /a/inner dtime 0x60000000\nsif /pieces links_count 9\n\
+             unlink /reserved\nunlink /fifo\nunlink /a/b/c\nseti <400>\nsetb 6000 3\nfreei <13>\n\
+             ssv free_inodes_count 2\nset_bg 0 free_blocks_count 5\nset_bg 0 free_inodes_count 290\n\
+             set_bg 0 used_dirs_count 9\nset_bg 0 checksum calc",
+        );
+        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_writable(&image).unwrap());
+        let seen = Seen::default();
+        let work = Work { events: &seen, ..Work::default() };
+        let faults = check(device.clone(), &CheckOptions::default(), &work).unwrap().faults.len();
+        let once = std::mem::take(&mut *seen.0.lock().unwrap());
+        let repaired = repair(device, options(&image), &mut |_, _| Ok(true), &work).unwrap();
+        let all = *seen.0.lock().unwrap();
+        let what = format!("{features}: {faults} faults, {} looks, {repaired:?}", all / once);
+        assert!(faults > 12 && repaired.report.is_clean(), "{what}");
+        assert_eq!(e2fsck(&fsck, &image).0, Some(0), "{what}");
+        assert!(all <= 2 * once, "{what}");
+    }
+}
+
+/// Bytes that long work went through.
+#[derive(Default)]
+struct Seen(Mutex<u64>);
+
+impl Events for Seen {
+    fn advance(&self, bytes: u64) -> casemate_blockdev::Result<()> {
+        *self.0.lock().unwrap() += bytes;
+        Ok(())
     }
 }
 

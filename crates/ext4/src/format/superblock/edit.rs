@@ -23,6 +23,17 @@ impl SuperblockMut<'_> {
         UUID.get_mut(self.raw).copy_from_slice(uuid);
     }
 
+    /// Says how many blocks are free.
+    pub fn set_free_blocks(&mut self, blocks: u64) {
+        let bits64 = REVISION.get(self.raw) > 0 && Incompat(INCOMPAT.get(self.raw)).has(Incompat::BITS64);
+        BLOCKS_FREE.set_if(bits64, self.raw, blocks);
+    }
+
+    /// Says how many inodes are free.
+    pub fn set_free_inodes(&mut self, inodes: u32) {
+        INODES_FREE.set(self.raw, inodes);
+    }
+
     /// Says how much is free, in blocks and inodes, and how many clusters the file system's own structures have.
     pub fn set_counts(&mut self, blocks_free: u64, inodes_free: u32, overhead_clusters: u32) {
         let bits64 = Incompat(INCOMPAT.get(self.raw)).has(Incompat::BITS64);
