@@ -3,20 +3,23 @@
  *
  * Rules for all functions:
  *
- * - They return a casemate_status, which is the exit status of the command `casemate`: 0 yes, 1 no (a mismatch or damage
- *   was found), 2 could not, 130 interrupted, 101 a fault of the library itself.
- * - `error` may be NULL. Otherwise, when the status is not CASEMATE_YES, an error is stored there that the caller frees with
- *   casemate_error_free(). Where a status of 1 is the result and no failure, as of casemate_verity_verify(), nothing is
- *   stored: begin with NULL.
- * - NULL where a value is needed is an error (CASEMATE_COULD_NOT), never a crash; so is a length that no memory has. Functions that free take NULL.
- * - Handles may be used by any number of threads at once, except hashers, keys and writers, which are one thread's at a time.
- *   What is laid on a device keeps what it needs, so the device below may be freed.
- * - After fork() the child may use new handles, and those that no thread was in a call with; there are no threads between calls
- *   but those of servers.
- * - Nothing is kept between calls but what handles hold: no state of a thread, no errno.
- * - Paths on the host and in images are any bytes but zero, and end with a zero. Other strings are UTF-8.
- * - Structures of options begin with `size`, which the caller sets to sizeof; everything else begins as zeros (memset),
- *   and what is zero has its usual value. NULL is all of them.
+ * - Status. A function returns the exit status of the command `casemate`: 0 yes, 1 no (a mismatch or damage was found),
+ *   2 could not, 130 interrupted, 101 a bug in the library.
+ * - Errors. `error` may be NULL. Otherwise set it to NULL before the call. If the status is not CASEMATE_YES, the function
+ *   stores an error there, and the caller frees it with casemate_error_free(). If CASEMATE_NO is the answer to a question,
+ *   as of casemate_verity_verify(), no error is stored.
+ * - NULL where a value is needed is an error (CASEMATE_COULD_NOT), never a crash. So is an impossible length. Functions
+ *   that free accept NULL.
+ * - Ownership. The caller owns each handle that a function stores, and frees it once. A device keeps what it needs of the
+ *   device below it, so the handles may be freed in any order. Bytes and strings that are passed in are copied if needed.
+ * - Threads. Any number of threads may use a handle at once. Exceptions: hashers, keys and writers belong to one thread at
+ *   a time.
+ * - fork(). The child may create handles, and use those that no thread was in a call with. Only servers have threads
+ *   between calls.
+ * - State. The library keeps nothing between calls but the handles: no per-thread state, no errno.
+ * - Paths are bytes that end with a zero. Other strings are UTF-8.
+ * - Option structures begin with `size`: set it to sizeof, and everything else to 0 (memset). A field that is 0 has its
+ *   default. NULL means all defaults.
  */
 
 #ifndef CASEMATE_H
@@ -81,12 +84,12 @@
 #define CASEMATE_VERSION_PATCH 0
 
 /**
- * A cipher under its key, as a mapping has it.
+ * A dm-crypt cipher with its key.
  */
 typedef struct casemate_cipher casemate_cipher;
 
 /**
- * Whatever holds bytes.
+ * A device: anything that holds bytes and is read and written at positions.
  */
 typedef struct casemate_device casemate_device;
 
@@ -101,7 +104,7 @@ typedef struct casemate_error casemate_error;
 typedef struct casemate_ext4 casemate_ext4;
 
 /**
- * A digest of bytes that are handed over.
+ * A hasher: the fs-verity digest of a stream of bytes.
  */
 typedef struct casemate_hasher casemate_hasher;
 
@@ -111,7 +114,7 @@ typedef struct casemate_hasher casemate_hasher;
 typedef struct casemate_keys casemate_keys;
 
 /**
- * A server, until it is stopped.
+ * An NBD server.
  */
 typedef struct casemate_server casemate_server;
 
@@ -126,42 +129,42 @@ typedef struct casemate_writer casemate_writer;
 typedef int32_t casemate_status;
 
 /**
- * Options of a dm-crypt mapping; what is zero has its usual value.
+ * Options of a dm-crypt mapping. A field that is 0 or NULL has its default.
  */
 typedef struct {
     uint32_t size;
     /**
-     * 512
+     * Sector size in bytes; default 512.
      */
     uint32_t sector_size;
     /**
-     * "aes-xts-plain64"
+     * Cipher specification; default "aes-xts-plain64".
      */
     const char *cipher;
     /**
-     * Of the data, in sectors of 512 bytes.
+     * First sector of the data, in sectors of 512 bytes.
      */
     uint64_t offset;
     uint64_t iv_offset;
 } casemate_crypt_options;
 
 /**
- * Fills `buf` with the `len` bytes at `offset`; returns 0 or a number of errno.h.
+ * Fills `buf` with the `len` bytes at `offset`. Returns 0, or a number of errno.h.
  */
 typedef int (*casemate_read_fn)(void *context, void *buf, size_t len, uint64_t offset);
 
 /**
- * Frees what a function was called with.
+ * Releases the context of a callback.
  */
 typedef void (*casemate_release_fn)(void *context);
 
 /**
- * What an inode says.
+ * The fields of an inode.
  */
 typedef struct {
     uint64_t size;
     /**
-     * Of 512 bytes.
+     * Allocated space, in sectors of 512 bytes.
      */
     uint64_t blocks;
     int64_t modified_seconds;
@@ -172,44 +175,46 @@ typedef struct {
     uint32_t changed_nanoseconds;
     uint32_t inode;
     /**
-     * Kind and permissions, as in stat(2).
+     * File type and permissions, as st_mode of stat(2).
      */
     uint32_t mode;
     uint32_t links;
     uint32_t uid;
     uint32_t gid;
     /**
-     * Of a device node: its numbers.
+     * Major number of a device node; otherwise 0.
      */
     uint32_t device_major;
     uint32_t device_minor;
     /**
-     * Zeros, for what comes later.
+     * Reserved; 0.
      */
     uint64_t reserved[4];
 } casemate_stat;
 
 /**
- * Hears of a name, which does not end with a zero, and its inode; returns 0 to go on.
+ * Receives an entry of a directory: its name, of `len` bytes without a zero at the end, and its inode number.
+ * Returns 0 to continue.
  */
 typedef int (*casemate_name_fn)(void *context, const uint8_t *name, size_t len, uint32_t inode);
 
 /**
- * Hears of a fault, or with 0 of a note: its kind, where it is, and what it is, in words that live as long as the call.
+ * Receives a finding: whether it is a fault (1) or a note (0), its kind, its place, and a text. The strings live as
+ * long as the call.
  */
 typedef void (*casemate_finding_fn)(void *context, int is_fault, const char *kind, const char *place, const char *text);
 
 /**
- * Options of a tree; what is zero has its usual value.
+ * Options of an fs-verity tree. A field that is 0 or NULL has its default.
  */
 typedef struct {
     uint32_t size;
     /**
-     * 4096
+     * Block size in bytes; default 4096.
      */
     uint32_t block_size;
     /**
-     * "sha256", or "sha512"
+     * "sha256" (default) or "sha512".
      */
     const char *algorithm;
     const void *salt;
@@ -225,8 +230,8 @@ typedef struct {
 } casemate_digest;
 
 /**
- * Hears of the file at `index`: its digest, or the error that kept it from being read, which is not freed; the other one is
- * NULL. Returns 0 to go on.
+ * Receives the result of the file at `index`: its digest, or the error that kept it from being read; the other one
+ * is NULL. The callee frees neither. Returns 0 to continue.
  */
 typedef int (*casemate_digest_fn)(void *context,
                                   size_t index,
@@ -294,7 +299,14 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The cipher of a mapping, for data that the caller has; `offset` of the options is 0.
+ * Creates a cipher for data that the caller holds in memory.
+ *
+ * @param key the key; it is copied, and wiped when the cipher is freed
+ * @param key_len length of the key in bytes
+ * @param options options, or NULL for the usual values; `offset` must be 0
+ * @param cipher where the new cipher is stored; the caller frees it with casemate_cipher_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_cipher_new(const void *key,
                                     size_t key_len,
@@ -303,8 +315,15 @@ casemate_status casemate_cipher_new(const void *key,
                                     casemate_error **error);
 
 /**
- * Encrypts, or with 0 decrypts, whole sectors in their place; `sector` is the first one's number, in sectors of 512
- * bytes.
+ * Encrypts or decrypts whole sectors in place. Any number of threads may use one cipher at once.
+ *
+ * @param cipher the cipher
+ * @param encrypt 1 to encrypt, 0 to decrypt
+ * @param sector number of the first sector, in units of 512 bytes
+ * @param data the bytes to transform
+ * @param len length of the data in bytes, a multiple of the sector size
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_cipher_run(const casemate_cipher *cipher,
                                     int encrypt,
@@ -314,29 +333,56 @@ casemate_status casemate_cipher_run(const casemate_cipher *cipher,
                                     casemate_error **error);
 
 /**
- * Frees a cipher; its key is wiped.
+ * Frees a cipher and wipes its key.
+ *
+ * @param cipher the cipher, or NULL
  */
 void casemate_cipher_free(casemate_cipher *cipher);
 
 /**
- * An image file or a block device. One that is writable is locked: nobody else uses it meanwhile.
+ * Opens an image file or a block device. A writable one is locked: until it is freed, other processes get
+ * CASEMATE_KIND_BUSY.
+ *
+ * @param path path on the host
+ * @param writable 1 to allow writes, 0 to read only
+ * @param device where the new handle is stored; the caller frees it with casemate_device_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_device_open(const char *path, int writable, casemate_device **device, casemate_error **error);
 
 /**
- * The same of what is there, for changes. A file that is not there is begun: it grows by writing, gets its name with
- * casemate_device_commit(), and leaves nothing behind without.
+ * Opens an image for changes, or creates it. A new file grows as it is written, and gets its name with
+ * casemate_device_commit(). Freed without a commit, a new file leaves nothing behind.
+ *
+ * @param path path on the host
+ * @param device where the new handle is stored; the caller frees it with casemate_device_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_device_create(const char *path, casemate_device **device, casemate_error **error);
 
 /**
- * Waits for stable storage and gives a new file its name. What has its name already stays as it is.
+ * Flushes a device to stable storage, and gives a new file its name. A file that has its name is flushed only.
+ *
+ * @param device a device from casemate_device_create()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_device_commit(const casemate_device *device, casemate_error **error);
 
 /**
- * `size` bytes that a function reads. It is called by any thread, by several at once, and never behind the end. `release`, unless it
- * is NULL, is called with the context once, by any thread, when the device and all that is laid on it are gone; not if this fails.
+ * Creates a device of `size` bytes that a function reads. Any thread may call `read`, several at once, never
+ * with a range behind the end.
+ *
+ * @param size size in bytes
+ * @param read fills a buffer; must be safe to call from several threads
+ * @param context passed to `read` and `release`; must live until `release` is called
+ * @param release called once with the context, by any thread, when the device and every device on it are
+ *   freed; not called if this function fails; may be NULL
+ * @param device where the new handle is stored; the caller frees it with casemate_device_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_device_from_callback(uint64_t size,
                                               casemate_read_fn read,
@@ -346,7 +392,15 @@ casemate_status casemate_device_from_callback(uint64_t size,
                                               casemate_error **error);
 
 /**
- * Part of a device.
+ * Creates a device that is a part of another one.
+ *
+ * @param below the device to read from; the new device keeps what it needs of it, so the caller may free
+ *   `below`
+ * @param offset first byte of the part
+ * @param len length of the part in bytes
+ * @param device where the new handle is stored; the caller frees it with casemate_device_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_device_window(const casemate_device *below,
                                        uint64_t offset,
@@ -355,7 +409,14 @@ casemate_status casemate_device_window(const casemate_device *below,
                                        casemate_error **error);
 
 /**
- * A partition of GPT or MBR, counted from 1.
+ * Creates a device that is a GPT or MBR partition of another one.
+ *
+ * @param below the device to read from; the new device keeps what it needs of it, so the caller may free
+ *   `below`
+ * @param number number of the partition, counted from 1
+ * @param device where the new handle is stored; the caller frees it with casemate_device_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_device_partition(const casemate_device *below,
                                           uint32_t number,
@@ -363,7 +424,16 @@ casemate_status casemate_device_partition(const casemate_device *below,
                                           casemate_error **error);
 
 /**
- * A dm-crypt mapping. The key is copied, and wiped when it is not needed any more.
+ * Creates a dm-crypt mapping on a device.
+ *
+ * @param below the device to read from; the new device keeps what it needs of it, so the caller may free
+ *   `below`
+ * @param key the key; it is copied, and wiped when the last device that needs it is freed
+ * @param key_len length of the key in bytes
+ * @param options options, or NULL for the usual values
+ * @param device where the new handle is stored; the caller frees it with casemate_device_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_device_crypt(const casemate_device *below,
                                       const void *key,
@@ -373,7 +443,16 @@ casemate_status casemate_device_crypt(const casemate_device *below,
                                       casemate_error **error);
 
 /**
- * The data of a LUKS volume; the bytes of a key file are a passphrase.
+ * Opens the data of a LUKS1 or LUKS2 volume.
+ *
+ * @param below the device to read from; the new device keeps what it needs of it, so the caller may free
+ *   `below`
+ * @param passphrase the passphrase, or all bytes of a key file; it is not kept
+ * @param passphrase_len its length in bytes
+ * @param device where the new handle is stored; the caller frees it with casemate_device_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_MISMATCH if the passphrase opens
+ *   no key slot
  */
 casemate_status casemate_device_luks(const casemate_device *below,
                                      const void *passphrase,
@@ -382,7 +461,17 @@ casemate_status casemate_device_luks(const casemate_device *below,
                                      casemate_error **error);
 
 /**
- * A dm-verity device: every block is checked when it is read. `hash` may be `below`.
+ * Creates a dm-verity device, which verifies every block that is read.
+ *
+ * @param below the device to read from; the new device keeps what it needs of it, so the caller may free
+ *   `below`
+ * @param hash the device with the hash area; may be `below`
+ * @param root_hash the trusted root hash
+ * @param root_hash_len its length in bytes
+ * @param hash_offset first byte of the superblock on `hash`
+ * @param device where the new handle is stored; the caller frees it with casemate_device_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_device_verity(const casemate_device *below,
                                        const casemate_device *hash,
@@ -393,12 +482,22 @@ casemate_status casemate_device_verity(const casemate_device *below,
                                        casemate_error **error);
 
 /**
- * Bytes of a device; 0 for NULL.
+ * Returns the size of a device.
+ *
+ * @param device a device, or NULL
+ * @return the size in bytes; 0 for NULL
  */
 uint64_t casemate_device_size(const casemate_device *device);
 
 /**
- * All of `len` bytes, or an error.
+ * Reads exactly `len` bytes.
+ *
+ * @param device a device
+ * @param buf where the bytes are stored
+ * @param len number of bytes
+ * @param offset first byte to read
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_device_read(const casemate_device *device,
                                      void *buf,
@@ -407,7 +506,15 @@ casemate_status casemate_device_read(const casemate_device *device,
                                      casemate_error **error);
 
 /**
- * Writes; CASEMATE_KIND_BUSY while a writer or a server has the device for changes.
+ * Writes exactly `len` bytes.
+ *
+ * @param device a writable device
+ * @param buf the bytes to write
+ * @param len number of bytes
+ * @param offset first byte to write
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_BUSY while a writer or a server
+ *   may change the device
  */
 casemate_status casemate_device_write(const casemate_device *device,
                                       const void *buf,
@@ -416,58 +523,92 @@ casemate_status casemate_device_write(const casemate_device *device,
                                       casemate_error **error);
 
 /**
- * Waits for stable storage.
+ * Waits until everything that was written is on stable storage.
+ *
+ * @param device a device
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_device_flush(const casemate_device *device, casemate_error **error);
 
 /**
- * Frees a device.
+ * Frees a device. Devices and file systems on it stay usable.
+ *
+ * @param device a device, or NULL
  */
 void casemate_device_free(casemate_device *device);
 
 /**
- * The version of the library that is run, such as "0.1.0".
+ * Returns the version of the library that is running, such as "0.1.0". The string is static.
  */
 const char *casemate_version(void);
 
 /**
- * The status that came with the error.
+ * Returns the status that a function returned with this error.
+ *
+ * @param error an error, or NULL
+ * @return the status; CASEMATE_YES for NULL
  */
 casemate_status casemate_error_status(const casemate_error *error);
 
 /**
- * The family; 0 for NULL.
+ * Returns the kind of an error.
+ *
+ * @param error an error, or NULL
+ * @return a CASEMATE_KIND value; 0 for NULL
  */
 int32_t casemate_error_kind(const casemate_error *error);
 
 /**
- * The system's number (errno.h), or 0 where there is none.
+ * Returns the system error of an error.
+ *
+ * @param error an error, or NULL
+ * @return a number of errno.h; 0 if there is none
  */
 int32_t casemate_error_errno(const casemate_error *error);
 
 /**
- * The code: what happened, for programs that branch on it. Numbers stay; 0 for NULL. The names of all codes, with their
- * numbers, are in docs/errors.md.
+ * Returns the code of an error: what happened, for programs that branch on it. Numbers stay. docs/errors.md lists
+ * all codes with their names.
+ *
+ * @param error an error, or NULL
+ * @return the code; 0 for NULL
  */
 int32_t casemate_error_code(const casemate_error *error);
 
 /**
- * The code's name, such as "no-room" or "wrong-key"; it lives as long as the error. Empty for NULL.
+ * Returns the name of the code of an error, such as "no-room" or "wrong-key".
+ *
+ * @param error an error, or NULL
+ * @return a string that lives as long as the error; empty for NULL
  */
 const char *casemate_error_code_name(const casemate_error *error);
 
 /**
- * A text that is complete without context; it lives as long as the error. Empty for NULL.
+ * Returns the message of an error: complete without context, in English, UTF-8.
+ *
+ * @param error an error, or NULL
+ * @return a string that lives as long as the error; empty for NULL
  */
 const char *casemate_error_message(const casemate_error *error);
 
 /**
- * Frees an error.
+ * Frees an error and its message.
+ *
+ * @param error an error, or NULL
  */
 void casemate_error_free(casemate_error *error);
 
 /**
- * Opens the file system on a device. `keys` may be NULL; they are copied. Encrypted folders without a key have names as the kernel shows them then.
+ * Opens the ext2, ext3 or ext4 file system on a device for reading. A journal that needs it is replayed in
+ * memory.
+ *
+ * @param device the device; the caller may free it
+ * @param keys keys for encrypted folders, which are copied; NULL for none: names are then as the kernel shows
+ *   them without the key
+ * @param fs where the file system is stored; the caller frees it with casemate_ext4_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_ext4_open(const casemate_device *device,
                                    const casemate_keys *keys,
@@ -475,7 +616,14 @@ casemate_status casemate_ext4_open(const casemate_device *device,
                                    casemate_error **error);
 
 /**
- * What the inode at a path says.
+ * Reads the inode at a path.
+ *
+ * @param fs the file system
+ * @param path path in the image, ended by a zero
+ * @param follow 1 to follow a symbolic link at the end of the path
+ * @param stat where the result is stored
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_ext4_stat(const casemate_ext4 *fs,
                                    const char *path,
@@ -484,7 +632,13 @@ casemate_status casemate_ext4_stat(const casemate_ext4 *fs,
                                    casemate_error **error);
 
 /**
- * A regular file as a device; one with fs-verity is checked while it is read.
+ * Opens a regular file as a device. A file with fs-verity is verified while it is read.
+ *
+ * @param fs the file system; the caller may free it
+ * @param path path in the image, ended by a zero
+ * @param device where the new handle is stored; the caller frees it with casemate_device_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_ext4_open_file(const casemate_ext4 *fs,
                                         const char *path,
@@ -492,7 +646,14 @@ casemate_status casemate_ext4_open_file(const casemate_ext4 *fs,
                                         casemate_error **error);
 
 /**
- * Tells all names of a directory but "." and "..".
+ * Calls a function for each entry of a directory, except "." and "..".
+ *
+ * @param fs the file system
+ * @param path path in the image, ended by a zero
+ * @param each called by this thread; a value other than 0 ends the walk
+ * @param context passed to `each`
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_ext4_read_dir(const casemate_ext4 *fs,
                                        const char *path,
@@ -501,7 +662,14 @@ casemate_status casemate_ext4_read_dir(const casemate_ext4 *fs,
                                        casemate_error **error);
 
 /**
- * The target of a symbolic link. `*len` is how much room there is, and then how long the target is, without a zero; too little room is an error.
+ * Reads the target of a symbolic link, without a zero at its end.
+ *
+ * @param fs the file system
+ * @param path path in the image, ended by a zero
+ * @param buf where the target is stored
+ * @param len in: size of `buf`; out: length of the target. Too small a buffer is an error
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_ext4_readlink(const casemate_ext4 *fs,
                                        const char *path,
@@ -510,7 +678,16 @@ casemate_status casemate_ext4_readlink(const casemate_ext4 *fs,
                                        casemate_error **error);
 
 /**
- * The value of an extended attribute, which is called "user.name" or the like; ENODATA if there is none.
+ * Reads the value of an extended attribute.
+ *
+ * @param fs the file system
+ * @param path path in the image, ended by a zero
+ * @param name name with its prefix, such as "user.comment"
+ * @param buf where the value is stored
+ * @param len in: size of `buf`; out: length of the value. Too small a buffer is an error
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`; casemate_error_errno() is ENODATA if there is no such
+ *   attribute
  */
 casemate_status casemate_ext4_get_xattr(const casemate_ext4 *fs,
                                         const char *path,
@@ -520,8 +697,15 @@ casemate_status casemate_ext4_get_xattr(const casemate_ext4 *fs,
                                         casemate_error **error);
 
 /**
- * Tells all that is wrong with the file system on a device, with all threads; nothing is written. CASEMATE_NO if
- * there are faults. `keys` and `each` may be NULL.
+ * Checks the file system on a device with all threads. Nothing is written.
+ *
+ * @param device the device
+ * @param keys keys for encrypted folders, or NULL
+ * @param each called for each finding, one call at a time; or NULL
+ * @param context passed to `each`
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES if the file system is sound, CASEMATE_NO if there are faults (no error is stored then),
+ *   or the status of `error`
  */
 casemate_status casemate_ext4_check(const casemate_device *device,
                                     const casemate_keys *keys,
@@ -530,12 +714,20 @@ casemate_status casemate_ext4_check(const casemate_device *device,
                                     casemate_error **error);
 
 /**
- * Frees a file system.
+ * Frees a file system. Files that were opened as devices stay usable.
+ *
+ * @param fs a file system, or NULL
  */
 void casemate_ext4_free(casemate_ext4 *fs);
 
 /**
- * The digest of all that a device has, with all threads.
+ * Computes the fs-verity digest of all bytes of a device, with all threads.
+ *
+ * @param device the device
+ * @param options options, or NULL for the usual values
+ * @param digest where the digest is stored
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_fsverity_digest(const casemate_device *device,
                                          const casemate_fsverity_options *options,
@@ -543,7 +735,15 @@ casemate_status casemate_fsverity_digest(const casemate_device *device,
                                          casemate_error **error);
 
 /**
- * The digests of many files, in order, small ones by all threads at the same time. `each` is called by this thread.
+ * Computes the fs-verity digests of many files. Small files are read by all threads at once.
+ *
+ * @param paths array of paths on the host
+ * @param count number of paths
+ * @param options options, or NULL for the usual values
+ * @param each called by this thread, in the order of `paths`; a value other than 0 ends the work
+ * @param context passed to `each`
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_fsverity_digest_files(const char *const *paths,
                                                size_t count,
@@ -553,39 +753,75 @@ casemate_status casemate_fsverity_digest_files(const char *const *paths,
                                                casemate_error **error);
 
 /**
- * A digest of bytes that are handed over. Asking for it leaves the hasher as it is.
+ * Creates a hasher for the fs-verity digest of a stream of bytes.
+ *
+ * @param options options, or NULL for the usual values
+ * @param hasher where the hasher is stored; the caller frees it with casemate_hasher_free(). One thread uses
+ *   it at a time
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_hasher_new(const casemate_fsverity_options *options,
                                     casemate_hasher **hasher,
                                     casemate_error **error);
 
 /**
- * Takes bytes.
+ * Adds bytes to a hasher.
+ *
+ * @param hasher the hasher
+ * @param data the bytes
+ * @param len number of bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_hasher_update(casemate_hasher *hasher, const void *data, size_t len, casemate_error **error);
 
 /**
- * The digest of all bytes so far.
+ * Returns the digest of all bytes so far. The hasher is unchanged, and takes more bytes.
+ *
+ * @param hasher the hasher
+ * @param digest where the digest is stored
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_hasher_digest(const casemate_hasher *hasher, casemate_digest *digest, casemate_error **error);
 
 /**
  * Frees a hasher.
+ *
+ * @param hasher a hasher, or NULL
  */
 void casemate_hasher_free(casemate_hasher *hasher);
 
 /**
- * Keys, none so far.
+ * Creates an empty set of keys.
+ *
+ * @param keys where the set is stored; the caller frees it with casemate_keys_free(). One thread uses it at a
+ *   time
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_keys_new(casemate_keys **keys, casemate_error **error);
 
 /**
- * A raw master key of 16 to 64 bytes. It is copied, and wiped when it is not needed any more.
+ * Adds a raw master key.
+ *
+ * @param keys the set
+ * @param key the key; it is copied, and wiped when the last user of the set is freed
+ * @param key_len its length, 16 to 64 bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_keys_add_raw(casemate_keys *keys, const void *key, size_t key_len, casemate_error **error);
 
 /**
- * What opens a protector of google/fscrypt in the file system: a passphrase, or the 32 bytes of a raw key.
+ * Adds a secret that opens protectors of google/fscrypt in the file system.
+ *
+ * @param keys the set
+ * @param passphrase a passphrase, or the 32 bytes of a raw key; it is copied and wiped as raw keys are
+ * @param passphrase_len its length in bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_keys_add_passphrase(casemate_keys *keys,
                                              const void *passphrase,
@@ -593,23 +829,43 @@ casemate_status casemate_keys_add_passphrase(casemate_keys *keys,
                                              casemate_error **error);
 
 /**
- * Frees keys, which are wiped.
+ * Frees a set of keys and wipes them.
+ *
+ * @param keys a set, or NULL
  */
 void casemate_keys_free(casemate_keys *keys);
 
 /**
- * The CRC-32C of bytes, going on from that of what came before; 0 at the beginning.
+ * Continues a CRC-32C over more bytes.
+ *
+ * @param crc CRC of the bytes before; 0 at the beginning
+ * @param data the bytes; may be NULL if `len` is 0
+ * @param len number of bytes
+ * @return the CRC of all bytes
  */
 uint32_t casemate_crc32c(uint32_t crc, const void *data, size_t len);
 
 /**
- * The CRC-32C of two parts that are joined, from those of the parts.
+ * Computes the CRC-32C of two parts that are joined, from the CRCs of the parts.
+ *
+ * @param first CRC of the first part
+ * @param second CRC of the second part
+ * @param second_len length of the second part in bytes
+ * @return the CRC of both parts together
  */
 uint32_t casemate_crc32c_combine(uint32_t first, uint32_t second, uint64_t second_len);
 
 /**
- * Offers a device at a Unix socket's path, on threads of its own, until it is stopped; clients write if the device
- * is writable. `name` is the export's; NULL is the empty one.
+ * Serves a device over NBD on a Unix socket, with threads of its own, until the server is stopped. Clients may
+ * write if the device is writable.
+ *
+ * @param device the device; the caller may free it
+ * @param socket path of the socket on the host
+ * @param name name of the export; NULL is the empty name
+ * @param server where the server is stored; the caller ends it with casemate_server_stop() and frees it with
+ *   casemate_server_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_server_unix(const casemate_device *device,
                                      const char *socket,
@@ -618,7 +874,17 @@ casemate_status casemate_server_unix(const casemate_device *device,
                                      casemate_error **error);
 
 /**
- * The same at a port of a host, NULL being localhost; port 0 is one that is free.
+ * Serves a device over NBD on a TCP port, as casemate_server_unix() does on a socket. Connections are not
+ * encrypted.
+ *
+ * @param device the device; the caller may free it
+ * @param host address to listen on; NULL is localhost
+ * @param port port to listen on; 0 picks a free one
+ * @param name name of the export; NULL is the empty name
+ * @param server where the server is stored; the caller ends it with casemate_server_stop() and frees it with
+ *   casemate_server_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_server_tcp(const casemate_device *device,
                                     const char *host,
@@ -628,23 +894,40 @@ casemate_status casemate_server_tcp(const casemate_device *device,
                                     casemate_error **error);
 
 /**
- * Where clients find the device: it lives as long as the server.
+ * Returns the address for clients, such as "nbd+unix:///?socket=/run/disk.sock".
+ *
+ * @param server the server
+ * @return a string that lives as long as the server; NULL for NULL
  */
 const char *casemate_server_uri(const casemate_server *server);
 
 /**
- * Lets nobody in any more, answers what was asked, and waits for stable storage. Clients that do not take their
- * answers within so many milliseconds are cut off.
+ * Accepts no more clients, answers the requests that have arrived, and flushes the device to stable storage.
+ * The handle must still be freed.
+ *
+ * @param server the server
+ * @param patience_ms time in milliseconds for clients to take their replies; then they are disconnected
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_server_stop(casemate_server *server, uint32_t patience_ms, casemate_error **error);
 
 /**
- * Stops a server that was not stopped, without patience.
+ * Frees a server. One that is running is stopped at once.
+ *
+ * @param server a server, or NULL
  */
 void casemate_server_free(casemate_server *server);
 
 /**
- * Makes a hash area on `hash`, as veritysetup does, with all threads. `hash` may be `data`, with an offset.
+ * Writes a dm-verity hash area, as veritysetup does, with all threads.
+ *
+ * @param data the device with the data
+ * @param hash the device for the hash area; may be `data`, with an offset in the options
+ * @param options options, or NULL for the usual values
+ * @param root_hash where the root hash is stored
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_verity_format(const casemate_device *data,
                                        const casemate_device *hash,
@@ -653,8 +936,17 @@ casemate_status casemate_verity_format(const casemate_device *data,
                                        casemate_error **error);
 
 /**
- * Checks all data and hashes with all threads. CASEMATE_NO, and how many blocks are wrong, if some are; `bad_blocks`
- * may be NULL.
+ * Verifies all data and hash blocks, with all threads.
+ *
+ * @param data the device with the data
+ * @param hash the device with the hash area; may be `data`
+ * @param root_hash the trusted root hash
+ * @param root_hash_len its length in bytes
+ * @param hash_offset first byte of the superblock on `hash`
+ * @param bad_blocks where the number of wrong blocks is stored, or NULL
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES if all blocks match, CASEMATE_NO if some do not (no error is stored then), or the
+ *   status of `error`
  */
 casemate_status casemate_verity_verify(const casemate_device *data,
                                        const casemate_device *hash,
@@ -665,7 +957,14 @@ casemate_status casemate_verity_verify(const casemate_device *data,
                                        casemate_error **error);
 
 /**
- * Begins to change the file system on a device, which has one writer at a time: CASEMATE_KIND_BUSY while another one is open.
+ * Opens the file system on a device for changes. Changes stay in memory until casemate_writer_commit().
+ *
+ * @param device a writable device; the caller may free it
+ * @param keys keys for encrypted folders, which are copied; or NULL
+ * @param writer where the writer is stored; the caller frees it with casemate_writer_free(). One thread uses
+ *   it at a time
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_BUSY while another writer is open
  */
 casemate_status casemate_ext4_change(const casemate_device *device,
                                      const casemate_keys *keys,
@@ -673,7 +972,14 @@ casemate_status casemate_ext4_change(const casemate_device *device,
                                      casemate_error **error);
 
 /**
- * Makes a file of bytes, in the place of one that has the name.
+ * Creates a file with these bytes, or replaces one.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param path path in the image, ended by a zero
+ * @param data the bytes
+ * @param len number of bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_write_file(casemate_writer *writer,
                                            const char *path,
@@ -682,8 +988,14 @@ casemate_status casemate_writer_write_file(casemate_writer *writer,
                                            casemate_error **error);
 
 /**
- * Copies a file of the host, or with `recursive` a folder. What a folder "source/." has goes right into `path`.
- * Large copies are committed on the way.
+ * Copies a file or a folder of the host into the image. A large copy is committed in parts.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param source path on the host; "folder/." copies the contents of the folder into `path`
+ * @param path target path in the image
+ * @param recursive 1 to copy a folder with its contents
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_put(casemate_writer *writer,
                                     const char *source,
@@ -692,7 +1004,14 @@ casemate_status casemate_writer_put(casemate_writer *writer,
                                     casemate_error **error);
 
 /**
- * Makes a directory. With `parents` directories on the way are made, too, and one that is there is no error.
+ * Creates a directory.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param path path in the image, ended by a zero
+ * @param mode permission bits
+ * @param parents 1 to create missing parents, and to accept a directory that exists
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_mkdir(casemate_writer *writer,
                                       const char *path,
@@ -701,7 +1020,13 @@ casemate_status casemate_writer_mkdir(casemate_writer *writer,
                                       casemate_error **error);
 
 /**
- * Makes a symbolic link.
+ * Creates a symbolic link.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param target what the link contains
+ * @param path path of the link in the image
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_symlink(casemate_writer *writer,
                                         const char *target,
@@ -709,7 +1034,13 @@ casemate_status casemate_writer_symlink(casemate_writer *writer,
                                         casemate_error **error);
 
 /**
- * Gives a file another name.
+ * Creates a hard link.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param existing path of the file in the image
+ * @param path path of the new name
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_link(casemate_writer *writer,
                                      const char *existing,
@@ -717,7 +1048,13 @@ casemate_status casemate_writer_link(casemate_writer *writer,
                                      casemate_error **error);
 
 /**
- * Renames.
+ * Renames a file or directory, as rename(2) does.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param from path in the image
+ * @param to new path
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_rename(casemate_writer *writer,
                                        const char *from,
@@ -725,7 +1062,13 @@ casemate_status casemate_writer_rename(casemate_writer *writer,
                                        casemate_error **error);
 
 /**
- * Removes a file or an empty directory, or with `recursive` a directory with all that it has.
+ * Removes a file or an empty directory.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param path path in the image, ended by a zero
+ * @param recursive 1 to remove a directory with its contents
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_remove(casemate_writer *writer,
                                        const char *path,
@@ -733,12 +1076,26 @@ casemate_status casemate_writer_remove(casemate_writer *writer,
                                        casemate_error **error);
 
 /**
- * Sets permissions.
+ * Sets the permission bits of a file.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param path path in the image, ended by a zero
+ * @param mode permission bits, as for chmod(2)
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_chmod(casemate_writer *writer, const char *path, uint32_t mode, casemate_error **error);
 
 /**
- * Changes the owner and the group. UINT32_MAX leaves an owner or a group as it is.
+ * Sets the owner and the group of a file.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param path path in the image, ended by a zero
+ * @param uid the owner; UINT32_MAX keeps it
+ * @param gid the group; UINT32_MAX keeps it
+ * @param follow 1 to follow a symbolic link
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_chown(casemate_writer *writer,
                                       const char *path,
@@ -748,7 +1105,13 @@ casemate_status casemate_writer_chown(casemate_writer *writer,
                                       casemate_error **error);
 
 /**
- * Sets a file's size.
+ * Sets the size of a regular file. New bytes are zeros.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param path path in the image, ended by a zero
+ * @param size the size in bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_truncate(casemate_writer *writer,
                                          const char *path,
@@ -756,7 +1119,15 @@ casemate_status casemate_writer_truncate(casemate_writer *writer,
                                          casemate_error **error);
 
 /**
- * Sets an extended attribute. NULL as the value removes the attribute.
+ * Sets or removes an extended attribute.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param path path in the image, ended by a zero
+ * @param name name with its prefix, such as "user.comment"
+ * @param value the value; NULL removes the attribute
+ * @param len length of the value in bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_set_xattr(casemate_writer *writer,
                                           const char *path,
@@ -766,12 +1137,18 @@ casemate_status casemate_writer_set_xattr(casemate_writer *writer,
                                           casemate_error **error);
 
 /**
- * Makes all changes so far permanent, all at once.
+ * Commits all changes since the last commit, all at once, and waits for stable storage.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_writer_commit(casemate_writer *writer, casemate_error **error);
 
 /**
- * What was not committed has not happened.
+ * Frees a writer. Changes that were not committed are dropped.
+ *
+ * @param writer a writer, or NULL
  */
 void casemate_writer_free(casemate_writer *writer);
 

@@ -8,19 +8,19 @@ use casemate::{Error, SecretSource, SecretVec, Work};
 use crate::boundary::{Options, Status, YES, bytes, c_options, free, get, give, place, room, run, text};
 use crate::error::CError;
 
-/// A cipher under its key, as a mapping has it.
+/// A dm-crypt cipher with its key.
 pub struct CCipher(Mapping);
 
-/// Options of a dm-crypt mapping; what is zero has its usual value.
+/// Options of a dm-crypt mapping. A field that is 0 or NULL has its default.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct CryptOptions {
     size: u32,
-    /// 512
+    /// Sector size in bytes; default 512.
     sector_size: u32,
-    /// "aes-xts-plain64"
+    /// Cipher specification; default "aes-xts-plain64".
     cipher: *const c_char,
-    /// Of the data, in sectors of 512 bytes.
+    /// First sector of the data, in sectors of 512 bytes.
     offset: u64,
     iv_offset: u64,
 }
@@ -52,7 +52,14 @@ pub unsafe fn mapping(
     mapping.with_key(&SecretSource::memory(key), &Work::default())
 }
 
-/// The cipher of a mapping, for data that the caller has; `offset` of the options is 0.
+/// Creates a cipher for data that the caller holds in memory.
+///
+/// @param key the key; it is copied, and wiped when the cipher is freed
+/// @param key_len length of the key in bytes
+/// @param options options, or NULL for the usual values; `offset` must be 0
+/// @param cipher where the new cipher is stored; the caller frees it with casemate_cipher_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_cipher_new(
     key: *const c_void,
@@ -73,8 +80,15 @@ pub unsafe extern "C" fn casemate_cipher_new(
     unsafe { run(error, make) }
 }
 
-/// Encrypts, or with 0 decrypts, whole sectors in their place; `sector` is the first one's number, in sectors of 512
-/// bytes.
+/// Encrypts or decrypts whole sectors in place. Any number of threads may use one cipher at once.
+///
+/// @param cipher the cipher
+/// @param encrypt 1 to encrypt, 0 to decrypt
+/// @param sector number of the first sector, in units of 512 bytes
+/// @param data the bytes to transform
+/// @param len length of the data in bytes, a multiple of the sector size
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_cipher_run(
     cipher: *const CCipher,
@@ -95,7 +109,9 @@ pub unsafe extern "C" fn casemate_cipher_run(
     unsafe { run(error, work) }
 }
 
-/// Frees a cipher; its key is wiped.
+/// Frees a cipher and wipes its key.
+///
+/// @param cipher the cipher, or NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_cipher_free(cipher: *mut CCipher) {
     // SAFETY: the header says what this pointer is.

@@ -11,14 +11,14 @@ use crate::boundary::{Status, YES, bytes, c_path, free, get, give, place, room, 
 use crate::cipher::{CryptOptions, mapping};
 use crate::error::CError;
 
-/// Whatever holds bytes.
+/// A device: anything that holds bytes and is read and written at positions.
 pub struct CDevice(pub Image);
 
-/// Fills `buf` with the `len` bytes at `offset`; returns 0 or a number of errno.h.
+/// Fills `buf` with the `len` bytes at `offset`. Returns 0, or a number of errno.h.
 pub type ReadFn =
     Option<unsafe extern "C" fn(context: *mut c_void, buf: *mut c_void, len: usize, offset: u64) -> c_int>;
 
-/// Frees what a function was called with.
+/// Releases the context of a callback.
 pub type ReleaseFn = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// The caller's function that reads, with what it is called with.
@@ -52,7 +52,14 @@ impl Reader {
     }
 }
 
-/// An image file or a block device. One that is writable is locked: nobody else uses it meanwhile.
+/// Opens an image file or a block device. A writable one is locked: until it is freed, other processes get
+/// CASEMATE_KIND_BUSY.
+///
+/// @param path path on the host
+/// @param writable 1 to allow writes, 0 to read only
+/// @param device where the new handle is stored; the caller frees it with casemate_device_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_open(
     path: *const c_char,
@@ -70,8 +77,13 @@ pub unsafe extern "C" fn casemate_device_open(
     unsafe { run(error, open) }
 }
 
-/// The same of what is there, for changes. A file that is not there is begun: it grows by writing, gets its name with
-/// casemate_device_commit(), and leaves nothing behind without.
+/// Opens an image for changes, or creates it. A new file grows as it is written, and gets its name with
+/// casemate_device_commit(). Freed without a commit, a new file leaves nothing behind.
+///
+/// @param path path on the host
+/// @param device where the new handle is stored; the caller frees it with casemate_device_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_create(
     path: *const c_char,
@@ -87,7 +99,11 @@ pub unsafe extern "C" fn casemate_device_create(
     unsafe { run(error, create) }
 }
 
-/// Waits for stable storage and gives a new file its name. What has its name already stays as it is.
+/// Flushes a device to stable storage, and gives a new file its name. A file that has its name is flushed only.
+///
+/// @param device a device from casemate_device_create()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_commit(device: *const CDevice, error: *mut *mut CError) -> Status {
     let commit = || {
@@ -99,8 +115,17 @@ pub unsafe extern "C" fn casemate_device_commit(device: *const CDevice, error: *
     unsafe { run(error, commit) }
 }
 
-/// `size` bytes that a function reads. It is called by any thread, by several at once, and never behind the end. `release`, unless it
-/// is NULL, is called with the context once, by any thread, when the device and all that is laid on it are gone; not if this fails.
+/// Creates a device of `size` bytes that a function reads. Any thread may call `read`, several at once, never
+/// with a range behind the end.
+///
+/// @param size size in bytes
+/// @param read fills a buffer; must be safe to call from several threads
+/// @param context passed to `read` and `release`; must live until `release` is called
+/// @param release called once with the context, by any thread, when the device and every device on it are
+///   freed; not called if this function fails; may be NULL
+/// @param device where the new handle is stored; the caller frees it with casemate_device_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_from_callback(
     size: u64,
@@ -122,7 +147,15 @@ pub unsafe extern "C" fn casemate_device_from_callback(
     unsafe { run(error, open) }
 }
 
-/// Part of a device.
+/// Creates a device that is a part of another one.
+///
+/// @param below the device to read from; the new device keeps what it needs of it, so the caller may free
+///   `below`
+/// @param offset first byte of the part
+/// @param len length of the part in bytes
+/// @param device where the new handle is stored; the caller frees it with casemate_device_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_window(
     below: *const CDevice,
@@ -135,7 +168,14 @@ pub unsafe extern "C" fn casemate_device_window(
     unsafe { lay(below, device, error, |image| image.window(offset, Some(len))) }
 }
 
-/// A partition of GPT or MBR, counted from 1.
+/// Creates a device that is a GPT or MBR partition of another one.
+///
+/// @param below the device to read from; the new device keeps what it needs of it, so the caller may free
+///   `below`
+/// @param number number of the partition, counted from 1
+/// @param device where the new handle is stored; the caller frees it with casemate_device_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_partition(
     below: *const CDevice,
@@ -147,7 +187,16 @@ pub unsafe extern "C" fn casemate_device_partition(
     unsafe { lay(below, device, error, |image| image.partition(number)) }
 }
 
-/// A dm-crypt mapping. The key is copied, and wiped when it is not needed any more.
+/// Creates a dm-crypt mapping on a device.
+///
+/// @param below the device to read from; the new device keeps what it needs of it, so the caller may free
+///   `below`
+/// @param key the key; it is copied, and wiped when the last device that needs it is freed
+/// @param key_len length of the key in bytes
+/// @param options options, or NULL for the usual values
+/// @param device where the new handle is stored; the caller frees it with casemate_device_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_crypt(
     below: *const CDevice,
@@ -163,7 +212,16 @@ pub unsafe extern "C" fn casemate_device_crypt(
     unsafe { lay(below, device, error, crypt) }
 }
 
-/// The data of a LUKS volume; the bytes of a key file are a passphrase.
+/// Opens the data of a LUKS1 or LUKS2 volume.
+///
+/// @param below the device to read from; the new device keeps what it needs of it, so the caller may free
+///   `below`
+/// @param passphrase the passphrase, or all bytes of a key file; it is not kept
+/// @param passphrase_len its length in bytes
+/// @param device where the new handle is stored; the caller frees it with casemate_device_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_MISMATCH if the passphrase opens
+///   no key slot
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_luks(
     below: *const CDevice,
@@ -181,7 +239,17 @@ pub unsafe extern "C" fn casemate_device_luks(
     unsafe { lay(below, device, error, open) }
 }
 
-/// A dm-verity device: every block is checked when it is read. `hash` may be `below`.
+/// Creates a dm-verity device, which verifies every block that is read.
+///
+/// @param below the device to read from; the new device keeps what it needs of it, so the caller may free
+///   `below`
+/// @param hash the device with the hash area; may be `below`
+/// @param root_hash the trusted root hash
+/// @param root_hash_len its length in bytes
+/// @param hash_offset first byte of the superblock on `hash`
+/// @param device where the new handle is stored; the caller frees it with casemate_device_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_verity(
     below: *const CDevice,
@@ -223,14 +291,24 @@ unsafe fn lay(
     unsafe { run(error, open) }
 }
 
-/// Bytes of a device; 0 for NULL.
+/// Returns the size of a device.
+///
+/// @param device a device, or NULL
+/// @return the size in bytes; 0 for NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_size(device: *const CDevice) -> u64 {
     // SAFETY: the header says what this pointer is.
     unsafe { device.as_ref() }.map_or(0, |device| device.0.device().size())
 }
 
-/// All of `len` bytes, or an error.
+/// Reads exactly `len` bytes.
+///
+/// @param device a device
+/// @param buf where the bytes are stored
+/// @param len number of bytes
+/// @param offset first byte to read
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_read(
     device: *const CDevice,
@@ -255,7 +333,15 @@ pub unsafe extern "C" fn casemate_device_read(
     unsafe { run(error, read) }
 }
 
-/// Writes; CASEMATE_KIND_BUSY while a writer or a server has the device for changes.
+/// Writes exactly `len` bytes.
+///
+/// @param device a writable device
+/// @param buf the bytes to write
+/// @param len number of bytes
+/// @param offset first byte to write
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_BUSY while a writer or a server
+///   may change the device
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_write(
     device: *const CDevice,
@@ -274,7 +360,11 @@ pub unsafe extern "C" fn casemate_device_write(
     unsafe { run(error, write) }
 }
 
-/// Waits for stable storage.
+/// Waits until everything that was written is on stable storage.
+///
+/// @param device a device
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_flush(device: *const CDevice, error: *mut *mut CError) -> Status {
     let flush = || {
@@ -287,7 +377,9 @@ pub unsafe extern "C" fn casemate_device_flush(device: *const CDevice, error: *m
     unsafe { run(error, flush) }
 }
 
-/// Frees a device.
+/// Frees a device. Devices and file systems on it stay usable.
+///
+/// @param device a device, or NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_free(device: *mut CDevice) {
     // SAFETY: the header says what this pointer is.

@@ -80,56 +80,76 @@ const fn number(digits: &str) -> i32 {
     number
 }
 
-/// The version of the library that is run, such as "0.1.0".
+/// Returns the version of the library that is running, such as "0.1.0". The string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn casemate_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// The status that came with the error.
+/// Returns the status that a function returned with this error.
+///
+/// @param error an error, or NULL
+/// @return the status; CASEMATE_YES for NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_status(error: *const CError) -> Status {
     // SAFETY: the caller says that it is an error, unless it is NULL.
     unsafe { error.as_ref() }.map_or(0, |error| error.status)
 }
 
-/// The family; 0 for NULL.
+/// Returns the kind of an error.
+///
+/// @param error an error, or NULL
+/// @return a CASEMATE_KIND value; 0 for NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_kind(error: *const CError) -> i32 {
     // SAFETY: the caller says that it is an error, unless it is NULL.
     unsafe { error.as_ref() }.map_or(0, |error| error.kind)
 }
 
-/// The system's number (errno.h), or 0 where there is none.
+/// Returns the system error of an error.
+///
+/// @param error an error, or NULL
+/// @return a number of errno.h; 0 if there is none
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_errno(error: *const CError) -> i32 {
     // SAFETY: the caller says that it is an error, unless it is NULL.
     unsafe { error.as_ref() }.map_or(0, |error| error.errno)
 }
 
-/// The code: what happened, for programs that branch on it. Numbers stay; 0 for NULL. The names of all codes, with their
-/// numbers, are in docs/errors.md.
+/// Returns the code of an error: what happened, for programs that branch on it. Numbers stay. docs/errors.md lists
+/// all codes with their names.
+///
+/// @param error an error, or NULL
+/// @return the code; 0 for NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_code(error: *const CError) -> i32 {
     // SAFETY: the caller says that it is an error, unless it is NULL.
     unsafe { error.as_ref() }.map_or(0, |error| error.code)
 }
 
-/// The code's name, such as "no-room" or "wrong-key"; it lives as long as the error. Empty for NULL.
+/// Returns the name of the code of an error, such as "no-room" or "wrong-key".
+///
+/// @param error an error, or NULL
+/// @return a string that lives as long as the error; empty for NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_code_name(error: *const CError) -> *const c_char {
     // SAFETY: the caller says that it is an error, unless it is NULL.
     unsafe { error.as_ref() }.map_or(c"".as_ptr(), |error| error.code_name.as_ptr())
 }
 
-/// A text that is complete without context; it lives as long as the error. Empty for NULL.
+/// Returns the message of an error: complete without context, in English, UTF-8.
+///
+/// @param error an error, or NULL
+/// @return a string that lives as long as the error; empty for NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_message(error: *const CError) -> *const c_char {
     // SAFETY: the caller says that it is an error, unless it is NULL.
     unsafe { error.as_ref() }.map_or(c"".as_ptr(), |error| error.message.as_ptr())
 }
 
-/// Frees an error.
+/// Frees an error and its message.
+///
+/// @param error an error, or NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_free(error: *mut CError) {
     // SAFETY: the caller says that it is an error of ours, unless it is NULL.

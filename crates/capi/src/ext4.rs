@@ -15,11 +15,11 @@ use crate::keys::{CKeys, c_keys};
 /// A file system that is open for reading.
 pub struct CExt4(FileSystem);
 
-/// What an inode says.
+/// The fields of an inode.
 #[repr(C)]
 pub struct CStat {
     size: u64,
-    /// Of 512 bytes.
+    /// Allocated space, in sectors of 512 bytes.
     blocks: u64,
     modified_seconds: i64,
     accessed_seconds: i64,
@@ -28,23 +28,32 @@ pub struct CStat {
     accessed_nanoseconds: u32,
     changed_nanoseconds: u32,
     inode: u32,
-    /// Kind and permissions, as in stat(2).
+    /// File type and permissions, as st_mode of stat(2).
     mode: u32,
     links: u32,
     uid: u32,
     gid: u32,
-    /// Of a device node: its numbers.
+    /// Major number of a device node; otherwise 0.
     device_major: u32,
     device_minor: u32,
-    /// Zeros, for what comes later.
+    /// Reserved; 0.
     reserved: [u64; 4],
 }
 
-/// Hears of a name, which does not end with a zero, and its inode; returns 0 to go on.
+/// Receives an entry of a directory: its name, of `len` bytes without a zero at the end, and its inode number.
+/// Returns 0 to continue.
 pub type NameFn =
     Option<unsafe extern "C" fn(context: *mut c_void, name: *const u8, len: usize, inode: u32) -> c_int>;
 
-/// Opens the file system on a device. `keys` may be NULL; they are copied. Encrypted folders without a key have names as the kernel shows them then.
+/// Opens the ext2, ext3 or ext4 file system on a device for reading. A journal that needs it is replayed in
+/// memory.
+///
+/// @param device the device; the caller may free it
+/// @param keys keys for encrypted folders, which are copied; NULL for none: names are then as the kernel shows
+///   them without the key
+/// @param fs where the file system is stored; the caller frees it with casemate_ext4_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_open(
     device: *const CDevice,
@@ -64,7 +73,14 @@ pub unsafe extern "C" fn casemate_ext4_open(
     unsafe { run(error, open) }
 }
 
-/// What the inode at a path says.
+/// Reads the inode at a path.
+///
+/// @param fs the file system
+/// @param path path in the image, ended by a zero
+/// @param follow 1 to follow a symbolic link at the end of the path
+/// @param stat where the result is stored
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_stat(
     fs: *const CExt4,
@@ -108,7 +124,13 @@ fn stat_of(fs: &FileSystem, inode: &Inode) -> CStat {
     }
 }
 
-/// A regular file as a device; one with fs-verity is checked while it is read.
+/// Opens a regular file as a device. A file with fs-verity is verified while it is read.
+///
+/// @param fs the file system; the caller may free it
+/// @param path path in the image, ended by a zero
+/// @param device where the new handle is stored; the caller frees it with casemate_device_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_open_file(
     fs: *const CExt4,
@@ -125,7 +147,14 @@ pub unsafe extern "C" fn casemate_ext4_open_file(
     unsafe { run(error, open) }
 }
 
-/// Tells all names of a directory but "." and "..".
+/// Calls a function for each entry of a directory, except "." and "..".
+///
+/// @param fs the file system
+/// @param path path in the image, ended by a zero
+/// @param each called by this thread; a value other than 0 ends the walk
+/// @param context passed to `each`
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_read_dir(
     fs: *const CExt4,
@@ -150,7 +179,14 @@ pub unsafe extern "C" fn casemate_ext4_read_dir(
     unsafe { run(error, read) }
 }
 
-/// The target of a symbolic link. `*len` is how much room there is, and then how long the target is, without a zero; too little room is an error.
+/// Reads the target of a symbolic link, without a zero at its end.
+///
+/// @param fs the file system
+/// @param path path in the image, ended by a zero
+/// @param buf where the target is stored
+/// @param len in: size of `buf`; out: length of the target. Too small a buffer is an error
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_readlink(
     fs: *const CExt4,
@@ -170,7 +206,16 @@ pub unsafe extern "C" fn casemate_ext4_readlink(
     unsafe { run(error, read) }
 }
 
-/// The value of an extended attribute, which is called "user.name" or the like; ENODATA if there is none.
+/// Reads the value of an extended attribute.
+///
+/// @param fs the file system
+/// @param path path in the image, ended by a zero
+/// @param name name with its prefix, such as "user.comment"
+/// @param buf where the value is stored
+/// @param len in: size of `buf`; out: length of the value. Too small a buffer is an error
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`; casemate_error_errno() is ENODATA if there is no such
+///   attribute
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_get_xattr(
     fs: *const CExt4,
@@ -216,7 +261,8 @@ unsafe fn copy(bytes: &[u8], buf: *mut c_void, len: &mut usize) -> Result<Status
     Ok(YES)
 }
 
-/// Hears of a fault, or with 0 of a note: its kind, where it is, and what it is, in words that live as long as the call.
+/// Receives a finding: whether it is a fault (1) or a note (0), its kind, its place, and a text. The strings live as
+/// long as the call.
 pub type FindingFn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -227,8 +273,15 @@ pub type FindingFn = Option<
     ),
 >;
 
-/// Tells all that is wrong with the file system on a device, with all threads; nothing is written. CASEMATE_NO if
-/// there are faults. `keys` and `each` may be NULL.
+/// Checks the file system on a device with all threads. Nothing is written.
+///
+/// @param device the device
+/// @param keys keys for encrypted folders, or NULL
+/// @param each called for each finding, one call at a time; or NULL
+/// @param context passed to `each`
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES if the file system is sound, CASEMATE_NO if there are faults (no error is stored then),
+///   or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_check(
     device: *const CDevice,
@@ -265,7 +318,9 @@ pub unsafe extern "C" fn casemate_ext4_check(
     unsafe { run(error, check) }
 }
 
-/// Frees a file system.
+/// Frees a file system. Files that were opened as devices stay usable.
+///
+/// @param fs a file system, or NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_free(fs: *mut CExt4) {
     // SAFETY: the header says what this pointer is.

@@ -16,14 +16,14 @@ use crate::error::CError;
 /// Bytes of the longest digest.
 const LONGEST: usize = 64;
 
-/// Options of a tree; what is zero has its usual value.
+/// Options of an fs-verity tree. A field that is 0 or NULL has its default.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct FsverityOptions {
     size: u32,
-    /// 4096
+    /// Block size in bytes; default 4096.
     block_size: u32,
-    /// "sha256", or "sha512"
+    /// "sha256" (default) or "sha512".
     algorithm: *const c_char,
     salt: *const c_void,
     salt_len: usize,
@@ -39,7 +39,7 @@ pub struct CDigest {
     bytes: [u8; 64],
 }
 
-/// A digest of bytes that are handed over.
+/// A hasher: the fs-verity digest of a stream of bytes.
 pub struct CHasher(FileHasher);
 
 /// # Safety
@@ -62,7 +62,13 @@ pub fn store(out: &mut CDigest, digest: &[u8]) -> Status {
     YES
 }
 
-/// The digest of all that a device has, with all threads.
+/// Computes the fs-verity digest of all bytes of a device, with all threads.
+///
+/// @param device the device
+/// @param options options, or NULL for the usual values
+/// @param digest where the digest is stored
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_fsverity_digest(
     device: *const CDevice,
@@ -83,8 +89,8 @@ pub unsafe extern "C" fn casemate_fsverity_digest(
     unsafe { run(error, describe) }
 }
 
-/// Hears of the file at `index`: its digest, or the error that kept it from being read, which is not freed; the other one is
-/// NULL. Returns 0 to go on.
+/// Receives the result of the file at `index`: its digest, or the error that kept it from being read; the other one
+/// is NULL. The callee frees neither. Returns 0 to continue.
 pub type DigestFn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -94,7 +100,15 @@ pub type DigestFn = Option<
     ) -> c_int,
 >;
 
-/// The digests of many files, in order, small ones by all threads at the same time. `each` is called by this thread.
+/// Computes the fs-verity digests of many files. Small files are read by all threads at once.
+///
+/// @param paths array of paths on the host
+/// @param count number of paths
+/// @param options options, or NULL for the usual values
+/// @param each called by this thread, in the order of `paths`; a value other than 0 ends the work
+/// @param context passed to `each`
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_fsverity_digest_files(
     paths: *const *const c_char,
@@ -153,7 +167,13 @@ pub unsafe extern "C" fn casemate_fsverity_digest_files(
     unsafe { run(error, describe) }
 }
 
-/// A digest of bytes that are handed over. Asking for it leaves the hasher as it is.
+/// Creates a hasher for the fs-verity digest of a stream of bytes.
+///
+/// @param options options, or NULL for the usual values
+/// @param hasher where the hasher is stored; the caller frees it with casemate_hasher_free(). One thread uses
+///   it at a time
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_hasher_new(
     options: *const FsverityOptions,
@@ -169,7 +189,13 @@ pub unsafe extern "C" fn casemate_hasher_new(
     unsafe { run(error, make) }
 }
 
-/// Takes bytes.
+/// Adds bytes to a hasher.
+///
+/// @param hasher the hasher
+/// @param data the bytes
+/// @param len number of bytes
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_hasher_update(
     hasher: *mut CHasher,
@@ -187,7 +213,12 @@ pub unsafe extern "C" fn casemate_hasher_update(
     unsafe { run(error, update) }
 }
 
-/// The digest of all bytes so far.
+/// Returns the digest of all bytes so far. The hasher is unchanged, and takes more bytes.
+///
+/// @param hasher the hasher
+/// @param digest where the digest is stored
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_hasher_digest(
     hasher: *const CHasher,
@@ -204,6 +235,8 @@ pub unsafe extern "C" fn casemate_hasher_digest(
 }
 
 /// Frees a hasher.
+///
+/// @param hasher a hasher, or NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_hasher_free(hasher: *mut CHasher) {
     // SAFETY: the header says what this pointer is.

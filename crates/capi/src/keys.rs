@@ -19,14 +19,25 @@ pub unsafe fn c_keys(keys: *const CKeys) -> Keys {
     unsafe { keys.as_ref() }.map_or_else(Keys::default, |keys| keys.0.clone())
 }
 
-/// Keys, none so far.
+/// Creates an empty set of keys.
+///
+/// @param keys where the set is stored; the caller frees it with casemate_keys_free(). One thread uses it at a
+///   time
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_keys_new(keys: *mut *mut CKeys, error: *mut *mut CError) -> Status {
     // SAFETY: the header says what these pointers are.
     unsafe { run(error, || Ok(give(place(keys, "keys")?, CKeys(Keys::default())))) }
 }
 
-/// A raw master key of 16 to 64 bytes. It is copied, and wiped when it is not needed any more.
+/// Adds a raw master key.
+///
+/// @param keys the set
+/// @param key the key; it is copied, and wiped when the last user of the set is freed
+/// @param key_len its length, 16 to 64 bytes
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_keys_add_raw(
     keys: *mut CKeys,
@@ -38,7 +49,13 @@ pub unsafe extern "C" fn casemate_keys_add_raw(
     unsafe { add(keys, key, key_len, "key", error, |keys, key| keys.with_raw(key)) }
 }
 
-/// What opens a protector of google/fscrypt in the file system: a passphrase, or the 32 bytes of a raw key.
+/// Adds a secret that opens protectors of google/fscrypt in the file system.
+///
+/// @param keys the set
+/// @param passphrase a passphrase, or the 32 bytes of a raw key; it is copied and wiped as raw keys are
+/// @param passphrase_len its length in bytes
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_keys_add_passphrase(
     keys: *mut CKeys,
@@ -72,7 +89,9 @@ unsafe fn add(
     unsafe { run(error, added) }
 }
 
-/// Frees keys, which are wiped.
+/// Frees a set of keys and wipes them.
+///
+/// @param keys a set, or NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_keys_free(keys: *mut CKeys) {
     // SAFETY: the header says what this pointer is.

@@ -13,7 +13,7 @@ use crate::boundary::{Status, YES, c_path, free, get, give, place, run, text};
 use crate::device::CDevice;
 use crate::error::CError;
 
-/// A server, until it is stopped.
+/// An NBD server.
 pub struct CServer {
     service: Option<Service>,
     uri: CString,
@@ -37,8 +37,16 @@ impl Drop for CServer {
     }
 }
 
-/// Offers a device at a Unix socket's path, on threads of its own, until it is stopped; clients write if the device
-/// is writable. `name` is the export's; NULL is the empty one.
+/// Serves a device over NBD on a Unix socket, with threads of its own, until the server is stopped. Clients may
+/// write if the device is writable.
+///
+/// @param device the device; the caller may free it
+/// @param socket path of the socket on the host
+/// @param name name of the export; NULL is the empty name
+/// @param server where the server is stored; the caller ends it with casemate_server_stop() and frees it with
+///   casemate_server_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_server_unix(
     device: *const CDevice,
@@ -59,7 +67,17 @@ pub unsafe extern "C" fn casemate_server_unix(
     unsafe { run(error, start) }
 }
 
-/// The same at a port of a host, NULL being localhost; port 0 is one that is free.
+/// Serves a device over NBD on a TCP port, as casemate_server_unix() does on a socket. Connections are not
+/// encrypted.
+///
+/// @param device the device; the caller may free it
+/// @param host address to listen on; NULL is localhost
+/// @param port port to listen on; 0 picks a free one
+/// @param name name of the export; NULL is the empty name
+/// @param server where the server is stored; the caller ends it with casemate_server_stop() and frees it with
+///   casemate_server_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_server_tcp(
     device: *const CDevice,
@@ -85,15 +103,23 @@ pub unsafe extern "C" fn casemate_server_tcp(
     unsafe { run(error, start) }
 }
 
-/// Where clients find the device: it lives as long as the server.
+/// Returns the address for clients, such as "nbd+unix:///?socket=/run/disk.sock".
+///
+/// @param server the server
+/// @return a string that lives as long as the server; NULL for NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_server_uri(server: *const CServer) -> *const c_char {
     // SAFETY: the header says what this pointer is.
     unsafe { server.as_ref() }.map_or(ptr::null(), |server| server.uri.as_ptr())
 }
 
-/// Lets nobody in any more, answers what was asked, and waits for stable storage. Clients that do not take their
-/// answers within so many milliseconds are cut off.
+/// Accepts no more clients, answers the requests that have arrived, and flushes the device to stable storage.
+/// The handle must still be freed.
+///
+/// @param server the server
+/// @param patience_ms time in milliseconds for clients to take their replies; then they are disconnected
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_server_stop(
     server: *mut CServer,
@@ -110,7 +136,9 @@ pub unsafe extern "C" fn casemate_server_stop(
     unsafe { run(error, stop) }
 }
 
-/// Stops a server that was not stopped, without patience.
+/// Frees a server. One that is running is stopped at once.
+///
+/// @param server a server, or NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_server_free(server: *mut CServer) {
     // SAFETY: the header says what this pointer is.

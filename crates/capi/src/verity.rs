@@ -65,7 +65,14 @@ unsafe fn format_options(how: *const CVerityOptions) -> Result<FormatOptions, Er
     Ok(options)
 }
 
-/// Makes a hash area on `hash`, as veritysetup does, with all threads. `hash` may be `data`, with an offset.
+/// Writes a dm-verity hash area, as veritysetup does, with all threads.
+///
+/// @param data the device with the data
+/// @param hash the device for the hash area; may be `data`, with an offset in the options
+/// @param options options, or NULL for the usual values
+/// @param root_hash where the root hash is stored
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_verity_format(
     data: *const CDevice,
@@ -86,8 +93,17 @@ pub unsafe extern "C" fn casemate_verity_format(
     unsafe { run(error, format) }
 }
 
-/// Checks all data and hashes with all threads. CASEMATE_NO, and how many blocks are wrong, if some are; `bad_blocks`
-/// may be NULL.
+/// Verifies all data and hash blocks, with all threads.
+///
+/// @param data the device with the data
+/// @param hash the device with the hash area; may be `data`
+/// @param root_hash the trusted root hash
+/// @param root_hash_len its length in bytes
+/// @param hash_offset first byte of the superblock on `hash`
+/// @param bad_blocks where the number of wrong blocks is stored, or NULL
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES if all blocks match, CASEMATE_NO if some do not (no error is stored then), or the
+///   status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_verity_verify(
     data: *const CDevice,

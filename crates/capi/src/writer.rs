@@ -49,7 +49,14 @@ unsafe fn within<'a>(inside: *const c_char, name: &str) -> Result<&'a [u8], Erro
     Ok(unsafe { c_path(inside, name)? }.as_os_str().as_bytes())
 }
 
-/// Begins to change the file system on a device, which has one writer at a time: CASEMATE_KIND_BUSY while another one is open.
+/// Opens the file system on a device for changes. Changes stay in memory until casemate_writer_commit().
+///
+/// @param device a writable device; the caller may free it
+/// @param keys keys for encrypted folders, which are copied; or NULL
+/// @param writer where the writer is stored; the caller frees it with casemate_writer_free(). One thread uses
+///   it at a time
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_BUSY while another writer is open
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_change(
     device: *const CDevice,
@@ -70,7 +77,14 @@ pub unsafe extern "C" fn casemate_ext4_change(
     unsafe { run(error, open) }
 }
 
-/// Makes a file of bytes, in the place of one that has the name.
+/// Creates a file with these bytes, or replaces one.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param path path in the image, ended by a zero
+/// @param data the bytes
+/// @param len number of bytes
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_write_file(
     writer: *mut CWriter,
@@ -89,8 +103,14 @@ pub unsafe extern "C" fn casemate_writer_write_file(
     unsafe { change(writer, error, write) }
 }
 
-/// Copies a file of the host, or with `recursive` a folder. What a folder "source/." has goes right into `path`.
-/// Large copies are committed on the way.
+/// Copies a file or a folder of the host into the image. A large copy is committed in parts.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param source path on the host; "folder/." copies the contents of the folder into `path`
+/// @param path target path in the image
+/// @param recursive 1 to copy a folder with its contents
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_put(
     writer: *mut CWriter,
@@ -110,7 +130,14 @@ pub unsafe extern "C" fn casemate_writer_put(
     unsafe { change(writer, error, put) }
 }
 
-/// Makes a directory. With `parents` directories on the way are made, too, and one that is there is no error.
+/// Creates a directory.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param path path in the image, ended by a zero
+/// @param mode permission bits
+/// @param parents 1 to create missing parents, and to accept a directory that exists
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_mkdir(
     writer: *mut CWriter,
@@ -133,7 +160,13 @@ fn permissions(mode: u32) -> Result<u16, Error> {
     found.ok_or_else(|| Error::argument(format!("mode {mode:o} is more than permissions")))
 }
 
-/// Makes a symbolic link.
+/// Creates a symbolic link.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param target what the link contains
+/// @param path path of the link in the image
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_symlink(
     writer: *mut CWriter,
@@ -150,7 +183,13 @@ pub unsafe extern "C" fn casemate_writer_symlink(
     unsafe { change(writer, error, make) }
 }
 
-/// Gives a file another name.
+/// Creates a hard link.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param existing path of the file in the image
+/// @param path path of the new name
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_link(
     writer: *mut CWriter,
@@ -167,7 +206,13 @@ pub unsafe extern "C" fn casemate_writer_link(
     unsafe { change(writer, error, link) }
 }
 
-/// Renames.
+/// Renames a file or directory, as rename(2) does.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param from path in the image
+/// @param to new path
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_rename(
     writer: *mut CWriter,
@@ -184,7 +229,13 @@ pub unsafe extern "C" fn casemate_writer_rename(
     unsafe { change(writer, error, rename) }
 }
 
-/// Removes a file or an empty directory, or with `recursive` a directory with all that it has.
+/// Removes a file or an empty directory.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param path path in the image, ended by a zero
+/// @param recursive 1 to remove a directory with its contents
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_remove(
     writer: *mut CWriter,
@@ -201,7 +252,13 @@ pub unsafe extern "C" fn casemate_writer_remove(
     unsafe { change(writer, error, remove) }
 }
 
-/// Sets permissions.
+/// Sets the permission bits of a file.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param path path in the image, ended by a zero
+/// @param mode permission bits, as for chmod(2)
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_chmod(
     writer: *mut CWriter,
@@ -218,7 +275,15 @@ pub unsafe extern "C" fn casemate_writer_chmod(
     unsafe { change(writer, error, set) }
 }
 
-/// Changes the owner and the group. UINT32_MAX leaves an owner or a group as it is.
+/// Sets the owner and the group of a file.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param path path in the image, ended by a zero
+/// @param uid the owner; UINT32_MAX keeps it
+/// @param gid the group; UINT32_MAX keeps it
+/// @param follow 1 to follow a symbolic link
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_chown(
     writer: *mut CWriter,
@@ -238,7 +303,13 @@ pub unsafe extern "C" fn casemate_writer_chown(
     unsafe { change(writer, error, set) }
 }
 
-/// Sets a file's size.
+/// Sets the size of a regular file. New bytes are zeros.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param path path in the image, ended by a zero
+/// @param size the size in bytes
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_truncate(
     writer: *mut CWriter,
@@ -255,7 +326,15 @@ pub unsafe extern "C" fn casemate_writer_truncate(
     unsafe { change(writer, error, set) }
 }
 
-/// Sets an extended attribute. NULL as the value removes the attribute.
+/// Sets or removes an extended attribute.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param path path in the image, ended by a zero
+/// @param name name with its prefix, such as "user.comment"
+/// @param value the value; NULL removes the attribute
+/// @param len length of the value in bytes
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_set_xattr(
     writer: *mut CWriter,
@@ -276,14 +355,20 @@ pub unsafe extern "C" fn casemate_writer_set_xattr(
     unsafe { change(writer, error, set) }
 }
 
-/// Makes all changes so far permanent, all at once.
+/// Commits all changes since the last commit, all at once, and waits for stable storage.
+///
+/// @param writer a writer, used by one thread at a time
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_commit(writer: *mut CWriter, error: *mut *mut CError) -> Status {
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, ext4::Writer::commit) }
 }
 
-/// What was not committed has not happened.
+/// Frees a writer. Changes that were not committed are dropped.
+///
+/// @param writer a writer, or NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_free(writer: *mut CWriter) {
     // SAFETY: the header says what this pointer is.

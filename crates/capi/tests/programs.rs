@@ -75,6 +75,28 @@ fn the_header_is_made_of_the_functions() {
     assert_eq!(std::fs::read_to_string(path).unwrap(), String::from_utf8(made).unwrap());
 }
 
+/// A caller reads here, of each value, what it is, who owns it and how long it lives.
+#[test]
+fn the_header_describes_every_parameter() {
+    let header = std::fs::read_to_string(here().join("include/casemate.h")).unwrap();
+    let mut count = 0;
+    for part in header.split("\n/**\n").skip(1) {
+        let Some((comment, code)) = part.split_once(" */\n") else { continue };
+        let declaration = code.split(';').next().unwrap();
+        let Some((head, arguments)) = declaration.split_once('(') else { continue };
+        if head.contains("typedef") {
+            continue;
+        }
+        let arguments = arguments.trim_end_matches(')').split(',').filter(|argument| *argument != "void");
+        let names = arguments.map(|argument| argument.rsplit([' ', '*']).next().unwrap());
+        let described = comment.lines().filter_map(|line| line.strip_prefix(" * @param ")?.split(' ').next());
+        assert_eq!(names.collect::<Vec<_>>(), described.collect::<Vec<_>>(), "{declaration}");
+        assert!(!head.contains("casemate_status") || comment.contains(" * @return "), "{declaration}");
+        count += 1;
+    }
+    assert!(count > 50, "{count}");
+}
+
 #[test]
 fn programs_in_c_and_cpp_survive_null() {
     let compilers =
