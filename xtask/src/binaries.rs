@@ -22,10 +22,10 @@ struct Binary {
     name: String,
 }
 
-/// What is run, and how; all that there is and as it is by default.
+/// The tests to run, and how; all that there is and as it is by default.
 #[derive(Default)]
 pub struct Tests<'a> {
-    /// What `cargo test --workspace` builds.
+    /// Filters of `cargo test --workspace`: packages and targets.
     pub filter: &'a [&'a str],
     /// Names of binaries that are not run.
     pub left_out: &'a [&'a str],

@@ -28,7 +28,7 @@ pub fn portable(report: &mut Report) -> Outcome {
     tests(report, "portable")
 }
 
-/// What most CPUs of the last ten years are.
+/// Runs the tests without AVX-512, as on most CPUs of the last ten years.
 pub fn no_avx512(report: &mut Report) -> Outcome {
     if !has_avx512() {
         println!("this CPU has no AVX-512: `native` is the same");

@@ -24,7 +24,7 @@ impl Pool {
         Pool { threads: threads.unwrap_or_else(cores) }
     }
 
-    /// The same with so many workers at most: starting one takes as long as reading some 100 KB.
+    /// This pool with at most `threads` workers: starting one takes as long as reading some 100 KB.
     #[must_use]
     pub fn at_most(self, threads: usize) -> Pool {
         Pool { threads: self.threads.min(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN)) }

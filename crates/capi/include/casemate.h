@@ -124,7 +124,7 @@ typedef struct casemate_server casemate_server;
 typedef struct casemate_writer casemate_writer;
 
 /**
- * What every function returns: the command's exit status, and 101 for a fault of the library itself.
+ * The status that every function returns: the command's exit status, and 101 for a fault of the library itself.
  */
 typedef int32_t casemate_status;
 

@@ -10,7 +10,7 @@ use casemate::{Error, ErrorKind};
 
 use crate::error::CError;
 
-/// What every function returns: the command's exit status, and 101 for a fault of the library itself.
+/// The status that every function returns: the command's exit status, and 101 for a fault of the library itself.
 pub type Status = i32;
 
 pub const YES: Status = 0;

@@ -40,7 +40,7 @@ pub fn attributes(inode: &Inode, size: u64, block_size: u32, owner: Owner) -> Fi
     }
 }
 
-/// What takes the place of the attributes of an inode that can't be read, beside its name.
+/// Stand-in for the attributes of an inode that can't be read, beside its name.
 pub fn unknown(number: u64, kind: fuser::FileType) -> FileAttr {
     let epoch = SystemTime::UNIX_EPOCH;
     FileAttr {

@@ -36,7 +36,7 @@ const KINDS: &[(u32, FileType)] = &[
 /// A directory and a name in it.
 pub type Named<'a> = (INodeNo, &'a OsStr);
 
-/// What a new file is like, as the kernel says it.
+/// Mode, owner and group of a new file, as the kernel requests them.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub mode: u32,
@@ -75,7 +75,7 @@ impl Tree {
         })
     }
 
-    /// What mknod(2) makes of a mode.
+    /// The kind of node that mknod(2) creates for a mode.
     pub fn body(mode: u32, device: u32) -> Result<Body<'static>, Error> {
         let bits = mode & 0o170_000;
         if matches!(bits, 0 | 0o100_000) {
@@ -115,7 +115,7 @@ impl Tree {
         })
     }
 
-    /// The same, and leaves a whiteout where the name was.
+    /// Renames a file, and leaves a whiteout where the name was.
     pub fn rename_to_whiteout(
         &self,
         request: &Request,
@@ -132,7 +132,7 @@ impl Tree {
         })
     }
 
-    /// Lets two names change places.
+    /// Exchanges two names.
     pub fn exchange(&self, one: Named<'_>, other: Named<'_>) -> Result<(), Error> {
         let (one, other) = ((number(one.0)?, one.1.as_bytes()), (number(other.0)?, other.1.as_bytes()));
         self.change(|_, writer| writer.exchange_names(one, other))

@@ -46,7 +46,7 @@ impl Ending {
         self.0.as_raw_fd()
     }
 
-    /// Says how the last commit went.
+    /// Reports how the last commit ended.
     pub fn say(&self, closed: &Result<(), Error>) {
         let text = match closed {
             Ok(()) => "done\n".to_owned(),
@@ -78,7 +78,7 @@ impl Server {
         Ok(Server { pid, process, ending })
     }
 
-    /// Whether it is this process.
+    /// Whether the process is this one.
     pub fn is_here(&self) -> bool {
         self.pid == rustix::process::getpid()
     }

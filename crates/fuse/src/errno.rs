@@ -5,7 +5,7 @@ use rustix::io::Errno as System;
 
 use casemate::{Code, Error, ErrorKind};
 
-/// What a program is told of an error.
+/// The errno that a program gets for an error.
 pub fn errno(error: &Error) -> Errno {
     let number = match error.code() {
         Code::KeyNeeded => System::NOKEY,

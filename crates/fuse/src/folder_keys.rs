@@ -25,7 +25,7 @@ pub struct FolderKeys {
 }
 
 impl FolderKeys {
-    /// Those of a folder that is mounted with a socket for them.
+    /// The keys of a folder that is mounted with a socket for them.
     ///
     /// # Errors
     /// `Argument` if nothing of this program is mounted there, or without such a socket.

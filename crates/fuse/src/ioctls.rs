@@ -69,7 +69,7 @@ pub struct Ioctl<'a> {
     pub room: u32,
 }
 
-/// What is to be done about a request.
+/// The answer to a request.
 pub enum Answer {
     Bytes(Vec<u8>),
     /// A key is removed: by a thread that answers nobody else.

@@ -9,17 +9,18 @@ use fuser::{INodeNo, Notifier};
 pub struct Kernel(Arc<OnceLock<Notifier>>);
 
 impl Kernel {
-    /// Says how the kernel is reached.
+    /// Sets the channel to the kernel.
     pub fn is_reached_by(&self, notifier: Notifier) {
         let _ = self.0.set(notifier);
     }
 
-    /// Lets the kernel ask again for attributes and contents of a node. Nobody may wait for this who answers requests.
+    /// Makes the kernel ask again for attributes and contents of a node. A thread that answers requests must not wait
+    /// for this.
     pub fn forget_contents(&self, node: INodeNo) {
         self.0.get().iter().for_each(|notifier| drop(notifier.inval_inode(node, 0, 0)));
     }
 
-    /// Lets the kernel ask again for the attributes of a node.
+    /// Makes the kernel ask again for the attributes of a node.
     pub fn forget_attributes(&self, node: INodeNo) {
         self.0.get().iter().for_each(|notifier| drop(notifier.inval_inode(node, -1, 0)));
     }

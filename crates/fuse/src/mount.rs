@@ -39,7 +39,7 @@ pub struct MountOptions {
     pub uid: Option<u32>,
     /// The group that all files are shown with; their own if `None`.
     pub gid: Option<u32>,
-    /// What the kernel does otherwise than usual.
+    /// Mount flags that differ from the defaults.
     pub flags: Vec<Flag>,
     /// The number of threads that may read contents at a time; one for each core, and eight at least, if `None`.
     pub readers: Option<NonZeroUsize>,
@@ -50,7 +50,7 @@ pub struct MountOptions {
     pub events: Option<Arc<dyn Events + Send + Sync>>,
 }
 
-/// What the kernel does with the files of a folder, as mount(8) calls it.
+/// A mount flag, as mount(8) names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flag {
@@ -89,9 +89,9 @@ impl Mount {
         Mount::start(fs, None, Arc::default(), folder, options, ended)
     }
 
-    /// The same for a file system that programs may change: a writer, and what it shows
-    /// ([`Image::ext4_changing`](casemate::Image::ext4_changing)). Changes are committed every five seconds, when a program
-    /// asks for that (fsync), and at the end; `ended` hears whether the last commit went well.
+    /// Mounts a file system that programs may change: a writer, and what it shows
+    /// ([`Image::ext4_changing`](casemate::Image::ext4_changing)). Changes are committed every five seconds, when a
+    /// program asks for that (fsync), and at the end; `ended` hears whether the last commit went well.
     ///
     /// # Errors
     /// Those of [`Mount::new`].

@@ -26,7 +26,7 @@ pub struct Mounted {
     pub device: String,
     /// The file system's kind.
     pub kind: String,
-    /// What is mounted, in words of its own: the image.
+    /// The source of the mount: the image.
     pub source: OsString,
     /// Whether the file system may be written.
     pub is_writable: bool,
@@ -35,7 +35,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// What is mounted on a folder, the topmost if there are several.
+    /// The mount on a folder, the topmost if there are several.
     ///
     /// # Errors
     /// `Io` if the list can't be read.
@@ -44,8 +44,8 @@ impl Mounted {
         Ok(find(&list, folder))
     }
 
-    /// Lets the kernel read further ahead than FUSE does by itself, so that contents are decrypted by several threads and
-    /// requests are few. Only root can; for others it stays as it is.
+    /// Makes the kernel read further ahead than FUSE does by itself, so that contents are decrypted by several
+    /// threads and requests are few. Only root can; for others it stays as it is.
     pub fn read_ahead(&self) {
         let _ = std::fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", self.device), READ_AHEAD);
     }

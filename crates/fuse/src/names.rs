@@ -88,7 +88,7 @@ pub fn lifetime(tree: &Tree, dir: &Inode) -> Duration {
     if tree.names_stay(dir) { FOR_EVER } else { Duration::ZERO }
 }
 
-/// The same of a name that is not there.
+/// How long the kernel may keep that a name does not exist.
 pub fn absence(tree: &Tree, dir: &Inode) -> Duration {
     if tree.absence_stays(dir) { FOR_EVER } else { Duration::ZERO }
 }

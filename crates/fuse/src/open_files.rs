@@ -55,7 +55,7 @@ impl OpenFiles {
         self.set(number, None);
     }
 
-    /// The same for all files.
+    /// Marks all open files as changed.
     pub fn all_changed(&self) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.values_mut().for_each(|file| file.contents = None);

@@ -27,7 +27,7 @@ use crate::node::{ROOT, inode_number, is_nameable};
 use crate::open_files::OpenFiles;
 use crate::open_folders::OpenFolders;
 
-/// What the names begin with of attributes of the root that are this program's.
+/// Prefix of the names of attributes of the root that are this program's.
 pub const OWN: &[u8] = b"casemate.";
 
 /// The attribute of the root that tells which process serves it. No list has it.
@@ -99,7 +99,7 @@ impl Tree {
         &self.ending
     }
 
-    /// What changes the file system, if it may be changed.
+    /// The writer, if the file system may be changed.
     pub fn changes(&self) -> Option<&Changes> {
         self.changes.as_ref()
     }
@@ -121,7 +121,8 @@ impl Tree {
         !(may_change && dir.has(InodeFlags::CASEFOLD) || keys_come && dir.has(InodeFlags::ENCRYPT))
     }
 
-    /// The same of a name that is not there: a directory without any may become one without regard to case.
+    /// Whether the kernel may keep that a name does not exist: a directory without any may become one without regard
+    /// to case.
     pub fn absence_stays(&self, dir: &Inode) -> bool {
         let may_fold = self.changes.is_some() && self.ext4().superblock().incompat.has(Incompat::CASEFOLD);
         !may_fold && self.names_stay(dir)
@@ -142,8 +143,8 @@ impl Tree {
         self.fs.keys()
     }
 
-    /// Lets nothing stay of what was read with keys, or without them: files that are open are opened again when they are read,
-    /// and `kernel` forgets contents, targets and lists.
+    /// Forgets everything that was read with keys, or without them: files that are open are opened again when they
+    /// are read, and `kernel` forgets contents, targets and lists.
     pub fn forget_encrypted(&self, kernel: &Kernel) {
         let encrypted: Vec<INodeNo> = {
             let _steady = self.steady();

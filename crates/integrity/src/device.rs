@@ -47,7 +47,7 @@ type Waiting = (Box<[u8]>, Box<[u8]>);
 pub(crate) struct Writes {
     /// The superblock as it is now.
     pub superblock: Superblock,
-    /// What the journal has that was found there.
+    /// The entries that were found in the journal.
     pub journal: Journal,
     /// The round and the section that are written next; `None` before the first write.
     pub position: Option<(usize, u64)>,
@@ -84,7 +84,7 @@ impl Writes {
     }
 }
 
-/// What ties the data of a volume's blocks to their tags: a checksum, or a cipher.
+/// Ties the data of a volume's blocks to their tags: a checksum, or a cipher.
 pub trait BlockGuard: std::fmt::Debug + Send + Sync {
     /// Makes of blocks as they lie there, from the one of this number on, what a reader gets, and tells `wrong` of each
     /// whose tag is not that of its data.
@@ -221,9 +221,9 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         })
     }
 
-    /// The same device, which writes in bitmap mode: data go to their places at once, after a bitmap has noted where, and not
-    /// through the journal. What is being written when power fails may be torn then, as on a disk; the tags are made again
-    /// by who writes next.
+    /// This device in bitmap mode: data go to their places at once, after a bitmap has noted where, and not through
+    /// the journal. What is being written when power fails may be torn then, as on a disk; the tags are made again by
+    /// who writes next.
     ///
     /// # Errors
     /// `Unsupported` if the journal's place is too small for the bitmap.

@@ -21,7 +21,7 @@ const PART: usize = 8;
 /// Key streams run over whole pages of a journal.
 const PAGE: u64 = 4096;
 
-/// What makes the codes of a journal's sections, and encrypts them.
+/// Makes the MACs of a journal's sections, and encrypts them.
 pub struct JournalSeal {
     code: Option<Hmac>,
     /// The salt, if codes are made with it and the section's number.

@@ -26,7 +26,7 @@ pub struct Superblock {
     pub journal_sections: u32,
     /// The size of the volume in sectors of 512 bytes.
     pub provided_data_sectors: u64,
-    /// What the volume has, and what state it is in.
+    /// Features and state of the volume.
     pub flags: Flags,
     /// The base-2 logarithm of the sectors of 512 bytes in a block.
     pub log2_sectors_per_block: u8,

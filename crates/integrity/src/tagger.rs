@@ -28,7 +28,7 @@ const SHORTEST_CODE: u16 = 8;
 /// Bytes of messages that are hashed at once.
 const AT_ONCE: usize = 128 << 10;
 
-/// What makes a volume's tags.
+/// Makes the tags of a volume.
 pub struct Tagger {
     recipe: Recipe,
     salt: Vec<u8>,
@@ -74,7 +74,7 @@ impl Tagger {
         }
     }
 
-    /// The same maker of tags for a volume whose journal is sealed.
+    /// This maker of tags, for a volume whose journal is sealed.
     pub fn with_journal(mut self, journal: JournalSeal) -> Tagger {
         self.journal = Some(journal);
         self

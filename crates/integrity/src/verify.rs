@@ -15,7 +15,7 @@ const PIECE: u64 = 1 << 20;
 /// Ranges of wrong blocks that are kept; those beyond are only counted.
 const MOST_RANGES: usize = 25_000;
 
-/// What a check of a volume found.
+/// The result of a check of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {

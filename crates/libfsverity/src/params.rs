@@ -33,7 +33,7 @@ pub struct Callbacks {
     descriptor: Option<unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> c_int>,
 }
 
-/// Who signs.
+/// The signer.
 #[repr(C)]
 pub struct SignatureParams {
     keyfile: *const c_char,

@@ -121,7 +121,7 @@ impl Cpu {
         Cpu(features.iter().fold(0, |bits, feature| bits | feature.bit()))
     }
 
-    /// The same CPU with one feature less.
+    /// This CPU without one feature.
     pub fn without(self, feature: Feature) -> Cpu {
         Cpu(self.0 & !feature.bit())
     }

@@ -112,12 +112,12 @@ impl Algorithm {
         self.names[0]
     }
 
-    /// What the vetted crate has for it.
+    /// The implementation of the vetted crate.
     pub fn cold(&self) -> Engine {
         Engine::Cold(self.new)
     }
 
-    /// What the primitives choose on `cpu`, and the vetted crate's where they have nothing.
+    /// The implementation that the primitives choose on `cpu`, and the vetted crate's where they have nothing.
     pub fn best(&self, cpu: Cpu) -> Engine {
         match self.name() {
             "sha256" => Engine::Sha256(Sha256::new(cpu)),

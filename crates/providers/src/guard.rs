@@ -110,7 +110,7 @@ impl HashGuard {
         HashGuard { engine, watch }
     }
 
-    /// Lets the engine hash every message, and compares with the `right` digests.
+    /// Has the engine hash every message, and compares with the `right` digests.
     pub fn compare(&self, prefix: &[u8], messages: Messages<'_>, suffix: &[u8], right: &[u8]) {
         if self.trouble().is_some() || messages.count() == 0 {
             return;

@@ -45,7 +45,7 @@ impl Providers {
         Providers::with(cpu, registry, Policy::default())
     }
 
-    /// The same implementations, of which these drivers are preferred and allowed whatever the policy says.
+    /// These implementations, of which these drivers are preferred and allowed whatever the policy says.
     pub fn naming(&self, drivers: &[impl AsRef<str>]) -> Providers {
         let name = |policy: Policy, driver: &_| policy.naming(AsRef::<str>::as_ref(driver));
         let policy = drivers.iter().fold(self.0.policy.clone(), name);

@@ -96,7 +96,7 @@ impl Registry {
         verdict.as_ref().copied().map_err(String::as_str)
     }
 
-    /// What went wrong with engines outside the CPU and was mended, a sentence for each that is no longer asked.
+    /// Faults of engines outside the CPU and was mended, a sentence for each that is no longer asked.
     pub fn troubles(&self) -> impl Iterator<Item = &str> {
         self.known.iter().filter_map(|known| known.watch.trouble())
     }

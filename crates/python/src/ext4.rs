@@ -28,14 +28,14 @@ pub struct FileSystem {
 /// contents, of the inode, and of birth.
 type Stat = (u32, u32, u16, u32, u32, u64, u64, (u32, u32), i128, i128, i128, Option<i128>);
 
-/// What could not be copied: paths, each with what is wrong, and how many there are besides.
+/// Files that could not be copied: paths, each with what is wrong, and how many there are besides.
 pub type Left = (Vec<(OsString, String)>, u64);
 
 fn nanoseconds(time: Time) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }
 
-/// What of a report could not be copied.
+/// The files of a report that could not be copied.
 pub fn left(report: ext4::ExtractReport) -> Left {
     let row = |failure: ext4::Failure| (OsString::from_vec(failure.path), failure.error.to_string());
     (report.failures.into_iter().map(row).collect(), report.failures_left_out)

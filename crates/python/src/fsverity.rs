@@ -20,7 +20,7 @@ use crate::work::{Effort, working};
 /// A digest with the name of its algorithm.
 type Named<'py> = (&'static str, Bound<'py, PyBytes>);
 
-/// What a digest is made of.
+/// The data of a digest.
 #[derive(FromPyObject)]
 pub enum Subject<'py> {
     Device(PyRef<'py, Device>),

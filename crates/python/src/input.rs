@@ -45,7 +45,7 @@ impl Data {
         }
     }
 
-    /// The same as a secret, wiped once it is not needed any more; Python's own copy is its owner's business.
+    /// The bytes as a secret, wiped once it is not needed any more; Python's own copy is its owner's business.
     pub fn secret(&self, py: Python<'_>) -> PyResult<SecretVec> {
         match self {
             Data::Bytes(bytes) => Ok(SecretVec::from(&bytes[..])),
@@ -53,7 +53,7 @@ impl Data {
         }
     }
 
-    /// The same, where a key or a passphrase is read from.
+    /// The bytes as a source, where a key or a passphrase is read from.
     pub fn source(&self, py: Python<'_>) -> PyResult<SecretSource> {
         Ok(SecretSource::memory(self.secret(py)?))
     }

@@ -40,14 +40,14 @@ pub use medium::{Medium, cut_states};
 pub use place::{Place, status, stderr, stdout};
 pub use tempfile::{TempDir, tempdir};
 
-/// What a script did that ran under another kernel.
+/// The result of a script that ran under another kernel.
 #[derive(Debug)]
 pub struct GuestOutput {
     /// The script's exit status.
     pub status: i32,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: String,
     /// The kernel's own messages.
     pub console: String,
@@ -86,7 +86,7 @@ pub fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Says on standard error why a test did not run, and notes it for the test runner.
+/// Reports on standard error why a test did not run, and notes it for the test runner.
 ///
 /// With `CASEMATE_NO_SKIPS=1` a skip is a failure, unless the reason begins with one of the words listed in
 /// `CASEMATE_EXPECTED_SKIPS` (separated by commas). `CASEMATE_SKIP_LOG` names a file that collects reasons.

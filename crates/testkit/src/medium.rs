@@ -24,12 +24,12 @@ impl Medium {
         })
     }
 
-    /// Lets so many writes succeed; of the next one the first half is there, and it fails, and all that follow.
+    /// Makes `writes` writes succeed; of the next one the first half is there, and it fails, and all that follow.
     pub fn fail_after(&self, writes: u64) {
         self.good.store(writes, Ordering::Relaxed);
     }
 
-    /// What is on the medium.
+    /// The bytes on the medium.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes.size() as usize];
         self.bytes.read_at(&mut bytes, 0).expect("memory can be read");

@@ -24,7 +24,7 @@ pub struct Reply {
     pub cookie: u64,
     /// 0, or what went wrong.
     pub error: u32,
-    /// What was read, or the description of the block status.
+    /// The bytes that were read, or the description of the block status.
     pub data: Vec<u8>,
     /// Where the parts of an answer to a read lie: offsets and lengths.
     pub parts: Vec<(u64, usize)>,

@@ -23,7 +23,7 @@ impl Place {
         Place::under(program, "")
     }
 
-    /// The same, for the program's command of these words.
+    /// A place for the program's command of these words.
     pub fn under(program: impl Into<PathBuf>, words: &'static str) -> Place {
         Place { folder: tempdir().unwrap(), program: program.into(), words }
     }
@@ -115,12 +115,12 @@ impl Place {
     }
 }
 
-/// What a program wrote to standard output.
+/// The standard output of a program.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What a program wrote to standard error.
+/// The standard error of a program.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

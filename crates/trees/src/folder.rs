@@ -128,7 +128,8 @@ pub fn restore<'a>(
     missing.0
 }
 
-/// The same for what can't be opened: links (whose mode and attributes nobody has) and special files.
+/// Restores mode, owner, times and attributes of a file that cannot be opened: links (whose mode and attributes
+/// nobody has) and special files.
 ///
 /// # Errors
 /// For a name that no file can have.

@@ -70,7 +70,7 @@ impl FileType {
     }
 }
 
-/// What a file is beside its names, contents and attributes.
+/// A file's metadata, beside its names, contents and attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     /// The kind of file.
@@ -97,7 +97,7 @@ impl Node {
     }
 }
 
-/// What a link leads to.
+/// The target of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     /// The path in the tree of the file that has another name here.

@@ -52,7 +52,7 @@ impl Packing {
         })
     }
 
-    /// What a stream was before it was compressed.
+    /// The uncompressed stream.
     pub fn reader<'a>(self, input: impl Read + 'a) -> Box<dyn Read + 'a> {
         let input = BufReader::with_capacity(AHEAD, input);
         match self {

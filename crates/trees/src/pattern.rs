@@ -33,17 +33,17 @@ enum Part {
     Name(Glob),
 }
 
-/// What of a tree is wanted: all of it, what matches one of the patterns in `include`, and never what matches one in
-/// `exclude`. A directory is with all that is in it.
+/// A choice of a tree's files: all of it, what matches one of the patterns in `include`, and never what matches one
+/// in `exclude`. A directory is with all that is in it.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// What alone is wanted; everything if there are none.
+    /// Patterns of the paths that are wanted; everything if there are none.
     pub include: Vec<Pattern>,
-    /// What is not wanted.
+    /// Patterns of the paths that are left out.
     pub exclude: Vec<Pattern>,
 }
 
-/// What a [`Selection`] says of a path.
+/// The verdict of a [`Selection`] on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// It is wanted, and so is what is in it.
@@ -102,7 +102,7 @@ impl Glob {
         Ok(Glob { tokens, ignores_case: false })
     }
 
-    /// The same pattern for small and capital letters alike.
+    /// Makes the pattern ignore case.
     #[must_use]
     pub fn ignoring_case(mut self) -> Glob {
         self.ignores_case = true;
@@ -217,7 +217,7 @@ impl Selection {
         self.include.is_empty() && self.exclude.is_empty()
     }
 
-    /// What becomes of a path, from the top on; `within` says that a directory above it is wanted.
+    /// The verdict on a path, from the top on; `within` says that a directory above it is wanted.
     pub fn choice(&self, path: &[u8], is_dir: bool, within: bool) -> Choice {
         let is_one = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(path, is_dir));
         match () {

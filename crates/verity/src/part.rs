@@ -11,7 +11,7 @@ use casemate_providers::{Providers, SaltedHash, Work};
 use crate::tree::{Geometry, Job, TreeSink, build_part, check_part, join, unit};
 use crate::{Code, Error};
 
-/// What a tree is made over in parts: a file for fs-verity, the data of a dm-verity device.
+/// The data that a tree covers, in parts: a file for fs-verity, the data of a dm-verity device.
 pub trait Whole: Clone + Debug + PartialEq {
     /// What a stored part of it begins with.
     const MAGIC: [u8; 16];
@@ -141,7 +141,8 @@ impl<W: Whole> Part<W> {
         Ok(Part { whole, range: start..end, digests: digests.to_vec() })
     }
 
-    /// What all parts, in any order, become; the same part may come twice. The hash blocks above the parts go to `sink`.
+    /// Joins all parts, in any order, to the whole's digest; the same part may come twice. The hash blocks above the
+    /// parts go to `sink`.
     ///
     /// # Errors
     /// `Argument` for no part, parts of different data or parameters, and for what is missing, by its bytes; `Mismatch` for

@@ -76,7 +76,7 @@ impl PolicyFile {
         Ok(PolicyFile { key: policy.key, options, slots: Vec::new() })
     }
 
-    /// Lets a protector open the policy, whose master key of 64 bytes this is; `iv` is random.
+    /// Adds a protector that opens the policy, whose master key of 64 bytes this is; `iv` is random.
     ///
     /// # Errors
     /// `Argument` for a key of another length.

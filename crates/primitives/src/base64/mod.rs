@@ -151,7 +151,7 @@ impl<'a> Base64<'a> {
         backend::available(BACKENDS, cpu).map(move |backend| Base64 { backend, alphabet, padding })
     }
 
-    /// The same codec with padding or without.
+    /// This codec, with padding or without.
     pub fn with_padding(self, padding: Padding) -> Base64<'a> {
         Base64 { padding, ..self }
     }

@@ -10,7 +10,7 @@ use crate::Rng;
 /// What a disk writes whole or not at all.
 const SECTOR: u64 = 512;
 
-/// What a command changed in a folder, and what it flushed.
+/// The changes of a command in a folder, and its flushes.
 #[derive(Debug)]
 pub struct Recording {
     /// Names and contents before; files are known by their places in the list.

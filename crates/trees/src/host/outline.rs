@@ -24,7 +24,7 @@ pub struct Outlined {
     pub has_more_names: bool,
     /// Extended attributes, in the order of their names.
     pub xattrs: Xattrs,
-    /// What the file has instead of contents.
+    /// The description that stands for the file's contents.
     pub body: Outline,
 }
 

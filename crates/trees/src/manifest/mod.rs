@@ -23,7 +23,7 @@ pub enum Format {
     Composefs,
 }
 
-/// What is told of a file; what is not told stays as it is.
+/// The fields that a manifest gives for a file. A field that is missing stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The file's path below the tree's top.
@@ -40,7 +40,7 @@ pub struct Entry {
     pub modified: Option<Time>,
     /// Major and minor number of a device.
     pub device: Option<(u32, u32)>,
-    /// What a link leads to.
+    /// The target of a link.
     pub link: Option<Link>,
     /// The length of a regular file's contents in bytes, which one that is there must have.
     pub size: Option<u64>,

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use crate::{Link, Node};
 
-/// What comes before an extended attribute's name in the key of its record.
+/// The prefix before an extended attribute's name in the key of its record.
 pub const XATTR: &[u8] = b"SCHILY.xattr.";
 
 /// Bytes of a record: headers are one, contents fill whole ones.
