@@ -393,7 +393,7 @@ mod tests {
             if *power < 0 { Err(io::Error::other("the power failed").into()) } else { Ok(()) }
         }
 
-        /// What is there when the power comes back: each block old or new.
+        /// The device after a power cut: each block old or new.
         fn after_power_failure(self, rng: &mut Rng) -> Vec<u8> {
             let DiskState { mut stable, cached } = self.state.into_inner().unwrap();
             stable.resize(cached.len(), 0);

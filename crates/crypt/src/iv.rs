@@ -10,7 +10,7 @@ use crate::spec::IvMode;
 pub(crate) enum IvRun {
     /// A counter that wraps at `1 << bits`: `(S << shift) + add`. A run must not pass the wrap.
     Counter { big_endian: bool, bits: u32, shift: u32, add: u64 },
-    /// The same IV, zeros, for all units.
+    /// An IV of zeros for all units.
     Zero,
     /// The byte offset `S * scale`, encrypted by this cipher.
     Encrypted { cipher: Cipher, scale: u64 },

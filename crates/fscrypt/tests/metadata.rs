@@ -8,7 +8,7 @@ use casemate_fscrypt::{KeyId, MasterKey};
 use casemate_providers::{KdfLimits, Providers};
 use casemate_testkit::Rng;
 
-/// What is granted here.
+/// KDF limits of these tests.
 const LIMITS: KdfLimits = KdfLimits { memory: 1 << 20, work: 1 << 26, iterations: 0 };
 
 fn file(name: &str) -> Vec<u8> {

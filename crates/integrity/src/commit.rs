@@ -1,4 +1,4 @@
-//! What is written, on its way to stable storage: through the journal, or in bitmap mode to its place at once.
+//! Writes on their way to stable storage: through the journal, or in bitmap mode to its place at once.
 //!
 //! Before the first write the volume is brought in order: the journal replayed, the tags of what a bitmap notes made again.
 //! Whatever is cut off, the same is done again. Tags that are still to be made are, a part with each flush.

@@ -42,7 +42,7 @@ pub struct IntegrityDevice<D: BlockDevice, M: BlockDevice> {
 /// Data and tag of a block.
 type Waiting = (Box<[u8]>, Box<[u8]>);
 
-/// What of the volume is not in its place, and what the superblock says.
+/// Writes that are not in their places yet, and the superblock.
 #[derive(Debug)]
 pub(crate) struct Writes {
     /// The superblock as it is now.
@@ -105,7 +105,7 @@ pub trait BlockGuard: std::fmt::Debug + Send + Sync {
     /// `Io`.
     fn seal(&self, first: u64, data: &mut [u8], tags: &mut [u8]) -> Result<()>;
 
-    /// What protects the journal, if something does.
+    /// The protection of the journal, if it has one.
     fn journal(&self) -> Option<&JournalSeal> {
         None
     }
@@ -160,7 +160,7 @@ impl BlockGuard for Tagger {
     }
 }
 
-/// What was found of a block.
+/// The verdict on a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The tag is not that of the data.
@@ -479,7 +479,7 @@ impl<D: BlockDevice, M: BlockDevice> BlockDevice for IntegrityDevice<D, M> {
     }
 }
 
-/// What nobody has flushed is written all the same, as it would be to a file.
+/// Writes that were not flushed are written all the same, as it would be to a file.
 impl<D: BlockDevice, M: BlockDevice> Drop for IntegrityDevice<D, M> {
     fn drop(&mut self) {
         // Nobody is left to be told.

@@ -1,4 +1,4 @@
-//! What protects a journal from who can write to the device: codes of its sections, and a cipher.
+//! Protection of a journal against writers to the device: codes of its sections, and a cipher.
 //!
 //! A section gets its code first and is encrypted then, marks and all. A stream cipher's key stream runs over the journal once,
 //! and over the marks behind it; a block cipher chains each section, whose IV is its number, encrypted.

@@ -52,7 +52,7 @@ impl Tagger {
         self.tag_size
     }
 
-    /// What protects the volume's journal.
+    /// The protection of the volume's journal.
     pub(crate) fn journal(&self) -> Option<&JournalSeal> {
         self.journal.as_ref()
     }

@@ -23,7 +23,7 @@ use casemate::{Error, Providers, Work};
 
 use params::{Callbacks, MerkleTreeParams, SignatureParams};
 
-/// What is said of errors beside their numbers.
+/// The callback for error messages.
 static TELL: Mutex<Option<unsafe extern "C" fn(*const c_char)>> = Mutex::new(None);
 
 /// Function that reads the next bytes of a file, all that are asked for: 0, or a negative number of errno.
@@ -40,7 +40,7 @@ unsafe extern "C" {
     fn malloc(size: usize) -> *mut c_void;
 }
 
-/// What went wrong: a number of errno, and words.
+/// A failure: a number of errno, and words.
 struct Failure(i32, String);
 
 /// Numbers of errno, the same on all of Linux.

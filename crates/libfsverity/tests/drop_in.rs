@@ -29,7 +29,7 @@ impl Programs {
         self.place.path().join(name)
     }
 
-    /// What the program says with its own library, and with this one.
+    /// Output of the program with its own library, and with this one.
     fn both(&self, words: &[&str]) -> (Output, Output) {
         let command = |library: Option<&Path>| {
             let mut command = Command::new(&self.fsverity);

@@ -131,7 +131,7 @@ impl Listener {
         }
     }
 
-    /// Lets nobody in any more; [`Listener::accept`] fails from now on.
+    /// Stops accepting clients; [`Listener::accept`] fails from now on.
     pub(crate) fn stop(&self) {
         let fd = match &self.socket {
             Socket::Unix(listener) => listener.as_fd(),

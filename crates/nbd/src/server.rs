@@ -41,7 +41,7 @@ pub struct Server {
     accepting: JoinHandle<()>,
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub(crate) struct Shared {
     pub(crate) exports: Vec<Arc<Export>>,
     /// Descriptions of the exports, in their order.
@@ -183,8 +183,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Lets the client go that holds the most memory, of those that are waited for. A device that is slow costs nobody
-    /// the connection.
+    /// Disconnects the client that holds the most memory, of those that are waited for. A device that is slow costs
+    /// nobody the connection.
     fn cut_off(&self) {
         let clients = lock(&self.clients);
         let held = |(number, client): (&u64, &Option<Client>)| {
@@ -297,7 +297,7 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
 /// So many clients are a crowd.
 const CROWD: usize = 64;
 
-/// What one thread keeps for its next request.
+/// Memory that a thread keeps for its next request, in bytes.
 const RETAINED: usize = 5 << 18;
 
 /// Memory of all clients that nobody has given back for so long is held by clients that do not go on.

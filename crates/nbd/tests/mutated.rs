@@ -1,4 +1,4 @@
-//! What clients say, changed at random: nothing panics, everything is answered in the protocol's own form, and a
+//! Clients' messages, changed at random: nothing panics, everything is answered in the protocol's own form, and a
 //! request that passes its check lies within the export. The fuzz target `nbd` looks further; this runs everywhere.
 
 use casemate_nbd::protocol::{

@@ -111,7 +111,7 @@ impl Running {
         UnixStream::connect(&self.socket).unwrap()
     }
 
-    /// What every test ends with: somebody who behaves is served.
+    /// Checks, at the end of every test, that a well-behaved client is served.
     fn still_works(&self) {
         let mut client = self.client();
         assert_eq!(client.read(512 * 300, 512).unwrap(), [300u32 as u8; 512]);
@@ -370,7 +370,7 @@ fn garbage_ends_the_connection_it_came_on() {
     running.stop();
 }
 
-/// Whoever never reads answers holds up nobody else, holds bounded memory, and is cut off when the server ends.
+/// A client that never reads replies holds up nobody else, holds bounded memory, and is cut off when the server ends.
 #[test]
 fn answers_that_nobody_takes() {
     let running = Running::start(Device::new(), Limits::default());

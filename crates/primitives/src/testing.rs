@@ -153,7 +153,7 @@ mod guarded {
     }
 }
 
-/// The same, unguarded: the back ends are those of Unix.
+/// Unguarded buffers: the back ends are those of Unix.
 #[cfg(not(unix))]
 mod guarded {
     use std::alloc::{Layout, alloc_zeroed, dealloc};

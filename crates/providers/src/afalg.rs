@@ -42,7 +42,7 @@ const ASKED_FOR: &[&str] = &[
     "xts(camellia)",
 ];
 
-/// The same for hashes.
+/// Hashes that the kernel is asked for.
 const HASHES_ASKED_FOR: &[&str] = &[
     "sha1",
     "sha256",
@@ -59,7 +59,7 @@ const HASHES_ASKED_FOR: &[&str] = &[
     "md5",
 ];
 
-/// What a socket takes in one request.
+/// Bytes that a socket takes in one request.
 const REQUEST: usize = 1 << 16;
 
 /// `ALG_OP_DECRYPT` and `ALG_OP_ENCRYPT` of the kernel's `if_alg.h`.
@@ -96,7 +96,7 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
-/// What `/proc/crypto` says of one implementation.
+/// The entry of `/proc/crypto` for one implementation.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Entry {
     name: String,

@@ -1,4 +1,4 @@
-//! What a driver has to offer: the work of a cipher under one key, or of a hash.
+//! The interface of a driver: the work of a cipher under one key, or of a hash.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ pub enum Ivs<'a> {
     Little {
         /// The first unit's IV.
         first: u128,
-        /// What is added from unit to unit.
+        /// Step from unit to unit.
         step: u64,
     },
-    /// The same as a big-endian number, for ciphers whose IV has 16 bytes.
+    /// A big-endian number, for ciphers whose IV has 16 bytes.
     Big {
         /// The first unit's IV.
         first: u128,
-        /// What is added from unit to unit.
+        /// Step from unit to unit.
         step: u64,
     },
     /// The units' IVs one after the other, each as long as the cipher's IV.
@@ -70,7 +70,7 @@ pub trait Driver: Send + Sync {
         walk(self, direction, size, ivs, iv_len, data)
     }
 
-    /// What went wrong under this handle and was mended, if anything: an engine that is no longer asked.
+    /// A fault under this handle that was worked around, if there was one: an engine that is no longer asked.
     fn trouble(&self) -> Option<&str> {
         None
     }

@@ -9,7 +9,7 @@ use casemate_primitives::sha256::{self, Sha256};
 use casemate_primitives::sha512::{self, Sha512};
 use casemate_primitives::{Cpu, Messages};
 
-/// What runs a hash on the CPU.
+/// An implementation of a hash on the CPU.
 #[derive(Clone, Copy)]
 pub(crate) enum Engine {
     Sha256(Sha256),

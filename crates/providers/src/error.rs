@@ -1,4 +1,4 @@
-//! What the choice of an implementation, and a request to it, are as errors of all crates.
+//! Conversion of this crate's errors to the one of all crates.
 
 use casemate_blockdev::{Error, ErrorKind};
 

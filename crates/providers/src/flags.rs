@@ -1,4 +1,4 @@
-//! What is known of an implementation without running it: its flags, and where it comes from.
+//! Facts about an implementation that are known without running it: its flags, and where it comes from.
 
 use std::fmt;
 use std::ops::BitOr;

@@ -30,7 +30,7 @@ pub(crate) struct HashGuard {
     watch: Arc<Watch>,
 }
 
-/// What is known of an engine, and the patience with it; all that is keyed or made from one row shares it.
+/// The record of an engine, and the patience with it; all that is keyed or made from one row shares it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     name: String,
@@ -91,7 +91,7 @@ impl Guard {
         Guard { engine: Arc::from(engine), own, watch }
     }
 
-    /// Lets `ask` have a copy of `data`; gives back what it made of it, or retires the engine.
+    /// Gives `ask` a copy of `data`; gives back what it made of it, or retires the engine.
     fn try_engine(
         &self,
         data: &[u8],

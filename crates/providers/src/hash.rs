@@ -100,7 +100,7 @@ impl Hash {
     }
 }
 
-/// The same implementation of the same algorithm.
+/// Equality: one implementation of one algorithm.
 impl PartialEq for Hash {
     fn eq(&self, other: &Hash) -> bool {
         (self.name(), &self.driver) == (other.name(), &other.driver)

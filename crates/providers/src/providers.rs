@@ -1,4 +1,4 @@
-//! Who does the work: one value for everything below the formats.
+//! The implementations that do the work: one value for everything below the formats.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

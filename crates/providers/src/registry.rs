@@ -19,14 +19,14 @@ use crate::selftest;
 #[derive(Debug)]
 pub struct Registry {
     rows: Vec<Row>,
-    /// What has been found out about each row.
+    /// Findings about each row.
     known: Vec<Known>,
 }
 
-/// What has been found out about a row.
+/// Findings about a row.
 #[derive(Debug)]
 struct Known {
-    /// What its tests said, once somebody asked.
+    /// Result of the self-test, after the first request.
     verdict: OnceLock<Result<(), String>>,
     /// How it has done since, if it is outside the CPU.
     watch: Arc<Watch>,
@@ -196,7 +196,7 @@ impl Registry {
         Ok(Hash::new(algorithm, &row.driver, row.origin, engine, outside))
     }
 
-    /// What runs a hash on the CPU.
+    /// The implementation of a hash on the CPU.
     fn engine(&self, algorithm: &Algorithm) -> Result<Engine, ChoiceError> {
         let row = self.choose(algorithm.name(), &Policy::cpu_only())?;
         match row.hash().map_err(refused)?.make {

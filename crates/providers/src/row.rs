@@ -14,9 +14,9 @@ pub type MakeCipher = dyn Fn(&[u8]) -> Result<Box<dyn Driver>, BadKey> + Send + 
 /// The sizes of an implementation and how to make it.
 #[derive(Clone)]
 pub enum Spec {
-    /// Those of a cipher.
+    /// Properties of a cipher.
     Cipher(CipherSpec),
-    /// Those of a hash.
+    /// Properties of a hash.
     Hash(HashSpec),
 }
 
@@ -42,7 +42,7 @@ pub struct HashSpec {
     pub(crate) make: MakeHash,
 }
 
-/// What makes the digests.
+/// The maker of digests.
 #[derive(Clone)]
 pub(crate) enum MakeHash {
     Own(Engine),

@@ -100,7 +100,7 @@ impl SecretSource {
         SecretSource::from(Kind::Memory(Arc::new(secret)))
     }
 
-    /// The same place, where the first `skip` bytes are passed over.
+    /// This source, without its first `skip` bytes.
     #[must_use]
     pub fn from_byte(mut self, skip: u64) -> SecretSource {
         self.skip = skip;

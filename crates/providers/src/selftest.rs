@@ -1,4 +1,4 @@
-//! What a row must pass before it is used.
+//! Self-tests that a row must pass before it is used.
 //!
 //! First known answers, where the algorithm has one here. Then random data: what is encrypted decrypts again,
 //! and comes out as the portable code has it. Then, for rows with the multi-data-unit flag, one request of many

@@ -1,4 +1,4 @@
-//! Who does long work, and who hears of it.
+//! Threads and implementations for long work, and its listener.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! What the crates of cold ciphers keep of a key is wiped when it is dropped. Each has this as a feature, which is off
-//! where nobody asks for it.
+//! Key material that the crates of cold ciphers keep is wiped when it is dropped. Each has this as a feature, which
+//! is off where nobody asks for it.
 
 use zeroize::ZeroizeOnDrop;
 

@@ -148,7 +148,7 @@ pub fn restore_at(parent: BorrowedFd<'_>, name: &[u8], node: &Node, owners: bool
     Ok(missing.0)
 }
 
-/// What could not be restored.
+/// Properties that could not be restored.
 #[derive(Default)]
 struct Missing(Vec<Error>);
 

@@ -13,10 +13,10 @@ use crate::{Error, FileType, Result};
 /// The attribute that holds a label.
 pub const SELINUX: &[u8] = b"security.selinux";
 
-/// What a line says of files that are to have no label.
+/// The word for files without a label.
 const NONE: &[u8] = b"<<none>>";
 
-/// What begins a compiled file.
+/// Magic of a compiled file.
 const COMPILED: [u8; 4] = 0xf97c_ff8au32.to_le_bytes();
 
 /// Bytes with a meaning of their own in an expression.
@@ -40,7 +40,7 @@ struct Line {
     text: String,
     kind: Option<FileType>,
     label: Option<Vec<u8>>,
-    /// What all paths begin with.
+    /// Common prefix of all paths.
     prefix: Vec<u8>,
     /// Made when it is used first: most are for files that are not there.
     regex: OnceLock<Regex>,
@@ -160,7 +160,7 @@ fn first_name(path: &[u8], is_whole: bool) -> Option<&[u8]> {
     }
 }
 
-/// What paths that an expression is for begin with, and whether that is all.
+/// The literal prefix of an expression, and whether that is all of it.
 fn literal(text: &[u8]) -> (Vec<u8>, bool) {
     let mut prefix = Vec::new();
     let mut rest = text;

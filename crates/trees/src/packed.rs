@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// What a program makes of bytes.
+    /// The output of a program for these bytes.
     fn through(program: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         let program = casemate_testkit::tool(program)?;
         let mut child =

@@ -13,11 +13,11 @@ use crate::{Code, Error};
 
 /// The data that a tree covers, in parts: a file for fs-verity, the data of a dm-verity device.
 pub trait Whole: Clone + Debug + PartialEq {
-    /// What a stored part of it begins with.
+    /// Magic of a stored part.
     const MAGIC: [u8; 16];
     /// Bytes of [`Whole::to_bytes`].
     const LEN: usize;
-    /// What all parts together become.
+    /// The result of joining all parts.
     type Joined;
 
     /// The tree's geometry.

@@ -123,7 +123,7 @@ fn whole_ones_verify() {
     }
 }
 
-/// What a kernel without error correction can't read is what is bad or can't be verified.
+/// Blocks that a kernel without error correction cannot read are those that are bad or cannot be verified.
 #[test]
 fn damage_is_found_in_the_recorded_blocks() {
     let mut variants = 0;

@@ -107,7 +107,7 @@ fn openssl_accepts_our_signatures() {
     }
 }
 
-/// What people type to sign for the kernel, and what they forget.
+/// Commands that people type to sign for the kernel, and the options that they forget.
 #[test]
 fn openssls_signatures_verify() {
     let Some(lab) = Lab::new() else { return };

@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(step, Step::Transmission(0, Agreed { structured: true, allocation: false }));
     }
 
-    /// What was said about one export is not said about another.
+    /// Metadata contexts of one export do not apply to another.
     #[test]
     fn each_export_for_itself() {
         let mut talk = negotiation(TlsMode::Off);

@@ -111,7 +111,7 @@ const COUNTERS: [(u128, u64); 6] = [
     (0x0123_4567_89ab_cdef << 64, 1000), // an IV that uses its high half
 ];
 
-/// What differs between the modes that work on units.
+/// Differences of the modes that work on units.
 struct Mode {
     name: &'static str,
     naive: fn(&[u8], bool, [u8; 16], &mut [u8]),

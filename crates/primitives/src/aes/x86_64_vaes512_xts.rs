@@ -46,7 +46,7 @@ const STREAMING_FROM: usize = 16 << 20;
 #[repr(C, align(64))]
 struct Tweaks([__m512i; 16]);
 
-/// What stays the same through a call.
+/// Constants of a call.
 ///
 /// With the last round key L in all lanes, `by_x4` is L times x^4 plus L, and so on: the multiple of a whitened tweak
 /// plus that is the whitened multiple. `first` is the first round key plus L, for data plus a whitened tweak.
@@ -63,12 +63,12 @@ struct Constants {
     streaming: bool,
 }
 
-/// What a chunk does for units to come.
+/// Work that a chunk does for later units.
 #[repr(C, align(64))]
 struct Ahead {
     /// IVs that it encrypts.
     ivs: [[u8; 16]; BATCH],
-    /// What they became.
+    /// Their ciphertexts.
     encrypted: [[u8; 16]; BATCH],
     /// The encrypted tweaks of the units that the next chunk begins.
     begun: [[u8; 16]; 2],
@@ -256,7 +256,7 @@ unsafe fn crypt<const DECRYPT: bool, const NEXT: u8, const ENCRYPTS_IVS: bool>(
     }
 }
 
-/// The same tweaks, of which the compiler no longer knows that it has read them: otherwise it keeps them in
+/// Returns the tweaks, of which the compiler no longer knows that it has read them: otherwise it keeps them in
 /// registers, and spills them, rather than to read them again.
 #[inline(always)]
 fn forget(tweaks: &Tweaks) -> &Tweaks {

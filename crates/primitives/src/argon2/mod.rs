@@ -29,7 +29,7 @@ struct Functions {
     fill: unsafe fn(&Block, &Block, &mut Block),
     /// Adds to the third block.
     add: unsafe fn(&Block, &Block, &mut Block),
-    /// Says that a block will be read soon.
+    /// Prefetches a block that will be read soon.
     expect: fn(&Block),
 }
 

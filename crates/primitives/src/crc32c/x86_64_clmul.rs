@@ -123,7 +123,7 @@ fn splice_far(old: &[u8], new: &[u8], after: u64) -> u32 {
     shift(update(0, old) ^ update(0, new), after)
 }
 
-/// What [`product`] needs to shift a register by so many bytes, at least 1.
+/// The factor that [`product`] needs to shift a register by so many bytes, at least 1.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn weight(bytes: u64) -> Weight {
@@ -228,7 +228,7 @@ fn long<const RUN: bool>(exponent: u64) -> u64 {
     position(reduce_lane(long_product::<RUN>(exponent)), exponent)
 }
 
-/// The same number, kept out of vector registers.
+/// Returns the number, kept out of vector registers.
 ///
 /// LLVM would fold the two exponents of a flip as one vector and then wait for the way back: 16 ns, not 11.5.
 #[inline(always)]

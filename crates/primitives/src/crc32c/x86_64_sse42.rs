@@ -29,7 +29,7 @@ pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
 #[inline]
 #[target_feature(enable = "sse4.2")]
 pub(super) fn streams(crc: u32, data: &[u8]) -> ([u32; STREAMS], usize) {
-    /// What one step takes from each stream; by steps of one word it would take 1.6 times as long.
+    /// Bytes that one step takes from each stream; by steps of one word it would take 1.6 times as long.
     type Step = [u8; 32];
     let (steps, _) = data.as_chunks::<{ size_of::<Step>() }>();
     let each = steps.len() / STREAMS;

@@ -27,10 +27,10 @@ const DIRECT: usize = LANES * LANE / VECTOR;
 /// where calls overlap, 8 against 9 where each waits for the last.
 const CHAIN_BELOW: usize = 128;
 
-/// The same for a difference, which has two loads a word and whose vector way has no head.
+/// The threshold for a difference, which has two loads a word and whose vector way has no head.
 const CHAIN_DIFFERENCE_BELOW: usize = 96;
 
-/// What one step of the vector part takes: four vectors.
+/// Bytes of one step of the vector part: four vectors.
 const FOLD: usize = 4 * VECTOR;
 
 /// The factors that carry an accumulator over one step.
@@ -42,10 +42,10 @@ const STREAMS: usize = 6;
 /// Words that one step takes from each stream where three `crc32` start a cycle.
 const WORDS_OF_THREE: usize = 5;
 
-/// The same where one starts a cycle, at half the multiplier's rate.
+/// Words that one step takes from each stream where one `crc32` starts a cycle, at half the multiplier's rate.
 const WORDS_OF_ONE: usize = 2;
 
-/// What one step takes altogether.
+/// Bytes of a whole step.
 const fn step(words: usize) -> usize {
     let streams = STREAMS * words * 8;
     assert!(streams.is_multiple_of(LANE), "the vector part and the tail are whole lanes");
@@ -55,7 +55,7 @@ const fn step(words: usize) -> usize {
 /// Below this, joining the streams costs more than they bring: on Zen 5, 33 ns against 31 at 2 KiB.
 const HYBRID_FROM: usize = 3072;
 
-/// The same where one `crc32` starts a cycle: on Zen 4, 83 ns against 80 at 4 KiB, 144 against 150 at 8 KiB.
+/// The threshold where one `crc32` starts a cycle: on Zen 4, 83 ns against 80 at 4 KiB, 144 against 150 at 8 KiB.
 const HYBRID_OF_ONE_FROM: usize = 6144;
 
 /// The longest block that is cut in two: nothing in it is moved farther than two windows reach.
@@ -70,7 +70,7 @@ pub(super) fn update_hybrid(crc: u32, data: &[u8]) -> u32 {
     if data.len() < HYBRID_FROM { vectors(crc, data) } else { blocks::<WORDS_OF_THREE>(crc, data) }
 }
 
-/// The same where one starts a cycle.
+/// Updates a CRC where one `crc32` starts a cycle.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn update_hybrid_of_one(crc: u32, data: &[u8]) -> u32 {
     if data.len() < CHAIN_BELOW {
@@ -327,7 +327,7 @@ fn positions(lanes: usize) -> __m512i {
     unsafe { _mm512_loadu_si512(POSITIONS.0.as_ptr().add(LANES - lanes).cast()) }
 }
 
-/// The same factors for four lanes.
+/// The factors for four lanes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn broadcast([first, last]: Factors) -> __m512i {

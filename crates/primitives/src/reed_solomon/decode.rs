@@ -16,7 +16,7 @@ type Polynomial = [u8; MAX_ROOTS + 1];
 pub(super) struct Errors {
     /// Exponent e of each wrong or erased symbol: the coefficient of x^e.
     pub(super) exponents: Vec<usize>,
-    /// What to add to each of them; 0 for an erased symbol that happens to be right.
+    /// The value to add to each of them; 0 for an erased symbol that happens to be right.
     pub(super) values: Vec<u8>,
 }
 

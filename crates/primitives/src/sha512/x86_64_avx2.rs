@@ -104,7 +104,8 @@ fn majority(a: Vector, b: Vector, c: Vector) -> Vector {
     _mm256_xor_si256(b, _mm256_and_si256(_mm256_xor_si256(a, b), _mm256_xor_si256(b, c)))
 }
 
-/// The same value, but the compiler can't see that: it will not reorder the sum that `x` is part of.
+/// Returns the same value in a way that the compiler cannot see through: it will not reorder the sum that `x` is part
+/// of.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn pin(mut x: Vector) -> Vector {

@@ -92,7 +92,8 @@ fn majority(a: Vector, b: Vector, c: Vector) -> Vector {
     _mm512_ternarylogic_epi64::<0xe8>(a, b, c)
 }
 
-/// The same value, but the compiler can't see that: it will not reorder the sum that `x` is part of.
+/// Returns the same value in a way that the compiler cannot see through: it will not reorder the sum that `x` is part
+/// of.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn pin(mut x: Vector) -> Vector {

@@ -56,7 +56,7 @@ fn whole<C: ::cipher::BlockSizeUser>(block: &mut [u8]) -> &mut Block<C> {
     block.try_into().unwrap()
 }
 
-/// What dm-crypt calls `cipher_null`: nothing happens.
+/// dm-crypt's `cipher_null`, which changes nothing.
 struct Null;
 
 impl BlockCipher for Null {

@@ -51,7 +51,7 @@ struct Name {
     kind: NameKind,
 }
 
-/// What a name is said to stand for.
+/// The kind of file that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameKind {
     File,

@@ -125,7 +125,7 @@ impl Reading {
     }
 }
 
-/// What of a file is not a hole, if it has any.
+/// Ranges of a file that are not holes, if it has holes.
 fn ranges(folder: &Folder, name: &CStr, stat: &Stat) -> Result<Option<Vec<Range<u64>>>> {
     let size = stat.st_size.cast_unsigned();
     if allocated(stat) >= size {

@@ -80,7 +80,7 @@ pub fn parse(format: Format, text: &[u8], name: &str) -> Result<Vec<Entry>> {
     })
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 type Wrong = String;
 
 /// Descriptions, or the line that is none.

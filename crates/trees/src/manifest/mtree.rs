@@ -73,7 +73,7 @@ fn put<'a>(set: &mut Words, fields: impl Iterator<Item = &'a [u8]>) {
     }
 }
 
-/// What keywords tell of a file; those of which an image has nothing are passed over.
+/// The entry that keywords describe; those of which an image has nothing are passed over.
 fn entry(path: Vec<u8>, told: &Words) -> Result<Entry, Wrong> {
     let mut entry = Entry { path, ..Entry::default() };
     let has = |keyword: &[u8]| told.iter().any(|(name, _)| name == keyword);

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use casemate_blockdev::os::OsStrExt;
 
-/// What went wrong.
+/// An error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(ErrorKind);
 
@@ -50,7 +50,7 @@ pub struct OwnedFd {
     file: File,
 }
 
-/// The same, borrowed.
+/// A borrowed file descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct BorrowedFd<'a> {
     /// Nobody asks for that of a file.
@@ -58,7 +58,7 @@ pub struct BorrowedFd<'a> {
     file: &'a File,
 }
 
-/// What can be borrowed so.
+/// Types with a descriptor to borrow.
 pub trait AsFd {
     /// Borrows it.
     fn as_fd(&self) -> BorrowedFd<'_>;
@@ -221,7 +221,7 @@ impl HostType {
     }
 }
 
-/// What is known of a file. All are root's, and each name is a file of its own.
+/// Metadata of a file. All are root's, and each name is a file of its own.
 pub struct Stat {
     pub st_mode: u32,
     pub st_nlink: u32,
@@ -423,7 +423,7 @@ pub fn makedev(_: u32, _: u32) -> u64 {
     0
 }
 
-/// What is in a folder.
+/// The entries of a folder.
 pub struct Dir(fs::ReadDir);
 
 /// A name in a folder.

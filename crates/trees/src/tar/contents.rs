@@ -9,7 +9,7 @@ use crate::Result;
 /// A member's contents as whole blocks, in order; what is a hole through whole blocks is in none of them.
 pub struct Pieces {
     ranges: IntoIter<Range<u64>>,
-    /// What is left of the range that is being read.
+    /// Rest of the range that is being read.
     now: Range<u64>,
     block: u64,
 }

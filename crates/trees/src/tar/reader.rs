@@ -9,7 +9,7 @@ use crate::{Error, FileType, Link, Node, Result, Time};
 /// Bytes of extended headers that are taken: attributes have at most 64 MiB in ext4.
 const MOST_HEADER: u64 = 80 << 20;
 
-/// The same of headers for all members behind them, and of names.
+/// Limit of headers for all members behind them, and of names.
 const MOST_COMMON: u64 = 1 << 16;
 
 /// Bytes behind the end that are read, so that a writer does not find its pipe broken: what GNU tar fills up.
@@ -39,7 +39,7 @@ enum End {
     Found,
 }
 
-/// What comes before a member's own header.
+/// Headers before a member's own.
 #[derive(Default)]
 struct Before {
     records: Vec<Record>,

@@ -9,7 +9,7 @@ use crate::Result;
 /// A tar stream that is written, one member after the other.
 pub struct TarWriter<'a> {
     out: &'a mut dyn Write,
-    /// What fills the last record of the contents before.
+    /// Padding of the last record of the previous contents, in bytes.
     fill: usize,
 }
 

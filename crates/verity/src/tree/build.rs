@@ -115,7 +115,7 @@ fn finish(climber: Mutex<OrderedClimber<'_>>, shape: &Shape, data_size: u64) -> 
     Ok(Built { root_hash: root_hash.unwrap_or_else(|| vec![0; shape.digest_len()]), data_size })
 }
 
-/// What one thread works with.
+/// State of one thread.
 pub(super) struct Worker<'a> {
     job: &'a Job<'a>,
     sink: &'a dyn TreeSink,

@@ -64,7 +64,7 @@ impl<'a> Climber<'a> {
         Climber { shape, hash: hash.clone(), sink, bottom, levels: Vec::new(), end, kept }
     }
 
-    /// The same, making the levels before this one alone.
+    /// This climber, making the levels before this one alone.
     pub(super) fn up_to(self, end: usize) -> Climber<'a> {
         Climber { end, ..self }
     }

@@ -30,7 +30,7 @@ pub struct TreeHasher {
     climber: Climber<'static>,
     /// Bytes that are hashed in one call, whole blocks.
     chunk: usize,
-    /// What is no chunk yet.
+    /// Bytes that do not fill a chunk yet.
     pending: Vec<u8>,
     digests: Vec<u8>,
     data_size: u64,

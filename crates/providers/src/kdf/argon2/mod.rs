@@ -116,7 +116,7 @@ impl Argon2 {
         Err(KdfError::Invalid(format!("{}: {text}", self.name())))
     }
 
-    /// What all first blocks are made of: the RFC's H0.
+    /// The seed of all first blocks: the RFC's H0.
     fn seed(&self, passphrase: &[u8], salt: &[u8], len: usize) -> SecretVec {
         let Argon2 { variant, passes, memory, lanes } = *self;
         // OK to cast: lengths are bounded, and no passphrase has 4 GiB.

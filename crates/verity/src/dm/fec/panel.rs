@@ -65,7 +65,7 @@ pub(super) fn each_panel(
     Ok(())
 }
 
-/// What one thread works with.
+/// State of one thread.
 struct Panel<'a> {
     code: &'a ReedSolomon,
     encoder: Encoder<'a>,

@@ -92,7 +92,7 @@ pub fn repair(
     Ok(done)
 }
 
-/// What is being repaired.
+/// The data being repaired.
 struct Target<'a> {
     layout: &'a Layout,
     message: Message<'a>,
