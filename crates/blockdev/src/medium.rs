@@ -278,7 +278,7 @@ impl Medium {
         self.file.is_some()
     }
 
-    /// Whether it lies in a block device.
+    /// Whether the medium lies in a block device.
     pub fn is_in_block_device(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.is_block_device)
     }
@@ -345,7 +345,7 @@ impl Medium {
         }
     }
 
-    /// The same of an image that may be cut off: as far as the partition is there.
+    /// A partition of an image that may be truncated: as far as the partition is there.
     ///
     /// # Errors
     /// Those of [`Medium::partition`], where nothing of the partition is there.
@@ -376,7 +376,8 @@ impl Medium {
         Err(Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name()))
     }
 
-    /// The same bytes, which take writes, and keep them in a temporary file without a name until the medium is gone.
+    /// This medium on trial: takes writes, and keeps them in a temporary file without a name until the medium is
+    /// gone.
     ///
     /// # Errors
     /// `Io` if there is no temporary file to be had.

@@ -105,7 +105,7 @@ const SIGNATURES: &[Signature] = &[
     (257, b"ustar", "a tar archive"),
 ];
 
-/// What a device begins with; `None` if nothing known does.
+/// The name of the format that a device begins with; `None` if nothing known does.
 ///
 /// # Errors
 /// What reading says.
@@ -147,7 +147,7 @@ pub fn held(device: &dyn BlockDevice) -> io::Result<Held> {
     })
 }
 
-/// What is known by a signature in the first MiB of a device, where zeros are none.
+/// The name of the format that has a signature in the first MiB of a device, where zeros are none.
 ///
 /// # Errors
 /// What reading says.
@@ -236,7 +236,8 @@ pub fn note_noise(decrypted: &dyn BlockDevice, place: impl fmt::Display, events:
     }
 }
 
-/// What these bytes, the first [`HEAD`] of something or all of it, begin with; `None` if nothing known does.
+/// The name of the format of these bytes, the first [`HEAD`] of something or all of it, begin with; `None` if nothing
+/// known does.
 pub fn known(head: &[u8]) -> Option<&'static str> {
     let begins = |(at, bytes, _): &&Signature| head.get(*at..).is_some_and(|rest| rest.starts_with(bytes));
     match SIGNATURES.iter().find(begins) {

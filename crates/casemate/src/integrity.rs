@@ -65,7 +65,7 @@ impl IntegrityOptions {
         Tagger::digest_len(&self.algorithm, providers)
     }
 
-    /// The same options with the key that is all of a file.
+    /// These options, with all of a file as the key.
     ///
     /// # Errors
     /// `Io`; `Argument` for a key of more than 4096 bytes.

@@ -10,7 +10,7 @@ use casemate_providers::{Providers, Work};
 use crate::SecretSource;
 use crate::{Advice, Error};
 
-/// What a dm-crypt mapping is, but for its key: what cryptsetup's plain mode takes.
+/// The parameters of a dm-crypt mapping, without its key: what cryptsetup's plain mode takes.
 ///
 /// ```
 /// use casemate::crypt::MappingOptions;

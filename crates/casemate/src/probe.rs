@@ -21,7 +21,7 @@ pub use casemate_blockdev::signatures::{
     known, note_noise,
 };
 
-/// What lies at a place, by its own words.
+/// A structure that was found at a place, as it describes itself.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The first byte, counted from where the search began.
@@ -30,7 +30,7 @@ pub struct Found {
     pub len: u64,
     /// The number of the partition that this is.
     pub partition: Option<u32>,
-    /// What it is; `None` if nothing known was found.
+    /// Its name; `None` if nothing known was found.
     pub what: Option<&'static str>,
     /// The bytes, if nothing known was found.
     pub content: Option<Content>,
@@ -38,13 +38,13 @@ pub struct Found {
     pub superblock: Option<u64>,
     /// Whether partitions are found by a table that no other command looks at.
     pub is_backup_table: bool,
-    /// What its superblock, header or table says: names and values.
+    /// Fields of its superblock, header or table: names and values.
     pub facts: Vec<(&'static str, String)>,
     /// Bytes in use, of a file system.
     pub used: Option<u64>,
-    /// What is wrong with it, as far as was looked.
+    /// Damage that was seen, without a full check.
     pub damage: Vec<String>,
-    /// What lies in it, or behind it in the same place.
+    /// Structures inside it, or behind it in the same place.
     pub inside: Vec<Found>,
 }
 
@@ -53,11 +53,11 @@ pub struct Found {
 pub struct Content {
     /// How many bytes were read: the beginning, and samples of the rest.
     pub read: u64,
-    /// What these look like.
+    /// How these bytes look.
     pub look: Look,
 }
 
-/// What bytes look like.
+/// How bytes look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// There are none.
@@ -70,7 +70,7 @@ pub enum Look {
     Other,
 }
 
-/// What lies on an image: its partitions, file systems, headers and hash areas.
+/// Probes an image: its partitions, file systems, headers and hash areas.
 ///
 /// # Errors
 /// What reading says. What is damaged is no error but [`Found::damage`].

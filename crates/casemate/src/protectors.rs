@@ -49,7 +49,7 @@ pub(crate) trait ToolFiles {
 pub(crate) struct Taken(BTreeMap<String, Vec<u8>>);
 
 impl Taken {
-    /// What lies in a host's folder, which is what /.fscrypt is elsewhere.
+    /// Protectors and policies in a folder of the host, which takes the place of /.fscrypt.
     ///
     /// # Errors
     /// `Io`; `Corrupt` for what is longer or more than the tool's files are.
@@ -70,7 +70,7 @@ impl Taken {
         Ok(taken)
     }
 
-    /// What a backup has in /.fscrypt; nothing if that was not backed up.
+    /// Protectors and policies of a backup's /.fscrypt; nothing if that was not backed up.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.

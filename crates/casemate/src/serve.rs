@@ -132,8 +132,8 @@ impl Service {
         &self.exports
     }
 
-    /// Lets no more clients in, answers the requests that have come, and puts everything on stable storage. Clients that
-    /// do not take their answers within `patience` are cut off.
+    /// Accepts no more clients, answers the requests that have arrived, and puts everything on stable storage.
+    /// Clients that do not take their answers within `patience` are cut off.
     ///
     /// # Errors
     /// `Io` of the last flush.

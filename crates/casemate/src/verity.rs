@@ -474,7 +474,7 @@ impl Volume {
         })
     }
 
-    /// What [`Volume::repair`] would do, and how many bytes it would change; nothing is written.
+    /// The changes that [`Volume::repair`] would make, and how many bytes it would change; nothing is written.
     ///
     /// # Errors
     /// Those of [`Volume::repair`], but for how the image was opened.
@@ -534,7 +534,7 @@ impl Volume {
         bytes.iter().map(|range| range.start / block_size..range.end.div_ceil(block_size)).collect()
     }
 
-    /// What the kernel is told to open the device; data, hash device and parity have these names there.
+    /// The table line that opens the device in the kernel; data, hash device and parity have these names there.
     ///
     /// # Errors
     /// `Argument` if the root hash has a wrong length.

@@ -15,7 +15,7 @@ use crate::Error;
 /// New permission bits, made of the old ones, for a directory or not.
 pub type ModeRule = Box<dyn Fn(u16, bool) -> u16>;
 
-/// What becomes of files, in the order of these fields.
+/// Changes to files, made in the order of these fields.
 #[derive(Default)]
 #[non_exhaustive]
 pub struct Amendments {

@@ -202,7 +202,7 @@ fn packing(device: &FileDevice) -> Result<Option<Packing>, Error> {
     Packing::of(begin)
 }
 
-/// Lets an image be made that goes to a stream when it is whole: on a temporary file until then.
+/// Makes an image on a temporary file, and copies it to a stream when it is complete.
 ///
 /// # Errors
 /// Those of `make`; `Io`.
@@ -233,7 +233,7 @@ impl Build {
         Ok(Build { plan: Plan::new(tree, options)? })
     }
 
-    /// The same with fs-verity on files and fscrypt on directories.
+    /// Builds an image with fs-verity on files and fscrypt on directories.
     ///
     /// # Errors
     /// As [`Build::new`]; `Io` for directories that are not in the tree, and for a file with a name in an encrypted

@@ -62,8 +62,8 @@ impl Image {
         self.writer(options, &reading, Arc::default(), work).map(|(writer, _)| writer)
     }
 
-    /// The same, and the file system as it is with all changes that the writer has made, committed or not. Nobody may read
-    /// while the writer changes anything: what was read of it before may be another file's by then.
+    /// A writer, and the file system as it is with all changes that the writer has made, committed or not. Nobody may
+    /// read while the writer changes anything: what was read of it before may be another file's by then.
     ///
     /// # Errors
     /// Those of [`Image::ext4_writer`].

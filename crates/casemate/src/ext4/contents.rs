@@ -70,7 +70,7 @@ pub fn open_file(
     Ok(Box::new(verified))
 }
 
-/// What a file's fs-verity descriptor says; `None` for files without.
+/// The fs-verity descriptor of a file; `None` for files without.
 ///
 /// # Errors
 /// `Corrupt` if it is not where it belongs or makes no sense.

@@ -141,7 +141,7 @@ impl FileSystem {
         self.contents(&self.metadata(path)?).map_err(|error| self.error(path, error))
     }
 
-    /// The same of the file that an inode is of.
+    /// Opens the file of an inode.
     ///
     /// # Errors
     /// Those of [`FileSystem::open`].
@@ -167,7 +167,7 @@ impl FileSystem {
         self.fs.inode(number).map_err(|error| self.about(number, error))
     }
 
-    /// The same of one that may have lost its last name: that of a file which somebody has open.
+    /// Reads an inode that may have lost its last name: that of a file which somebody has open.
     ///
     /// # Errors
     /// `Corrupt` for one that is damaged or not there.
@@ -196,7 +196,7 @@ impl FileSystem {
         self.resolve(path.as_ref(), true)
     }
 
-    /// The same of what the path itself names, a symbolic link perhaps.
+    /// Reads the inode of a path, without following a symbolic link at its end.
     ///
     /// # Errors
     /// Those of [`FileSystem::metadata`].
@@ -290,7 +290,7 @@ impl FileSystem {
         &self.live_keys
     }
 
-    /// The same file system by inodes: superblock, attributes, mappings, and whatever else a path does not lead to.
+    /// The file system by inodes: superblock, attributes, mappings, and whatever else a path does not lead to.
     pub fn inodes(&self) -> &Ext4 {
         &self.fs
     }

@@ -30,7 +30,7 @@ pub struct Found {
     pub folder: Arc<Folder>,
     /// The name; empty for the directory where the walk began.
     pub name: Vec<u8>,
-    /// What the name stands for.
+    /// The inode of the name.
     pub inode: u32,
 }
 

@@ -25,7 +25,7 @@ const COSTS: Argon2 = Argon2 { variant: Argon2Variant::Id, passes: 8, memory: 1 
 const FOLDER_MODE: u16 = 0o755;
 const FILE_MODE: u16 = 0o600;
 
-/// What opens a new protector.
+/// The secret that opens a new protector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProtectorSource {
     /// A passphrase, which ends where its line does.

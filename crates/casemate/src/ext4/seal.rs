@@ -23,7 +23,7 @@ pub struct Sealing {
     pub files: Vec<Pattern>,
     /// The parameters of their trees.
     pub parameters: Parameters,
-    /// Who signs their digests.
+    /// The signer of their digests.
     pub signer: Option<(SigningKey, Certificate)>,
     /// The digests that files are to have, by their first paths; these files get trees, too.
     expected: BTreeMap<Vec<u8>, FileDigest>,

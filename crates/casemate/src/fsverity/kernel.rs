@@ -19,7 +19,7 @@ pub struct KernelError {
     pub request: &'static str,
     /// The file.
     pub file: String,
-    /// What the kernel said.
+    /// The kernel's error.
     pub error: io::Error,
 }
 
@@ -45,7 +45,7 @@ pub fn enable(path: &Path, parameters: &Parameters, signature: &[u8]) -> Result<
     enabled.map_err(KernelError::of("FS_IOC_ENABLE_VERITY", path))
 }
 
-/// The same of a file that is open, for reading.
+/// Enables fs-verity on a file that is open for reading.
 ///
 /// # Errors
 /// What the kernel says.

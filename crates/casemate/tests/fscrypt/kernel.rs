@@ -45,7 +45,7 @@ pub fn make(mke2fs: &Path, folder: &TempDir, options: &str, size: &str) -> std::
     image
 }
 
-/// Lets the kernel fill the image. `None` after a skip.
+/// Has the kernel fill the image. `None` after a skip.
 pub fn fill(python: &Path, folder: &TempDir, image: &Path, work: &Value) -> Option<Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fscrypt/make.py");
     let top = folder.path().join("top");

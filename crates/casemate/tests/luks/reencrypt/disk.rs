@@ -37,7 +37,7 @@ impl Disk {
         self.state.lock().unwrap().cached.starts_with(bytes)
     }
 
-    /// What is there when the power comes back: each sector old or new.
+    /// The disk after a power cut: each sector old or new.
     pub fn after_power_failure(&self, rng: &mut Rng) -> Vec<u8> {
         let state = self.state.lock().unwrap();
         let mut stable = state.stable.clone();
