@@ -102,7 +102,8 @@ fn add_commands(docs: &Path) -> Outcome {
     fs::remove_dir_all(&pages).map_err(failed)?;
     commands.sort();
     let mut list = String::new();
-    for words in commands.iter().filter(|words| words.len() > 1) {
+    // The help of fleet is Python's, and fleet has a page.
+    for words in commands.iter().filter(|words| words.len() > 1 && words[1] != "fleet") {
         let arguments: Vec<&str> = words[1..].iter().map(String::as_str).chain(["--help"]).collect();
         let help = step(&casemate, []).args(&arguments).output()?;
         let (title, name) = (words.join(" "), words.join("-"));
