@@ -53,7 +53,11 @@ fn copy(from: &Path, to: &Path, name: &Path) -> std::io::Result<()> {
         if entry.path().is_dir() {
             copy(&entry.path(), &target, &own)?;
         } else if own.extension().is_some_and(|end| end == "md") {
-            fs::write(target, without_outside(&fs::read_to_string(entry.path())?, name))?;
+            let page = without_outside(&fs::read_to_string(entry.path())?, name);
+            // In the book README.md is a folder's index; the summary has the names of files.
+            let is_summary = own.ends_with("SUMMARY.md");
+            let page = if is_summary { page } else { page.replace("/README.md)", "/index.md)") };
+            fs::write(target, page)?;
         } else {
             fs::copy(entry.path(), target)?;
         }
