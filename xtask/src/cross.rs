@@ -42,7 +42,7 @@ const NATIVE: [&str; 4] = [
     "--exclude=xtask",
 ];
 
-/// What says nothing under an emulator: binaries, and tests by what is in their names, each with the reason.
+/// Tests that prove nothing under an emulator: binaries, and tests by what is in their names, each with the reason.
 const BINARIES_LEFT_OUT: [(&str, &str); 1] = [("cli: tests/memory.rs", "limits of memory hold the emulator")];
 const TESTS_LEFT_OUT: [(&str, &str); 11] = [
     ("memory_is_bounded", "limits of memory hold the emulator"),
@@ -166,7 +166,7 @@ pub fn i686(report: &mut Report) -> Outcome {
     with_compiler(check.env("CARGO_TARGET_DIR", "target/i686"), TARGET_32).run()
 }
 
-/// What a library for 32 bits may get wrong: lengths of files in `usize`.
+/// Libraries that may go wrong with 32 bits: lengths of files in `usize`.
 const LIBRARIES: [&str; 22] = [
     "-p",
     "casemate-primitives",

@@ -102,7 +102,7 @@ const CONFIGURATIONS: &[Configuration] = &[
     ("slow", "all tests with the long sweeps; not part of `test`", slow),
 ];
 
-/// What `cargo xtask test` runs, in this order.
+/// Configurations of `cargo xtask test`, in this order.
 const TEST: &[&str] = &["install", "format", "lint", "native", "portable", "no-avx512", "aarch64", "docs"];
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! What needs Rust's nightly toolchain: Miri and fuzzing.
+//! Configurations that need Rust's nightly toolchain: Miri and fuzzing.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -17,7 +17,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const TOOLS: [&str; 8] =
     ["veritysetup", "fsverity", "cryptsetup", "integritysetup", "mke2fs", "mkfs.ext4", "e2fsck", "fsck.ext4"];
 
-/// What the packages need: what the programs are linked to.
+/// Dependencies of the packages: the libraries that programs are linked to.
 const NEEDS: &str = "libc6 (>= 2.34), libgcc-s1 (>= 4.2)";
 
 /// cargo-c's version for this compiler.
@@ -101,7 +101,7 @@ impl Package {
         symlink(target, &path).map_err(failed(&path))
     }
 
-    /// What Debian wants of every package.
+    /// Files that Debian requires of every package.
     fn describe(&self, section: &str, needs: &str, text: &str) -> Outcome {
         let root = root();
         let read = |name: &str| fs::read_to_string(root.join(name)).map_err(failed(&root.join(name)));
@@ -223,7 +223,7 @@ fn library(out: &Path, installed: &Path, folder: &Path) -> Result<Package, Strin
     Ok(package)
 }
 
-/// What programs are compiled with.
+/// The package that programs are compiled with.
 fn development(out: &Path, installed: &Path, folder: &Path) -> Result<Package, String> {
     let package = Package::new(out, "libcasemate-dev");
     let (header, archive) = (Path::new("usr/include/casemate.h"), folder.join("libcasemate.a"));

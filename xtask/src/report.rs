@@ -1,4 +1,4 @@
-//! What all configurations of one call came to.
+//! The results of all configurations of one call.
 
 use std::fs::OpenOptions;
 use std::io::Write;

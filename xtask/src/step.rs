@@ -30,7 +30,7 @@ pub fn step<const N: usize>(program: impl AsRef<OsStr>, args: [&str; N]) -> Step
     Step { command, text: format!("{} {}", name.to_string_lossy(), args.join(" ")) }
 }
 
-/// What hangs on the machine alone: containers seldom let users other than root open /dev/fuse.
+/// A skip that depends on the machine alone: containers seldom let users other than root open /dev/fuse.
 const EXPECTED_SKIPS: &str = "FUSE: other users can't use /dev/fuse";
 
 /// Makes a skipped test a failure where skips are not expected.

@@ -60,7 +60,7 @@ const TESTS: [&str; 8] = [
     "--test=verity",
 ];
 
-/// What a command for another system does in a folder of its own, each line's words.
+/// Jobs for a command of another system in a folder of its own, each line's words.
 const JOBS: [&str; 8] = [
     "--quiet verity format data hash --root-hash-file root.txt",
     "verity verify data hash --root-hash-file root.txt",
@@ -95,7 +95,7 @@ pub fn static_command(report: &mut Report, out: &Path) -> Result<Option<PathBuf>
     Ok(Some(program))
 }
 
-/// The same for AArch64, tried under qemu-user, without a library that it could load.
+/// The static command for AArch64, tried under qemu-user, without a library that it could load.
 pub fn static_command_aarch64(report: &mut Report, out: &Path) -> Result<Option<PathBuf>, String> {
     let packages = ["binutils-aarch64-linux-gnu", "qemu-user"];
     if !prepared(report, "static command", MUSL_AARCH64, &packages)? {

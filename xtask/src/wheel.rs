@@ -8,7 +8,7 @@ use crate::step::{Outcome, cargo, root, step};
 use crate::systems::prepared;
 use crate::zig::Zig;
 
-/// What the module and the command do in the environment that the wheel was installed into.
+/// Jobs for the module and the command in the environment that the wheel was installed into.
 const TRIAL: &str = "import casemate, sys; from casemate import fsverity
 data = bytes(5000000)
 hasher = fsverity.new(data)
@@ -19,7 +19,7 @@ print('casemate on', sys.version.split()[0])";
 const TOOLS: [&str; 8] =
     ["mke2fs", "sfdisk", "cryptsetup", "veritysetup", "fsverity", "e2fsck", "debugfs", "nbdcopy"];
 
-/// What a wheel is for.
+/// The target of a wheel.
 struct Platform {
     /// The compiler's name of it.
     target: &'static str,
@@ -27,7 +27,7 @@ struct Platform {
     libc: &'static str,
     /// The wheel's tag; empty where maturin knows it.
     tag: &'static str,
-    /// What makes the command smaller; empty for none.
+    /// The program that strips the command; empty for none.
     strip: &'static str,
     /// Debian's packages that are needed.
     packages: &'static [&'static str],
@@ -42,7 +42,7 @@ const HERE: Platform = Platform {
     packages: &[],
 };
 
-/// Those that can't be tried here.
+/// Wheels that can't be tried here.
 const ELSEWHERE: [Platform; 3] = [
     Platform {
         target: "aarch64-unknown-linux-gnu",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::step::{Step, root, step};
 use crate::wheel::environment;
 
-/// What is installed: Zig, what lets cargo use it, and what makes wheels and looks at them.
+/// Packages to install: Zig, what lets cargo use it, and what makes wheels and looks at them.
 const PACKAGES: [&str; 4] =
     ["auditwheel", "cargo-zigbuild>=0.24,<0.25", "maturin>=1.14,<2", "ziglang>=0.17,<0.18"];
 

@@ -1,4 +1,4 @@
-//! What the kernel asks to change.
+//! Changes that the kernel requests.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -303,7 +303,7 @@ impl Tree {
         }
     }
 
-    /// What the kernel is told of an inode that it asked for.
+    /// The reply to the kernel about an inode.
     fn told(&self, inode: &Inode) -> Result<(FileAttr, Generation), Error> {
         let told = self.attributes(inode)?;
         self.tells_of(inode.number());

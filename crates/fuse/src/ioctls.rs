@@ -1,4 +1,5 @@
-//! What ioctl(2) asks of files: flags and projects (chattr, lsattr), fs-verity digests, and keys of encrypted files.
+//! Requests of ioctl(2) on files: flags and projects (chattr, lsattr), fs-verity digests, and keys of encrypted
+//! files.
 //!
 //! FUSE passes as many bytes as the request's number says, and no pointers in them (`fuse_do_ioctl` in fs/fuse/ioctl.c): so
 //! neither a key or a policy, whose length the number leaves open, nor the blocks of a Merkle tree. Digests are an exception

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use casemate::Error;
 
-/// What casemate's folders are called in the list.
+/// File system types of casemate's folders in the list of mounts.
 const KINDS: [&str; 2] = ["fuse.casemate", "fuseblk.casemate"];
 
 /// The list of mounts of this process.

@@ -42,7 +42,7 @@ pub fn each_name(
     Ok(())
 }
 
-/// The same of a directory whose names may come and go while they are listed.
+/// Lists a directory whose names may come and go while they are listed.
 fn each_name_changing(
     tree: &Tree,
     dir: &Inode,

@@ -18,7 +18,7 @@ pub struct OpenFolders(Mutex<State>);
 struct State {
     next: u64,
     lists: HashMap<u64, List>,
-    /// Those whose names are kept, in the order in which they were read.
+    /// Folders whose names are kept, in the order in which they were read.
     kept: VecDeque<u64>,
 }
 

@@ -89,7 +89,7 @@ impl Requests {
         look()
     }
 
-    /// What a program is told of an error.
+    /// The errno that a program gets for an error.
     fn errno(&self, error: &Error) -> Errno {
         told(&self.tree, error)
     }

@@ -1,4 +1,4 @@
-//! What the kernel is told of a file system: its nodes, names, attributes and contents.
+//! A file system as the kernel sees it: its nodes, names, attributes and contents.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -54,11 +54,11 @@ pub struct Tree {
     folders: OpenFolders,
     files: OpenFiles,
     usage: OnceLock<Usage>,
-    /// What changes it, if it may be changed.
+    /// The writer, if the file system may be changed.
     changes: Option<Changes>,
     /// The inodes that the kernel knows, where that has to be known: if it may be changed, or keys may come and go.
     known: Option<Arc<Known>>,
-    /// What the attribute `CONTROL` of the root says, if keys may come and go.
+    /// Value of the root's attribute `CONTROL`, if keys may come and go.
     control: Option<PathBuf>,
     ending: Ending,
 }

@@ -193,7 +193,7 @@ pub fn unmount_if(
     }
 }
 
-/// Lets fusermount3 unmount a folder; what it says against it.
+/// Has fusermount3 unmount a folder; returns its complaint.
 fn fusermount(folder: &Path, when: Unmount) -> io::Result<String> {
     let mut command = Command::new("fusermount3");
     command.arg("-u").args((when == Unmount::Lazily).then_some("-z")).arg("--").arg(folder);

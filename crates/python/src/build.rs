@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use crate::error::raise;
 use crate::work::{Effort, working};
 
-/// What is made of which sources; `kind` is the type of file system, and one size at most is given.
+/// The image to build and its sources; `kind` is the type of file system, and one size at most is given.
 struct Wanted {
     sources: Vec<Source>,
     size: Option<u64>,

@@ -20,7 +20,7 @@ use crate::work::{Effort, working};
 use crate::writer::Writer;
 use crate::{fsverity, luks, verity};
 
-/// What a check has found: level, kind, place and what it is.
+/// A finding of a check: level, kind, place and what it is.
 type Found = (&'static str, &'static str, String, String);
 
 /// A partition: its number, first byte, length, type and name.
@@ -246,7 +246,7 @@ impl Device {
             .map(|fs| FileSystem::new(fs, &self.image))
     }
 
-    /// What is wrong with the file system, and what is odd: level, kind, place and what it is.
+    /// The faults and notes of a check: level, kind, place and what it is.
     fn ext4_check(
         &self,
         py: Python<'_>,

@@ -273,7 +273,7 @@ impl Files {
     }
 }
 
-/// What was made of contents, by their places.
+/// Results for contents, by their places.
 struct Places<T>(Vec<Option<T>>);
 
 impl<T> Default for Places<T> {

@@ -53,8 +53,8 @@ impl NamedPolicy {
     }
 }
 
-/// What a context says: the policy's version, modes of contents and names, IVs, padding and bytes of a data unit; then the key's
-/// name in hexadecimal digits, and the nonce.
+/// The fields of a context: the policy's version, modes of contents and names, IVs, padding and bytes of a data unit;
+/// then the key's name in hexadecimal digits, and the nonce.
 type Described<'py> =
     ((u8, &'static str, &'static str, &'static str, usize, Option<u32>), String, Bound<'py, PyBytes>);
 

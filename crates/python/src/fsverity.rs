@@ -188,7 +188,7 @@ pub fn fsverity_enable(
     py.detach(|| fsverity::enable(&path, &parameters, &signature)).map_err(refused)
 }
 
-/// What the kernel did not grant.
+/// The error for a request that the kernel refused.
 #[cfg(target_os = "linux")]
 fn refused(error: KernelError) -> PyErr {
     raise(Error::io(&error.file, error.error))

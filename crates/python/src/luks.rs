@@ -15,7 +15,7 @@ use crate::error::raise;
 use crate::input::Data;
 use crate::work::{Effort, working};
 
-/// What makes a key of a passphrase: its name, iterations or passes, KiB of memory, and lanes.
+/// A key derivation function: its name, iterations or passes, KiB of memory, and lanes.
 type Costs = (String, u32, u32, u32);
 
 /// A header with the data that it is of.

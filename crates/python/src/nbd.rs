@@ -58,7 +58,7 @@ impl Server {
         self.with(Service::clients).unwrap_or(0)
     }
 
-    /// Lets nobody in any more, answers what was asked, and puts everything on stable storage.
+    /// Accepts no more clients, answers the requests that have arrived, and puts everything on stable storage.
     fn stop(&self, py: Python<'_>, patience: f64) -> PyResult<()> {
         let patience = Duration::try_from_secs_f64(patience)
             .map_err(|error| raise(Error::argument(format!("patience: {error}"))))?;

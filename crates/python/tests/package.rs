@@ -97,7 +97,7 @@ fn types_are_right() {
     run(command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("python")));
 }
 
-/// What the stubs say that the native part has is what it has.
+/// The stubs list exactly the names of the native part.
 #[test]
 fn stubs_name_what_is_there() {
     let Some(python) = python() else { return };

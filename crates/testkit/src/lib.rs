@@ -1,4 +1,4 @@
-//! What the tests of all crates share: real tools, real kernels, skips and fixtures.
+//! Support for the tests of all crates: real tools, real kernels, skips and fixtures.
 //!
 //! A test that needs something of the machine asks for it here. If it is missing the test says
 //! `skipped: why` and ends; where skips are not expected ([`skip`]), that is a failure.

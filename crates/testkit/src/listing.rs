@@ -1,4 +1,4 @@
-//! What a tree of the host is, for comparing two.
+//! Listings of trees of the host, for comparing two.
 
 use std::collections::BTreeMap;
 use std::fs;

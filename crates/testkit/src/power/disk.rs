@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use super::Files;
 use crate::Rng;
 
-/// What a disk writes whole or not at all.
+/// Bytes that a disk writes completely or not at all.
 const SECTOR: u64 = 512;
 
 /// The changes of a command in a folder, and its flushes.
@@ -181,7 +181,7 @@ impl Recording {
 /// A disk at one moment: what is stable, and what is not.
 struct Disk<'a> {
     recording: &'a Recording,
-    /// What is stable, up to the first change that is not.
+    /// The stable state, up to the first change that is not.
     names: BTreeMap<String, usize>,
     files: Vec<Vec<u8>>,
     /// Changes behind that, in their order.

@@ -1,4 +1,4 @@
-//! What strace wrote, as changes of files and names.
+//! The output of strace, as changes of files and names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -17,7 +17,7 @@ struct Call<'a> {
     ended: usize,
     name: &'a str,
     arguments: Vec<&'a str>,
-    /// What is behind the equals sign.
+    /// The text behind the equals sign.
     result: &'a str,
 }
 
@@ -62,7 +62,7 @@ struct Parser {
     positions: HashMap<(u64, usize), u64>,
 }
 
-/// What a path or a descriptor leads to.
+/// The file that a path or a descriptor leads to.
 enum Target {
     File(usize),
     Folder,
@@ -237,7 +237,7 @@ impl Parser {
         self.recording.note(call.name, Step { begun: call.begun, ended: call.ended, what });
     }
 
-    /// What a descriptor with its path leads to: `3<\x2f...>`.
+    /// The target of a descriptor with its path: `3<\x2f...>`.
     fn target(&self, argument: &str) -> Target {
         if !argument.contains('<') {
             return Target::Elsewhere;
