@@ -1,5 +1,7 @@
 //! Names and paths chosen by wildcards, as shells have them.
 
+use std::fmt;
+
 use crate::{Error, Result};
 
 /// Wildcards of one name: `*` is any text, `?` any character, `[a-z]` one of these and `[!a-z]` any other one; a backslash
@@ -22,6 +24,8 @@ enum Token {
 /// for paths from the top on, in which no wildcard but `**` is for slashes. A slash at its end is for directories alone.
 #[derive(Clone, Debug)]
 pub struct Pattern {
+    /// As it was written.
+    text: Vec<u8>,
     parts: Vec<Part>,
     directories: bool,
 }
@@ -153,6 +157,12 @@ impl Glob {
     }
 }
 
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text))
+    }
+}
+
 impl Pattern {
     /// Reads a pattern.
     ///
@@ -175,7 +185,7 @@ impl Pattern {
         if parts.len() > 1 && matches!(parts.last(), Some(Part::Names)) {
             parts.push(Part::Name(Glob { tokens: vec![Token::Text], ignores_case: false }));
         }
-        Ok(Pattern { parts, directories })
+        Ok(Pattern { text: pattern.to_vec(), parts, directories })
     }
 
     /// Whether a path, from the top on, is one of these.

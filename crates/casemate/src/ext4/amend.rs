@@ -13,20 +13,72 @@ use casemate_verity::fs::{Algorithm, FileDigest};
 use crate::Error;
 
 /// New permission bits, made of the old ones, for a directory or not.
-pub type ModeRule = Box<dyn Fn(u16, bool) -> u16>;
+pub type ModeRule = Box<dyn Fn(u16, bool) -> u16 + Send + Sync>;
+
+/// A rule for the modes of files whose paths match, but of no symbolic links.
+#[non_exhaustive]
+pub struct NewMode {
+    /// The files.
+    pub pattern: Pattern,
+    /// Their new permission bits.
+    pub rule: ModeRule,
+}
+
+/// An extended attribute that files get whose paths match.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NewXattr {
+    /// The files.
+    pub pattern: Pattern,
+    /// The attribute's name.
+    pub name: Vec<u8>,
+    /// The attribute's value.
+    pub value: Vec<u8>,
+}
+
+/// A description beside the tree.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Description {
+    /// The format.
+    pub format: Format,
+    /// The file that it is in.
+    pub path: PathBuf,
+}
+
+impl NewMode {
+    /// New permission bits for files whose paths match.
+    pub fn new(pattern: Pattern, rule: ModeRule) -> NewMode {
+        NewMode { pattern, rule }
+    }
+}
+
+impl NewXattr {
+    /// An attribute for files whose paths match.
+    pub fn new(pattern: Pattern, name: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> NewXattr {
+        NewXattr { pattern, name: name.into(), value: value.into() }
+    }
+}
+
+impl Description {
+    /// A description in a file.
+    pub fn new(format: Format, path: impl Into<PathBuf>) -> Description {
+        Description { format, path: path.into() }
+    }
+}
 
 /// Changes to files, made in the order of these fields.
 #[derive(Default)]
 #[non_exhaustive]
 pub struct Amendments {
     /// Descriptions beside the tree, in files.
-    pub descriptions: Vec<(Format, PathBuf)>,
+    pub descriptions: Vec<Description>,
     /// Where the tree's top will be mounted: paths of `fs_config` and `file_contexts` begin there.
     pub mount_point: Vec<u8>,
-    /// New modes of files whose paths match, but of no symbolic links.
-    pub modes: Vec<(Pattern, ModeRule)>,
-    /// Names and values of attributes of files whose paths match.
-    pub xattrs: Vec<(Pattern, Vec<u8>, Vec<u8>)>,
+    /// New modes.
+    pub modes: Vec<NewMode>,
+    /// New attributes.
+    pub xattrs: Vec<NewXattr>,
     /// SELinux's labels: a file in the format of `file_contexts`.
     pub file_contexts: Option<PathBuf>,
 }
@@ -40,19 +92,21 @@ impl fmt::Debug for Amendments {
 impl Amendments {
     /// The files that are read.
     pub fn inputs(&self) -> impl Iterator<Item = &Path> {
-        let descriptions = self.descriptions.iter().map(|(_, path)| path);
+        let descriptions = self.descriptions.iter().map(|description| &description.path);
         descriptions.chain(&self.file_contexts).map(PathBuf::as_path)
     }
 
     /// Changes a tree. The digests of contents that the descriptions have are handed back, by paths.
     ///
     /// # Errors
-    /// `Io`; `Corrupt` for what is no description; what is told of files that are not there, or are others.
+    /// `Io`; `Corrupt` for what is no description; what is told of files that are not there, or are others; `Argument` for a
+    /// description that tells of no file, and a rule that is for none.
     pub fn apply(&self, tree: &mut Tree) -> Result<BTreeMap<Vec<u8>, FileDigest>, Error> {
         let mount_point = below(&self.mount_point)?;
         let mut digests = BTreeMap::new();
-        for (format, path) in &self.descriptions {
+        for Description { format, path } in &self.descriptions {
             let name = path.display().to_string();
+            let mut applied = false;
             for mut entry in manifest::parse(*format, &read(path)?, &name)? {
                 if *format == Format::FsConfig {
                     match from_mount_point(&entry.path, &mount_point) {
@@ -60,36 +114,69 @@ impl Amendments {
                         None => continue,
                     }
                 }
-                tree.amend(&entry).map_err(|error| error.at(&name))?;
+                applied |= tree.amend(&entry).map_err(|error| error.at(&name))?;
                 if let Some(digest) = entry.digest {
                     digests.insert(entry.path, FileDigest::new(Algorithm::Sha256, digest.to_vec()));
                 }
+            }
+            if !applied {
+                let text = match format {
+                    Format::FsConfig => "it tells of no file of the tree; is the mount point right?",
+                    _ => "it tells of no file",
+                };
+                return Err(Error::argument(text).at(&name));
             }
         }
         if self.modes.is_empty() && self.xattrs.is_empty() && self.file_contexts.is_none() {
             return Ok(digests);
         }
+        let mut modes: Vec<_> = self.modes.iter().map(|new| (new, false)).collect();
+        let mut xattrs: Vec<_> = self.xattrs.iter().map(|new| (new, false)).collect();
         tree.adjust(&mut |path, node| {
             let is_directory = node.kind == FileType::Directory;
-            for (_, rule) in self.modes.iter().filter(|(pattern, _)| pattern.matches(path, is_directory)) {
-                if node.kind != FileType::Symlink {
-                    node.mode = rule(node.mode, is_directory) & 0o7777;
+            if node.kind != FileType::Symlink {
+                for (new, used) in modes.iter_mut().filter(|(new, _)| new.pattern.matches(path, is_directory))
+                {
+                    node.mode = (new.rule)(node.mode, is_directory) & 0o7777;
+                    *used = true;
                 }
             }
-            let matching = self.xattrs.iter().filter(|(pattern, ..)| pattern.matches(path, is_directory));
-            Ok(matching.map(|(_, name, value)| (name.clone(), value.clone())).collect())
+            let matching = xattrs.iter_mut().filter(|(new, _)| new.pattern.matches(path, is_directory));
+            Ok(matching
+                .map(|(new, used)| {
+                    *used = true;
+                    (new.name.clone(), new.value.clone())
+                })
+                .collect())
         })?;
+        if let Some((new, _)) = modes.iter().find(|(_, used)| !used) {
+            return Err(unused("new mode", &new.pattern));
+        }
+        if let Some((new, _)) = xattrs.iter().find(|(_, used)| !used) {
+            return Err(unused("extended attribute", &new.pattern));
+        }
         if let Some(path) = &self.file_contexts {
             let labels = Labels::parse(&read(path)?, &path.display().to_string())?;
             tree.add_lost_and_found()?;
+            let mut used = false;
             tree.adjust(&mut |path, node| {
                 let below = if path.is_empty() { mount_point.clone() } else { join(&mount_point, path) };
                 let label = labels.of(&[b"/", &below[..]].concat(), node.kind)?;
+                used |= label.is_some();
                 Ok(label.map(|label| (SELINUX.to_vec(), label.to_vec())).into_iter().collect())
             })?;
+            if !used {
+                let text = "it has a label for no file of the tree; is the mount point right?";
+                return Err(Error::argument(text).at(path.display()));
+            }
         }
         Ok(digests)
     }
+}
+
+/// The error of a rule for files that are not there: it has not done what was asked for.
+pub(super) fn unused(what: &str, pattern: &Pattern) -> Error {
+    Error::argument(format!("{what} for '{pattern}': the pattern matches no file of the tree"))
 }
 
 /// A path below a mount point, from there on.

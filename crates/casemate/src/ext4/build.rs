@@ -236,7 +236,7 @@ impl Build {
     /// Builds an image with fs-verity on files and fscrypt on directories.
     ///
     /// # Errors
-    /// As [`Build::new`]; `Io` for directories that are not in the tree, and for a file with a name in an encrypted
+    /// As [`Build::new`]; `Argument` for fs-verity on files that are not there; `Io` for directories that are not in the tree, and for a file with a name in an encrypted
     /// directory and one outside.
     pub fn protected(
         tree: Tree,
@@ -248,9 +248,11 @@ impl Build {
         if encrypting.as_ref().is_some_and(Encrypting::needs_stable_inodes) {
             options.features.change("stable_inodes")?;
         }
-        let sealer = sealing.map(|sealing| sealing as Arc<dyn Seal>);
+        let sealer = sealing.clone().map(|sealing| sealing as Arc<dyn Seal>);
         let encrypter = encrypting.map(|encrypting| Arc::new(encrypting) as Arc<dyn Encrypt>);
-        Ok(Build { plan: Plan::protected(tree, &options, sealer, encrypter)? })
+        let plan = Plan::protected(tree, &options, sealer, encrypter)?;
+        sealing.map_or(Ok(()), |sealing| sealing.check_used())?;
+        Ok(Build { plan })
     }
 
     /// The image's size in bytes.

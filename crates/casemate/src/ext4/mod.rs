@@ -40,7 +40,7 @@ pub use casemate_trees::{Glob, Pattern, Selection};
 
 use crate::{Advice, Code, Error, ErrorKind, Image, Keys};
 
-pub use amend::{Amendments, ModeRule};
+pub use amend::{Amendments, Description, ModeRule, NewMode, NewXattr};
 pub use build::{
     Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Identify, NewUuid, Owners,
     Source, Tree, TreeOptions, on_stream, read_tree, uuid_of,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use casemate_blockdev::{BlockDevice, Pool};
 use casemate_ext4::Tree;
@@ -20,7 +21,9 @@ const SIGNATURE_ROOM: u64 = 2048;
 /// fs-verity on the files of a tree.
 pub struct Sealing {
     /// The files: regular ones whose path matches one of these; all without any, unless digests are expected.
-    pub files: Vec<Pattern>,
+    files: Vec<Chosen>,
+    /// Whether some file gets a tree.
+    is_used: AtomicBool,
     /// The parameters of their trees.
     pub parameters: Parameters,
     /// The signer of their digests.
@@ -32,16 +35,47 @@ pub struct Sealing {
     digests: Mutex<BTreeMap<Vec<u8>, FileDigest>>,
 }
 
+/// A pattern of files, and whether one was found.
+struct Chosen {
+    pattern: Pattern,
+    is_used: AtomicBool,
+}
+
 impl Sealing {
     /// fs-verity on all regular files, without signatures.
     pub fn new(parameters: Parameters, providers: Providers) -> Sealing {
         Sealing {
             files: Vec::new(),
+            is_used: AtomicBool::new(false),
             parameters,
             signer: None,
             expected: BTreeMap::new(),
             providers,
             digests: Mutex::default(),
+        }
+    }
+
+    /// Gives trees to files that match one of these patterns, of which each must match one.
+    pub fn choose(&mut self, patterns: impl IntoIterator<Item = Pattern>) {
+        let chosen = |pattern| Chosen { pattern, is_used: AtomicBool::new(false) };
+        self.files.extend(patterns.into_iter().map(chosen));
+    }
+
+    /// Refuses what was asked for in vain, once all files have been looked at.
+    ///
+    /// # Errors
+    /// `Argument` for a pattern that matches no regular file, and if no file gets a tree at all.
+    pub(super) fn check_used(&self) -> Result<(), Error> {
+        if let Some(chosen) = self.files.iter().find(|chosen| !chosen.is_used.load(Ordering::Relaxed)) {
+            let text = format!(
+                "fs-verity for '{}': the pattern matches no regular file of the tree",
+                chosen.pattern
+            );
+            return Err(Error::argument(text));
+        }
+        match self.is_used.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(Error::argument("fs-verity is for no file: the tree has no regular files")),
         }
     }
 
@@ -81,11 +115,16 @@ impl fmt::Debug for Sealing {
 
 impl casemate_ext4::Seal for Sealing {
     fn room(&self, path: &[u8], size: u64) -> Result<Option<(u64, u64)>, Error> {
-        let is_chosen = |pattern: &Pattern| pattern.matches(path, false);
         let is_for_all = self.files.is_empty() && self.expected.is_empty();
-        if !is_for_all && !self.files.iter().any(is_chosen) && !self.expected.contains_key(path) {
+        let mut is_chosen = is_for_all || self.expected.contains_key(path);
+        for chosen in self.files.iter().filter(|chosen| chosen.pattern.matches(path, false)) {
+            chosen.is_used.store(true, Ordering::Relaxed);
+            is_chosen = true;
+        }
+        if !is_chosen {
             return Ok(None);
         }
+        self.is_used.store(true, Ordering::Relaxed);
         let tree = self.parameters.geometry(size)?.tree_size();
         let signature = self.signer.as_ref().map_or(0, |(_, certificate)| {
             // OK to cast: a certificate's bytes.

@@ -315,6 +315,46 @@ fn descriptions_beside_the_tree_count() {
     }
 }
 
+/// What had nothing to do has not done what was asked for.
+#[test]
+fn what_is_asked_for_in_vain_is_refused() {
+    let place = place();
+    place
+        .sh(": >empty; mkdir nothing; echo '# nobody' >comment; mkfifo nothing/pipe; ln -s pipe nothing/link
+              echo 'vendor/x 1 1 600' >fs_config; echo '/vendor(/.*)? u:r:vendor:s0' >contexts");
+    for (arguments, text) in [
+        ("--from tree --verity=none", "'none': the pattern matches no regular file"),
+        ("--from tree --verity=large --verity=no*", "'no*'"),
+        ("--from tree --verity=a/", "'a/'"),
+        ("--from nothing --verity", "no regular file"),
+        ("--from tree --verity-from-manifest empty", "empty: the manifest names no file"),
+        ("--from tree --verity-from-manifest comment", "the manifest names no file"),
+        ("--from tree --mode none:644", "'none': the pattern matches no file"),
+        ("--from nothing --mode link:644", "'link'"),
+        ("--from tree --xattr one:user.x=1 --xattr none:user.x=1", "'none'"),
+        ("--from tree --fs-config fs_config", "fs_config: it tells of no file of the tree"),
+        ("--from tree --fs-config empty", "empty: it tells of no file"),
+        ("--from tree --device-table comment", "comment: it tells of no file"),
+        ("--from tree --mtree empty", "empty: it tells of no file"),
+        ("--from tree --composefs-dump empty", "empty: it tells of no file"),
+        ("--from tree --file-contexts empty", "empty: it has a label for no file"),
+        ("--from tree --file-contexts contexts", "contexts: it has a label for no file"),
+    ] {
+        place.is(&format!("build new.img {arguments}"), 2, text);
+        assert!(!place.path("new.img").exists(), "{arguments}");
+    }
+    // A manifest that names what is not there.
+    place.yes("build new.img --from tree --verity --manifest digests");
+    place.sh("rm tree/a/two");
+    place.is(
+        "build other.img --from tree --verity-from-manifest digests",
+        2,
+        "/a/two: no regular file of the tree",
+    );
+    // What has something to do.
+    place.yes("build new.img --from tree --verity=hard --verity=l*e --mode a/:700 --mode one:600 --xattr one:user.x=1");
+}
+
 #[test]
 fn files_have_the_digests_that_are_expected() {
     let place = place();

@@ -16,16 +16,17 @@ use crate::format::inode::FileType;
 
 impl Tree {
     /// Gives a file what is told of it. A file that is not there is made, if what is told suffices; its directories, too.
+    /// `false` if nothing was done, since the file is not there and need not be.
     ///
     /// # Errors
     /// `NotFound` for a file that is not there and can't be made, `InvalidInput` for one of another kind or size, and for
     /// attributes that ext4 does not store.
-    pub fn amend(&mut self, described: &Described) -> Result<()> {
+    pub fn amend(&mut self, described: &Described) -> Result<bool> {
         let shown = format!("/{}", String::from_utf8_lossy(&described.path));
         self.amend_shown(described).map_err(|error| error.within(shown))
     }
 
-    fn amend_shown(&mut self, described: &Described) -> Result<()> {
+    fn amend_shown(&mut self, described: &Described) -> Result<bool> {
         let (above, name) = split(&described.path);
         if let Some(Link::Hard(first)) = &described.link {
             let found = self.lookup(first).filter(|found| !self.is_directory(*found));
@@ -34,14 +35,14 @@ impl Tree {
                 invalid(ErrorKind::NotFound, text)
             })?;
             let parent = self.directory(above)?;
-            return self.link(parent, name, found);
+            return self.link(parent, name, found).map(|()| true);
         }
         let number = match self.lookup(&described.path) {
             Some(found) => {
                 self.compare(found, described)?;
                 found
             }
-            None if described.is_optional => return Ok(()),
+            None if described.is_optional => return Ok(false),
             None => self.make(above, name, described)?,
         };
         let entry = self.entry_mut(number);
@@ -69,7 +70,7 @@ impl Tree {
                 open.extend(names.values());
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Refuses a file of another kind or size than is told.

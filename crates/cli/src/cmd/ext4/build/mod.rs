@@ -100,12 +100,12 @@ pub struct Args {
     print_config: bool,
     #[command(flatten)]
     format: FormatArgs,
-    /// Put fs-verity on regular files: all, or those that match a pattern.
+    /// Put fs-verity on regular files: all, or those that match a pattern; there must be one for each pattern.
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = "*",
         help_heading = "fs-verity")]
     verity: Vec<String>,
     /// Put fs-verity on the files of this manifest, as "casemate fsverity digest" prints it, and refuse files whose digests
-    /// are others.
+    /// are others. All of them must be there, and one at least.
     #[arg(long, value_name = "FILE", help_heading = "fs-verity")]
     verity_from_manifest: Option<PathBuf>,
     /// The hash algorithm of their trees: sha256 or sha512.
@@ -429,7 +429,7 @@ impl Args {
         let parameters = Parameters::new(algorithm, block_size.min(4096), salt)?;
         let mut sealing = Sealing::new(parameters, context.providers().clone());
         let patterns = self.verity.iter().map(|pattern| Pattern::new(pattern.as_bytes()));
-        sealing.files = patterns.collect::<Result<_, _>>()?;
+        sealing.choose(patterns.collect::<Result<Vec<_>, _>>()?);
         sealing.signer = self.signer()?;
         if let Some(path) = &self.verity_from_manifest {
             let bytes = std::fs::read(path).map_err(|error| Error::io(path.display(), error))?;
@@ -437,6 +437,9 @@ impl Args {
             if let Some(line) = malformed.first() {
                 return Err(Error::corrupt(format!("line {line} does not hold a digest and a path"))
                     .at(path.display()));
+            }
+            if entries.is_empty() {
+                return Err(Error::argument("the manifest names no file").at(path.display()));
             }
             let expected =
                 entries.into_iter().map(|Entry { path, digest }| (path.into_os_string().into_vec(), digest));

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use casemate::Error;
 use casemate::blockdev::os::{self, OsStrExt};
-use casemate::ext4::{Amendments, DescriptionFormat, Pattern, Source, TreeOptions};
+use casemate::ext4::{
+    Amendments, Description, DescriptionFormat, NewMode, NewXattr, Pattern, Source, TreeOptions,
+};
 
 use crate::cmd::ext4::chmod::parse_mode;
 use crate::cmd::ext4::chown::parse_both;
@@ -53,10 +55,10 @@ pub struct TreeArgs {
     /// The same in the format of composefs-dump(5); with fs-verity its digests are compared.
     #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
     composefs_dump: Vec<PathBuf>,
-    /// Change permission bits of what matches the pattern, as chmod does.
+    /// Change permission bits of what matches the pattern, which something must, as chmod does.
     #[arg(long, value_name = "[PATTERN:]MODE", allow_hyphen_values = true, help_heading = "Descriptions")]
     mode: Vec<OsString>,
-    /// Give what matches the pattern an attribute: text, or bytes in hexadecimal behind 0x, or in base64 behind 0s.
+    /// Give what matches the pattern, which something must, an attribute: text, or bytes in hexadecimal behind 0x, or in base64 behind 0s.
     #[arg(long, value_name = "PATTERN:NAME=VALUE", help_heading = "Descriptions")]
     xattr: Vec<OsString>,
     /// Label everything for SELinux, as this file_contexts says.
@@ -112,7 +114,8 @@ impl TreeArgs {
     /// What becomes of files.
     pub fn amendments(&self, context: &Context) -> Result<Amendments, Error> {
         let mut amendments = Amendments::default();
-        amendments.descriptions = self.descriptions().map(|(format, path)| (format, path.clone())).collect();
+        amendments.descriptions =
+            self.descriptions().map(|(format, path)| Description::new(format, path)).collect();
         amendments.mount_point = self.mount_point.as_bytes().to_vec();
         amendments.file_contexts = self.file_contexts.clone();
         for text in &self.mode {
@@ -120,7 +123,7 @@ impl TreeArgs {
             let mode = parse_mode(&String::from_utf8_lossy(mode))
                 .map_err(|error| Error::argument(format!("--mode: {error}")))?;
             let rule = Box::new(move |old, is_directory| mode.apply(old, is_directory));
-            amendments.modes.push((Pattern::new(pattern)?, rule));
+            amendments.modes.push(NewMode::new(Pattern::new(pattern)?, rule));
         }
         for text in &self.xattr {
             let wrong = || Error::argument(format!("--xattr {}: not PATTERN:NAME=VALUE", text.display()));
@@ -128,7 +131,7 @@ impl TreeArgs {
             let at = bytes.iter().position(|byte| *byte == b'=').ok_or_else(wrong)?;
             let (pattern, name) = split_last(&bytes[..at], b':').ok_or_else(wrong)?;
             let value = decode_value(&bytes[at + 1..], context)?;
-            amendments.xattrs.push((Pattern::new(pattern)?, name.to_vec(), value));
+            amendments.xattrs.push(NewXattr::new(Pattern::new(pattern)?, name, value));
         }
         Ok(amendments)
     }
