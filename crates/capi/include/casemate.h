@@ -12,7 +12,7 @@
  *   that free accept NULL.
  * - Ownership. The caller owns each handle that a function stores, and frees it once. A device keeps what it needs of the
  *   device below it, so the handles may be freed in any order. Bytes and strings that are passed in are copied if needed.
- * - Threads. Any number of threads may use a handle at once. Exceptions: hashers, keys and writers belong to one thread at
+ * - Threads. Any number of threads may use a handle at once. Exceptions: builds, hashers, keys and writers belong to one thread at
  *   a time.
  * - fork(). The child may create handles, and use those that no thread was in a call with. Only servers have threads
  *   between calls.
@@ -84,6 +84,11 @@
 #define CASEMATE_VERSION_PATCH 0
 
 /**
+ * A new file system, and all that is to be in it and around it. It is run once.
+ */
+typedef struct casemate_build casemate_build;
+
+/**
  * A dm-crypt cipher with its key.
  */
 typedef struct casemate_cipher casemate_cipher;
@@ -127,6 +132,135 @@ typedef struct casemate_writer casemate_writer;
  * The status that every function returns: the command's exit status, and 101 for a fault of the library itself.
  */
 typedef int32_t casemate_status;
+
+/**
+ * Options of a new file system; what is zero has its usual value.
+ */
+typedef struct {
+    uint32_t size;
+    /**
+     * 4096
+     */
+    uint32_t block_size;
+    /**
+     * "ext4", or "ext2", "ext3"
+     */
+    const char *kind;
+    /**
+     * Features to add, or with a ^ to take away, with commas.
+     */
+    const char *features;
+    const char *label;
+    /**
+     * NULL: of the contents.
+     */
+    const char *uuid;
+    /**
+     * Text that identity, salts and nonces follow from.
+     */
+    const char *seed;
+    /**
+     * Bytes of the file system; 0: as few as there can be, or all of a device.
+     */
+    uint64_t bytes;
+    /**
+     * Bytes that are free in the end, if `bytes` is 0.
+     */
+    uint64_t free_bytes;
+    /**
+     * Whether `uid` and `gid` own everything.
+     */
+    uint32_t has_owner;
+    uint32_t uid;
+    uint32_t gid;
+    /**
+     * Whether the image is a sparse one of Android.
+     */
+    uint32_t android_sparse;
+} casemate_build_options;
+
+/**
+ * Options of an fs-verity tree. A field that is 0 or NULL has its default.
+ */
+typedef struct {
+    uint32_t size;
+    /**
+     * Block size in bytes; default 4096.
+     */
+    uint32_t block_size;
+    /**
+     * "sha256" (default) or "sha512".
+     */
+    const char *algorithm;
+    const void *salt;
+    size_t salt_len;
+} casemate_fsverity_options;
+
+/**
+ * Options of a LUKS2 volume around a new file system; what is zero has its usual value.
+ */
+typedef struct {
+    uint32_t size;
+    /**
+     * 512
+     */
+    uint32_t sector_size;
+    /**
+     * NULL: a random one. With one the volume follows from the seed of the build.
+     */
+    const void *volume_key;
+    size_t volume_key_len;
+    /**
+     * "argon2id", or "argon2i", "pbkdf2"
+     */
+    const char *kdf;
+    /**
+     * Of the KDF.
+     */
+    uint32_t iterations;
+    /**
+     * Of Argon2, in KiB.
+     */
+    uint32_t memory;
+    /**
+     * Of Argon2.
+     */
+    uint32_t lanes;
+    /**
+     * 0
+     */
+    uint32_t reserved;
+} casemate_luks_options;
+
+/**
+ * A digest and its length.
+ */
+typedef struct {
+    uint32_t len;
+    uint8_t bytes[64];
+} casemate_digest;
+
+/**
+ * A file system that was made.
+ */
+typedef struct {
+    /**
+     * Bytes of the file system.
+     */
+    uint64_t size;
+    uint64_t files;
+    uint64_t directories;
+    uint64_t others;
+    uint8_t uuid[16];
+    /**
+     * Of dm-verity; without it of no bytes.
+     */
+    casemate_digest root_hash;
+    /**
+     * Zeros, for what comes later.
+     */
+    uint64_t reserved[4];
+} casemate_built;
 
 /**
  * Options of a dm-crypt mapping. A field that is 0 or NULL has its default.
@@ -205,31 +339,6 @@ typedef int (*casemate_name_fn)(void *context, const uint8_t *name, size_t len, 
 typedef void (*casemate_finding_fn)(void *context, int is_fault, const char *kind, const char *place, const char *text);
 
 /**
- * Options of an fs-verity tree. A field that is 0 or NULL has its default.
- */
-typedef struct {
-    uint32_t size;
-    /**
-     * Block size in bytes; default 4096.
-     */
-    uint32_t block_size;
-    /**
-     * "sha256" (default) or "sha512".
-     */
-    const char *algorithm;
-    const void *salt;
-    size_t salt_len;
-} casemate_fsverity_options;
-
-/**
- * A digest and its length.
- */
-typedef struct {
-    uint32_t len;
-    uint8_t bytes[64];
-} casemate_digest;
-
-/**
  * Receives the result of the file at `index`: its digest, or the error that kept it from being read; the other one
  * is NULL. The callee frees neither. Returns 0 to continue.
  */
@@ -297,6 +406,182 @@ typedef struct {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/**
+ * Begins to specify an image in a file, which is there whole or not at all, or on a block device.
+ *
+ * @param path the file or block device
+ * @param build where the specification is stored; the caller frees it with casemate_build_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_new(const char *path, casemate_build **build, casemate_error **error);
+
+/**
+ * Puts the file system into a file or device that is there, from a byte on; the other bytes stay.
+ *
+ * @param build the specification
+ * @param offset first byte of the file system
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_at(casemate_build *build, uint64_t offset, casemate_error **error);
+
+/**
+ * Puts the file system into a partition, counted from 1, of a file or device that is there.
+ *
+ * @param build the specification
+ * @param number number of the partition
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_in_partition(casemate_build *build, uint32_t number, casemate_error **error);
+
+/**
+ * Adds what a folder of the host has, over what earlier sources had.
+ *
+ * @param build the specification
+ * @param folder the folder
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_add_folder(casemate_build *build, const char *folder, casemate_error **error);
+
+/**
+ * Adds what a tar stream has, as it is or compressed with gzip or zstd; "-" is standard input.
+ *
+ * @param build the specification
+ * @param tar the file, or "-"
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_add_tar(casemate_build *build, const char *tar, casemate_error **error);
+
+/**
+ * Adds a layer of an OCI image, a tar stream whose whiteouts remove what earlier sources had.
+ *
+ * @param build the specification
+ * @param layer the file
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_add_layer(casemate_build *build, const char *layer, casemate_error **error);
+
+/**
+ * Adds all layers of an image in an OCI layout folder: of the only one for NULL, or of that with a name, digest or platform.
+ *
+ * @param build the specification
+ * @param folder the folder
+ * @param image name, digest or platform of the image, or NULL
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_add_oci(casemate_build *build,
+                                       const char *folder,
+                                       const char *image,
+                                       casemate_error **error);
+
+/**
+ * Sets options of the file system.
+ *
+ * @param build the specification
+ * @param options options, or NULL for the usual values
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_set_options(casemate_build *build,
+                                           const casemate_build_options *options,
+                                           casemate_error **error);
+
+/**
+ * Puts fs-verity on regular files that match a pattern, of which there must be one, or on all for NULL; each call adds a
+ * pattern. The block size follows from the file system: it is 0 in the options, of which the last ones count.
+ *
+ * @param build the specification
+ * @param pattern a pattern, or NULL for all files
+ * @param options options, or NULL for the usual values
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_verity(casemate_build *build,
+                                      const char *pattern,
+                                      const casemate_fsverity_options *options,
+                                      casemate_error **error);
+
+/**
+ * Puts fs-verity on the files of a manifest, which must have its digests.
+ *
+ * @param build the specification
+ * @param manifest the file
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_verity_manifest(casemate_build *build, const char *manifest, casemate_error **error);
+
+/**
+ * Encrypts a directory, with all that is in it, with a raw master key of 16 to 64 bytes. Modes are named as
+ * "aes-256-xts" and "aes-256-cts", which NULL stands for.
+ *
+ * @param build the specification
+ * @param directory the directory in the file system
+ * @param key the key; it is copied, and wiped by casemate_build_free()
+ * @param key_len its length in bytes
+ * @param contents_mode mode of contents, or NULL
+ * @param names_mode mode of names, or NULL
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_encrypt(casemate_build *build,
+                                       const char *directory,
+                                       const void *key,
+                                       size_t key_len,
+                                       const char *contents_mode,
+                                       const char *names_mode,
+                                       casemate_error **error);
+
+/**
+ * Makes dm-verity over the file system, with a hash area in a file or on a device, or behind the file system for NULL.
+ *
+ * @param build the specification
+ * @param hash the file or block device, or NULL
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_dm_verity(casemate_build *build, const char *hash, casemate_error **error);
+
+/**
+ * Makes a LUKS2 volume around everything, which a passphrase opens.
+ *
+ * @param build the specification
+ * @param passphrase the passphrase; it is copied, and wiped by casemate_build_free()
+ * @param passphrase_len its length in bytes
+ * @param options options, or NULL for the usual values
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_luks(casemate_build *build,
+                                    const void *passphrase,
+                                    size_t passphrase_len,
+                                    const casemate_luks_options *options,
+                                    casemate_error **error);
+
+/**
+ * Makes the image with all threads. Something else at the target is lost with `overwrite` alone. `built` may be NULL.
+ *
+ * @param build the specification
+ * @param overwrite whether something else at the target may be lost
+ * @param built where numbers, UUID and root hash are stored, or NULL
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_run(casemate_build *build, int overwrite, casemate_built *built, casemate_error **error);
+
+/**
+ * Frees a specification; what it has of keys is wiped.
+ *
+ * @param build the specification, or NULL
+ */
+void casemate_build_free(casemate_build *build);
 
 /**
  * Creates a cipher for data that the caller holds in memory.

@@ -32,6 +32,30 @@ pub struct FsverityOptions {
 // SAFETY: it is `repr(C)`, begins with a `u32`, and numbers and pointers are any bytes.
 unsafe impl Options for FsverityOptions {}
 
+impl FsverityOptions {
+    /// Algorithm and salt, where the block size follows from something else.
+    ///
+    /// # Safety
+    /// `how` is NULL or options.
+    pub unsafe fn of_tree(how: *const FsverityOptions) -> Result<(Algorithm, Vec<u8>), Error> {
+        // SAFETY: the caller says what this pointer is.
+        let how = unsafe { c_options(how)? };
+        if how.block_size != 0 {
+            return Err(Error::argument("the block size of fs-verity follows from the file system's"));
+        }
+        // SAFETY: the header says what these pointers are.
+        let (name, salt) =
+            unsafe { (text(how.algorithm, "algorithm")?, bytes(how.salt, how.salt_len, "salt")?) };
+        Ok((algorithm(name)?, salt.to_vec()))
+    }
+}
+
+fn algorithm(name: Option<&str>) -> Result<Algorithm, Error> {
+    let name = name.unwrap_or("sha256");
+    Algorithm::named(name)
+        .ok_or_else(|| Error::argument(format!("fs-verity does not know the hash algorithm {name}")))
+}
+
 /// A digest and its length.
 #[repr(C)]
 pub struct CDigest {
@@ -49,10 +73,7 @@ unsafe fn parameters(how: *const FsverityOptions) -> Result<Parameters, Error> {
     let how = unsafe { c_options(how)? };
     // SAFETY: the header says what these pointers are.
     let (name, salt) = unsafe { (text(how.algorithm, "algorithm")?, bytes(how.salt, how.salt_len, "salt")?) };
-    let name = name.unwrap_or("sha256");
-    let unknown = || Error::argument(format!("fs-verity does not know the hash algorithm {name}"));
-    let algorithm = Algorithm::named(name).ok_or_else(unknown)?;
-    Parameters::new(algorithm, if how.block_size == 0 { 4096 } else { how.block_size }, salt)
+    Parameters::new(algorithm(name)?, if how.block_size == 0 { 4096 } else { how.block_size }, salt)
 }
 
 /// Stores a digest of at most 64 bytes.

@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "C's pointers, at the boundary")]
 
 mod boundary;
+mod build;
 mod cipher;
 mod device;
 mod error;

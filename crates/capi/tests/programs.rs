@@ -203,6 +203,41 @@ fn hash_areas_are_veritysetup_s() {
     assert!(!folder.join("left").exists());
 }
 
+/// A tree, and what the command makes of it with fs-verity, fscrypt, dm-verity and LUKS: the image, and the root hash.
+fn built_by_the_command(folder: &Path) -> (Vec<u8>, String) {
+    std::fs::create_dir_all(folder.join("tree/home")).unwrap();
+    std::fs::write(folder.join("tree/home/secret"), Rng::new(8).bytes(50_000)).unwrap();
+    std::fs::write(folder.join("tree/file"), "file").unwrap();
+    let key: Vec<u8> = (0..64).collect();
+    std::fs::write(folder.join("volume.key"), &key).unwrap();
+    std::fs::write(folder.join("master.key"), &key[..32]).unwrap();
+    std::fs::write(folder.join("pass"), "secret").unwrap();
+    let words = "ext4 build expected.img --from tree --verity --encrypt home=master.key --dm-verity append --owner 0:0 -L root \
+                 --root-hash-file root.txt --luks --key-file pass --volume-key-file volume.key --seed one --pbkdf-memory 1M \
+                 --pbkdf-force-iterations 4 --pbkdf-parallel 1";
+    // Cargo puts the command beside the folder of tests.
+    let command = std::env::current_exe().unwrap().with_file_name("../casemate");
+    run(Command::new(command).args(words.split_whitespace()).current_dir(folder));
+    let root_hash = std::fs::read_to_string(folder.join("root.txt")).unwrap();
+    (std::fs::read(folder.join("expected.img")).unwrap(), root_hash.trim().to_owned())
+}
+
+#[test]
+fn images_are_those_that_the_command_builds() {
+    let Some(gcc) = tool("gcc") else { return };
+    let library = library();
+    let folder = library.path();
+    let (expected, root_hash) = built_by_the_command(folder);
+    let program = compile(&gcc, &["-std=c99"], "examples/build.c", folder);
+    let made = output(&program, folder, &["made.img", "tree", "home"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert_eq!(String::from_utf8(made.stdout).unwrap(), root_hash);
+    assert!(std::fs::read(folder.join("made.img")).unwrap() == expected);
+    // Nothing is made of what is not there.
+    assert_eq!(output(&program, folder, &["other.img", "tree", "none"]).status.code(), Some(2));
+    assert!(!folder.join("other.img").exists());
+}
+
 #[test]
 fn images_are_changed_checked_and_served() {
     let (Some(mke2fs), Some(e2fsck), Some(nbdcopy)) = (tool("mke2fs"), tool("e2fsck"), tool("nbdcopy"))

@@ -12,7 +12,8 @@
 //!    .ext4() .ext4_writer() .ext4_check()   .verity_format() .verity_volume()   .serve()   .device()
 //! ```
 //!
-//! Options are structs with defaults: take `X::default()` and set what differs. [`Work`] says who does the work (threads
+//! Options are structs with defaults: take `X::default()` and set what differs; those of [`ext4`] are chained, as
+//! `PutOptions::new().recursive(true)`. [`ext4::BuildSpec`] makes new file systems. [`Work`] says who does the work (threads
 //! and implementations of ciphers and hashes) and who hears of it ([`blockdev::Events`]: progress, waits, notes);
 //! `Work::default()` is all cores, the fastest implementations, and nobody.
 //!
@@ -118,14 +119,12 @@
 //! # std::fs::write(path("tree/bin/tool"), "#!")?;
 //! # casemate_testkit::run(std::process::Command::new(mke2fs).args(["-q", "-t", "ext4"]).arg(path("root.img")).arg("8M"));
 //! let work = Work::default();
-//! let mut writer =
-//!     Image::open(path("root.img"), Access::Change)?.ext4_writer(&WriteOptions::default(), &work)?;
-//! let mut options = PutOptions::default();
-//! options.recursive = true;
-//! let report = writer.put(&path("tree/."), b"/", &options, &work)?;
+//! let image = Image::open(path("root.img"), Access::Change)?;
+//! let mut writer = image.ext4_writer(&WriteOptions::new(), &work)?;
+//! let report = writer.put(&path("tree/."), b"/", &PutOptions::new().recursive(true), &work)?;
 //! writer.commit()?;
 //! # assert_eq!((report.files, report.directories), (1, 1));
-//! # drop(writer);
+//! # drop((writer, image));
 //! # let fs = Image::open(path("root.img"), Access::Read)?.ext4(&ReadOptions::default(), &work)?;
 //! # assert_eq!(fs.read("/bin/tool")?, b"#!");
 //! # Ok::<(), casemate::Error>(())
@@ -145,8 +144,7 @@
 //! # std::fs::write(path("root.img"), vec![7; 1 << 20])?;
 //! let image = Image::open(path("root.img"), Access::ReadLocked)?;
 //! let image = image.overlay(&path("changes"), &Providers::default())?;
-//! let listener = Listener::unix(&path("socket"))?;
-//! let service = image.serve(listener, &ServeOptions::default())?;
+//! let service = image.serve(Listener::unix(&path("socket"))?, &ServeOptions::default())?;
 //! println!("{}", service.uris()[0]);
 //! service.stop(Duration::from_secs(10))?;
 //! # Ok::<(), casemate::Error>(())

@@ -1,107 +1,220 @@
-//! ext4 images made of trees.
+//! ext4 images that are made: a specification that is filled in, and run.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
+use casemate::Error;
 use casemate::ext4::{
-    Build, BuildOptions, BuildSize, BuildTarget, Features, Identity, Sealing, Source, TreeOptions, read_tree,
-    source_date_epoch,
+    BuildSize, BuildSpec, BuildTarget, DmVeritySpec, EncryptedFolder, Features, LuksSpec, Pattern, Source,
+    VeritySpec, uuid_of, uuid_text,
 };
-use casemate::fsverity::Parameters;
-use casemate::{Error, Output, Work};
+use casemate::fsverity::Algorithm;
+use casemate::luks::LuksFormatOptions;
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::error::raise;
+use crate::input::Data;
+use crate::luks::{Costs, pbkdf};
 use crate::work::{Effort, working};
 
-/// The image to build and its sources; `kind` is the type of file system, and one size at most is given.
-struct Wanted {
-    sources: Vec<Source>,
-    size: Option<u64>,
-    free: u64,
-    kind: String,
-    features: String,
-    label: Vec<u8>,
-    block_size: u32,
-    owner: Option<(u32, u32)>,
-    seed: Option<String>,
-    verity: bool,
-}
+/// A new file system, and all that is to be in it and around it. It is run once.
+#[pyclass(frozen, module = "casemate._casemate")]
+pub struct Build(Mutex<Option<BuildSpec>>);
 
-impl Wanted {
-    /// Makes the image; returns its size in bytes, and the numbers of files, directories and others.
-    fn build(&self, path: &Path, work: &Work<'_>) -> Result<(u64, u64, u64, u64), Error> {
-        let files = self.sources.iter().filter_map(|source| match source {
-            Source::Tar(path) | Source::Layer(path) => Some(path.as_path()),
-            _ => None,
-        });
-        Output::check(path, &files.collect::<Vec<_>>())?;
-        let target = BuildTarget::File(path);
-        let mut tree = TreeOptions::default();
-        tree.owners.all = self.owner;
-        let mut tree = read_tree(&self.sources, &target, &tree, work)?;
-        let time = source_date_epoch()?;
-        if let Some(latest) = time {
-            tree.clamp_times(latest);
-        }
-        let identity = match &self.seed {
-            Some(text) => Identity::of_text(text, work),
-            None => Identity::of_tree(&tree, work),
-        };
-        let mut options = BuildOptions::new(identity.uuid, identity.hash_seed);
-        options.features = Features::of_type(&self.kind)?;
-        for word in self.features.split(',').filter(|word| !word.is_empty()) {
-            options.features.change(word)?;
-        }
-        (options.label, options.block_size) = (self.label.clone(), self.block_size);
-        options.time = time;
-        options.size = match (self.size, target.size()?) {
-            (Some(size), _) => BuildSize::Bytes(size),
-            (None, Some(size)) if self.free == 0 => BuildSize::Bytes(size),
-            (None, _) => BuildSize::Fitting { free: self.free, align: 1 },
-        };
-        // As `casemate ext4 build --verity` has it.
-        let parameters =
-            || Parameters::new(Parameters::default().algorithm(), self.block_size.min(4096), &[]);
-        let sealing = match self.verity {
-            true => Some(Arc::new(Sealing::new(parameters()?, work.providers.clone()))),
-            false => None,
-        };
-        let build =
-            Build::protected(tree, &options, sealing, None).map_err(|error| error.at(path.display()))?;
-        let size = build.size();
-        let report = build.write(&target, &casemate::target::refuse, work)?;
-        Ok((size, report.files, report.directories, report.others))
+impl Build {
+    /// Changes the specification.
+    fn change(&self, change: impl FnOnce(&mut BuildSpec) -> Result<(), Error>) -> PyResult<()> {
+        let mut spec = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        spec.as_mut().ok_or_else(used).and_then(change).map_err(raise)
     }
 }
 
-/// Makes an image of folders, tar streams and layers of OCI images: each has its kind and its path.
-#[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "Python names them")]
-pub fn ext4_build(
-    py: Python<'_>,
-    path: PathBuf,
-    sources: Vec<(String, PathBuf)>,
-    size: Option<u64>,
-    free: u64,
-    kind: String,
-    features: String,
-    label: String,
-    block_size: u32,
-    owner: Option<(u32, u32)>,
-    seed: Option<String>,
-    verity: bool,
-    effort: Effort,
-) -> PyResult<(u64, u64, u64, u64)> {
-    let sources = sources.into_iter().map(|(kind, path)| match &*kind {
-        "folder" => Ok(Source::Folder(path)),
-        "tar" => Ok(Source::Tar(path)),
-        "layer" => Ok(Source::Layer(path)),
-        "oci" => Ok(Source::Oci(path, None)),
-        _ => Err(raise(Error::argument("a source is a folder, a tar, a layer or an oci folder"))),
-    });
-    let sources = sources.collect::<PyResult<_>>()?;
-    let label = label.into_bytes();
-    let wanted = Wanted { sources, size, free, kind, features, label, block_size, owner, seed, verity };
-    working(py, effort, |work| wanted.build(&path, work))
+fn used() -> Error {
+    Error::argument("this build was run already")
+}
+
+fn named<T: std::str::FromStr<Err = Error>>(text: Option<&str>, default: T) -> Result<T, Error> {
+    text.map_or(Ok(default), str::parse)
+}
+
+#[pymethods]
+impl Build {
+    #[new]
+    fn new(path: PathBuf, offset: Option<u64>, partition: Option<u32>) -> PyResult<Build> {
+        let target = match (offset, partition) {
+            (None, None) => BuildTarget::File(path),
+            (Some(offset), None) => BuildTarget::Within { path, offset },
+            (None, Some(number)) => BuildTarget::Partition { path, number },
+            (Some(_), Some(_)) => {
+                return Err(raise(Error::argument("an offset or a partition, and not both")));
+            }
+        };
+        Ok(Build(Mutex::new(Some(BuildSpec::new(target)))))
+    }
+
+    /// Adds a source: a folder, a tar, a layer, or an oci folder, of which the image may be named.
+    fn source(&self, kind: &str, path: PathBuf, name: Option<String>) -> PyResult<()> {
+        let source = match kind {
+            "folder" => Source::Folder(path),
+            "tar" => Source::Tar(path),
+            "layer" => Source::Layer(path),
+            "oci" => Source::Oci(path, name),
+            _ => return Err(raise(Error::argument("a source is a folder, a tar, a layer or an oci folder"))),
+        };
+        self.change(|spec| {
+            spec.sources.push(source);
+            Ok(())
+        })
+    }
+
+    /// Gives everything an owner and a group.
+    fn owner(&self, uid: u32, gid: u32) -> PyResult<()> {
+        self.change(|spec| {
+            spec.reading.owners.all = Some((uid, gid));
+            Ok(())
+        })
+    }
+
+    fn file_system(&self, kind: &str, features: &str, label: String, block_size: u32) -> PyResult<()> {
+        self.change(|spec| {
+            let options = &mut spec.file_system;
+            options.features = Features::of_type(kind)?;
+            options.features.change(features)?;
+            (options.label, options.block_size) = (label.into_bytes(), block_size);
+            Ok(())
+        })
+    }
+
+    fn uuid(&self, text: &str) -> PyResult<()> {
+        let uuid = uuid_of(text).ok_or_else(|| Error::argument(format!("'{text}' is not a UUID")));
+        self.change(|spec| {
+            spec.file_system.uuid = Some(uuid?.into());
+            Ok(())
+        })
+    }
+
+    fn seed(&self, text: String) -> PyResult<()> {
+        self.change(|spec| {
+            spec.seed = Some(text);
+            Ok(())
+        })
+    }
+
+    /// So many bytes; or as few as there can be, with so many free.
+    fn size(&self, size: Option<u64>, free: u64) -> PyResult<()> {
+        self.change(|spec| {
+            spec.size = match size {
+                Some(size) => Some(BuildSize::Bytes(size)),
+                None if free == 0 => None,
+                None => Some(BuildSize::Fitting { free, align: 1 }),
+            };
+            Ok(())
+        })
+    }
+
+    fn android_sparse(&self) -> PyResult<()> {
+        self.change(|spec| {
+            spec.android_sparse = true;
+            Ok(())
+        })
+    }
+
+    /// Puts fs-verity on files that match patterns, all without any, or on those of a manifest.
+    fn verity(
+        &self,
+        py: Python<'_>,
+        patterns: Vec<Data>,
+        manifest: Option<PathBuf>,
+        algorithm: &str,
+        salt: Data,
+    ) -> PyResult<()> {
+        let salt = salt.get(py)?.into_owned();
+        let texts =
+            patterns.iter().map(|text| Ok(text.get(py)?.into_owned())).collect::<PyResult<Vec<_>>>()?;
+        self.change(|spec| {
+            let mut verity = VeritySpec::new();
+            let unknown = || Error::argument(format!("fs-verity has no hash algorithm {algorithm}"));
+            verity.algorithm = Algorithm::named(algorithm).ok_or_else(unknown)?;
+            verity.salt = salt;
+            verity.manifest = manifest;
+            verity.patterns = texts.iter().map(|text| Pattern::new(text)).collect::<Result<_, _>>()?;
+            spec.verity = Some(verity);
+            Ok(())
+        })
+    }
+
+    /// Encrypts a directory with a raw key, and contents and names by modes that are named.
+    fn encrypt(
+        &self,
+        py: Python<'_>,
+        path: Data,
+        key: Data,
+        contents: Option<&str>,
+        names: Option<&str>,
+    ) -> PyResult<()> {
+        let (path, key) = (path.get(py)?.into_owned(), key.source(py)?);
+        self.change(|spec| {
+            let mut folder = EncryptedFolder::new(path, key);
+            folder.policy.contents = named(contents, folder.policy.contents)?;
+            folder.policy.names = named(names, folder.policy.names)?;
+            spec.encryption.push(folder);
+            Ok(())
+        })
+    }
+
+    /// Makes dm-verity over the file system, with a hash area behind it or in a file.
+    fn dm_verity(&self, hash: Option<PathBuf>) -> PyResult<()> {
+        self.change(|spec| {
+            let mut dm_verity = DmVeritySpec::new();
+            dm_verity.hash = hash;
+            spec.dm_verity = Some(dm_verity);
+            Ok(())
+        })
+    }
+
+    /// Makes a LUKS2 volume around everything.
+    fn luks(
+        &self,
+        py: Python<'_>,
+        passphrase: Data,
+        volume_key: Option<Data>,
+        sector_size: u32,
+        costs: Option<Costs>,
+    ) -> PyResult<()> {
+        let passphrase = passphrase.secret(py)?;
+        let volume_key = volume_key.map(|key| key.secret(py)).transpose()?;
+        self.change(|spec| {
+            let mut format = LuksFormatOptions::default();
+            (format.volume_key, format.sector_size) = (volume_key, sector_size);
+            format.pbkdf = pbkdf(costs, &format.hash)?;
+            spec.luks = Some(LuksSpec::new(passphrase).format(format));
+            Ok(())
+        })
+    }
+
+    /// Plans and writes everything. What was made is told by names.
+    fn run<'py>(&self, py: Python<'py>, overwrite: bool, effort: Effort) -> PyResult<Bound<'py, PyDict>> {
+        let spec = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let spec = spec.ok_or_else(|| raise(used()))?;
+        let built = working(py, effort, |work| match overwrite {
+            true => spec.run(&casemate::target::overwrite, work),
+            false => spec.run(&casemate::target::refuse, work),
+        })?;
+        let told = PyDict::new(py);
+        let report = built.report;
+        told.set_item("size", built.size)?;
+        told.set_item("files", report.files)?;
+        told.set_item("directories", report.directories)?;
+        told.set_item("others", report.others)?;
+        told.set_item("uuid", uuid_text(&report.uuid))?;
+        let root_hash = built.dm_verity.map(|formatted| formatted.root_hash);
+        told.set_item("root_hash", root_hash.as_deref().map(|hash| PyBytes::new(py, hash)))?;
+        let by_path = PyDict::new(py);
+        for (path, digest) in &built.digests {
+            by_path.set_item(PyBytes::new(py, path), digest.to_string())?;
+        }
+        told.set_item("digests", by_path)?;
+        Ok(told)
+    }
 }

@@ -26,7 +26,7 @@ mod writer;
 #[pyo3::pymodule]
 mod _casemate {
     #[pymodule_export]
-    use crate::build::ext4_build;
+    use crate::build::Build;
     #[pymodule_export]
     use crate::crypt::Sectors;
     #[pymodule_export]

@@ -16,7 +16,7 @@ use crate::input::Data;
 use crate::work::{Effort, working};
 
 /// A key derivation function: its name, iterations or passes, KiB of memory, and lanes.
-type Costs = (String, u32, u32, u32);
+pub type Costs = (String, u32, u32, u32);
 
 /// A header with the data that it is of.
 #[pyclass(frozen, module = "casemate._casemate")]
@@ -34,7 +34,7 @@ pub fn key(py: Python<'_>, passphrase: Option<Data>, volume_key: Option<Data>) -
     }
 }
 
-fn pbkdf(costs: Option<Costs>, hash: &str) -> Result<Option<Pbkdf>, Error> {
+pub fn pbkdf(costs: Option<Costs>, hash: &str) -> Result<Option<Pbkdf>, Error> {
     let Some((name, count, memory, lanes)) = costs else { return Ok(None) };
     let argon2 = |variant| Pbkdf::Argon2(Argon2 { variant, passes: count, memory, lanes });
     match &*name {

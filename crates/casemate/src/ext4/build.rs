@@ -47,14 +47,25 @@ pub struct Build {
 }
 
 /// Where a new file system goes.
-#[derive(Clone, Copy, Debug)]
-pub enum BuildTarget<'a> {
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum BuildTarget {
     /// A file, which is there whole or not at all, or a block device.
-    File(&'a Path),
-    /// From this byte on of a file that is there, or of a block device, whose other bytes stay.
-    Within(&'a Path, u64),
-    /// A partition (GPT or MBR), counted from 1.
-    Partition(&'a Path, u32),
+    File(PathBuf),
+    /// A part of a file that is there, or of a block device, whose other bytes stay.
+    Within {
+        /// The file or device.
+        path: PathBuf,
+        /// The part's first byte.
+        offset: u64,
+    },
+    /// A partition (GPT or MBR).
+    Partition {
+        /// The file or device.
+        path: PathBuf,
+        /// The partition's number, counted from 1.
+        number: u32,
+    },
     /// Standard output.
     Stream,
 }
@@ -68,7 +79,19 @@ impl Source {
     }
 }
 
-impl BuildTarget<'_> {
+impl From<PathBuf> for BuildTarget {
+    fn from(path: PathBuf) -> BuildTarget {
+        BuildTarget::File(path)
+    }
+}
+
+impl From<&Path> for BuildTarget {
+    fn from(path: &Path) -> BuildTarget {
+        BuildTarget::File(path.to_owned())
+    }
+}
+
+impl BuildTarget {
     /// The size in bytes that the target has, if it is a block device or the rest of a file.
     ///
     /// # Errors
@@ -76,8 +99,8 @@ impl BuildTarget<'_> {
     pub fn size(&self) -> Result<Option<u64>, Error> {
         let (path, offset) = match self {
             BuildTarget::File(path) => (path, 0),
-            BuildTarget::Within(path, offset) => (path, *offset),
-            BuildTarget::Partition(path, number) => {
+            BuildTarget::Within { path, offset } => (path, *offset),
+            BuildTarget::Partition { path, number } => {
                 let image = Image::open(path, Access::Read)?.partition(*number)?;
                 return Ok(Some(image.device().size()));
             }
@@ -85,7 +108,7 @@ impl BuildTarget<'_> {
         };
         let metadata = std::fs::metadata(path);
         let is_fixed = metadata.is_ok_and(|metadata| {
-            metadata.file_type().is_block_device() || matches!(self, BuildTarget::Within(..))
+            metadata.file_type().is_block_device() || matches!(self, BuildTarget::Within { .. })
         });
         if !is_fixed {
             return Ok(None);
@@ -102,22 +125,38 @@ impl BuildTarget<'_> {
         let image = |path: &Path| Image::open(path, Access::Read);
         match self {
             BuildTarget::File(path) => target::look_at_path(path, Some(EXT), consent),
-            BuildTarget::Within(path, offset) => {
+            BuildTarget::Within { path, offset } => {
                 Target::on(image(path)?.window(*offset, None)?, EXT, consent).map(drop)
             }
-            BuildTarget::Partition(path, number) => {
+            BuildTarget::Partition { path, number } => {
                 Target::on(image(path)?.partition(*number)?, EXT, consent).map(drop)
             }
             BuildTarget::Stream => Ok(()),
         }
     }
 
-    fn path(&self) -> Option<&Path> {
+    /// The file or device, if there is one.
+    pub fn path(&self) -> Option<&Path> {
         match self {
-            BuildTarget::File(path) | BuildTarget::Within(path, _) | BuildTarget::Partition(path, _) => {
-                Some(path)
-            }
+            BuildTarget::File(path)
+            | BuildTarget::Within { path, .. }
+            | BuildTarget::Partition { path, .. } => Some(path),
             BuildTarget::Stream => None,
+        }
+    }
+
+    /// The image that is written.
+    pub(super) fn open(&self, made: Made, consent: Consent<'_>) -> Result<Target, Error> {
+        let image = |path: &Path| Image::open(path, Access::Change);
+        match self {
+            BuildTarget::File(path) => Target::anew(path, made, consent),
+            BuildTarget::Within { path, offset } => {
+                Target::on(image(path)?.window(*offset, None)?, made, consent)
+            }
+            BuildTarget::Partition { path, number } => {
+                Target::on(image(path)?.partition(*number)?, made, consent)
+            }
+            BuildTarget::Stream => Err(Error::argument("standard output is no image")),
         }
     }
 }
@@ -129,7 +168,7 @@ impl BuildTarget<'_> {
 /// What the host says; `Corrupt` for what is no tar stream; `Argument` if a source is the target.
 pub fn read_tree(
     sources: &[Source],
-    target: &BuildTarget<'_>,
+    target: &BuildTarget,
     options: &TreeOptions,
     work: &Work<'_>,
 ) -> Result<Tree, Error> {
@@ -284,7 +323,7 @@ impl Build {
     /// `Io`; that a source changed since it was read; [`Error::is_busy`] if the target is in use; whatever the consent says.
     pub fn write(
         self,
-        target: &BuildTarget<'_>,
+        target: &BuildTarget,
         consent: Consent<'_>,
         work: &Work<'_>,
     ) -> Result<BuildReport, Error> {
@@ -298,7 +337,7 @@ impl Build {
                 output.commit()?;
                 Ok(report)
             }
-            BuildTarget::Within(path, offset) => {
+            BuildTarget::Within { path, offset } => {
                 let image = Image::open(path, Access::Change)?;
                 let window = image.device();
                 let window = Window::new(window, *offset, self.size())
@@ -306,7 +345,7 @@ impl Build {
                 Target::on(image.window(*offset, None)?, EXT, consent)?;
                 self.plan.write(&window, false, work).map_err(|error| error.within(path.display()))
             }
-            BuildTarget::Partition(path, number) => {
+            BuildTarget::Partition { path, number } => {
                 let image = Image::open(path, Access::Change)?.partition(*number)?;
                 let (size, room) = (self.size(), image.device().size());
                 if room < size {
@@ -425,7 +464,7 @@ impl Build {
     /// As [`Build::write`]; `Argument` for a target that is no file and no stream, or a size that is not whole blocks.
     pub fn write_android_sparse(
         self,
-        target: &BuildTarget<'_>,
+        target: &BuildTarget,
         consent: Consent<'_>,
         work: &Work<'_>,
     ) -> Result<BuildReport, Error> {
@@ -444,7 +483,7 @@ impl Build {
                     output.into_inner().map_err(|error| Error::io(path.display(), error.into_error()))?;
                 output.commit()?;
             }
-            BuildTarget::Within(..) | BuildTarget::Partition(..) => {
+            BuildTarget::Within { .. } | BuildTarget::Partition { .. } => {
                 return Err(Error::argument("a sparse image is a file of its own; not within another one"));
             }
         }

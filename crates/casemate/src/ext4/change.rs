@@ -38,6 +38,48 @@ pub struct WriteOptions {
     pub superblock: Option<u64>,
 }
 
+impl WriteOptions {
+    /// Changing as usual: without keys, at the time of the clock.
+    pub fn new() -> WriteOptions {
+        WriteOptions::default()
+    }
+
+    /// Changes encrypted files with keys.
+    #[must_use]
+    pub fn keys(mut self, keys: Keys) -> WriteOptions {
+        self.keys = keys;
+        self
+    }
+
+    /// Makes random numbers follow from a seed.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> WriteOptions {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Notes changes with a time.
+    #[must_use]
+    pub fn time(mut self, time: Time) -> WriteOptions {
+        self.time = Some(time);
+        self
+    }
+
+    /// Keeps transactions without a journal in a file.
+    #[must_use]
+    pub fn recovery_file(mut self, path: impl Into<PathBuf>) -> WriteOptions {
+        self.recovery_file = Some(path.into());
+        self
+    }
+
+    /// Repairs by the copy of the superblock in a block.
+    #[must_use]
+    pub fn superblock(mut self, block: u64) -> WriteOptions {
+        self.superblock = Some(block);
+        self
+    }
+}
+
 /// The time that a build which can be repeated gives to everything: that of the environment's SOURCE_DATE_EPOCH, in seconds.
 ///
 /// # Errors

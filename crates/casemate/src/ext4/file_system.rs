@@ -80,6 +80,41 @@ impl Default for ExtractOptions {
     }
 }
 
+impl ExtractOptions {
+    /// Everything, to where nothing is yet.
+    pub fn new() -> ExtractOptions {
+        ExtractOptions::default()
+    }
+
+    /// Restores owners, or does not.
+    #[must_use]
+    pub fn owners(mut self, owners: bool) -> ExtractOptions {
+        self.owners = owners;
+        self
+    }
+
+    /// Restores extended attributes, or does not.
+    #[must_use]
+    pub fn xattrs(mut self, xattrs: bool) -> ExtractOptions {
+        self.xattrs = xattrs;
+        self
+    }
+
+    /// Replaces files that are there, or keeps them.
+    #[must_use]
+    pub fn overwrite(mut self, overwrite: bool) -> ExtractOptions {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Copies what is selected.
+    #[must_use]
+    pub fn selection(mut self, selection: Selection) -> ExtractOptions {
+        self.selection = selection;
+        self
+    }
+}
+
 /// Place on the host that [`FileSystem::extract`] copies to.
 pub enum Target<'a> {
     /// A folder, made if it is not there.

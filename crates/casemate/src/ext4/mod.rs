@@ -18,6 +18,7 @@ mod live_keys;
 mod oci;
 mod protect;
 mod seal;
+mod spec;
 mod verity;
 
 use std::path::PathBuf;
@@ -60,6 +61,10 @@ pub use identity::{Identity, random_uuid};
 pub use live_keys::LiveKeys;
 pub use protect::{Protected, ProtectorSource};
 pub use seal::Sealing;
+pub use spec::{
+    BuildSpec, Built, DmVeritySpec, EncryptedFolder, FolderKey, LuksSpec, ParitySpec, Planned, Signer,
+    VeritySpec,
+};
 
 /// Options of reading a file system.
 #[derive(Clone, Debug)]
@@ -96,6 +101,69 @@ impl Default for ReadOptions {
             check_verity: false,
             certificate: None,
         }
+    }
+}
+
+impl ReadOptions {
+    /// Reading as usual: checksums verified, the journal replayed in memory.
+    pub fn new() -> ReadOptions {
+        ReadOptions::default()
+    }
+
+    /// Reads encrypted files with keys.
+    #[must_use]
+    pub fn keys(mut self, keys: Keys) -> ReadOptions {
+        self.keys = keys;
+        self
+    }
+
+    /// Demands something of files with and without fs-verity.
+    #[must_use]
+    pub fn verity(mut self, policy: VerityPolicy) -> ReadOptions {
+        self.verity = policy;
+        self
+    }
+
+    /// Refuses damaged metadata, or takes them.
+    #[must_use]
+    pub fn verify_checksums(mut self, verify: bool) -> ReadOptions {
+        self.verify_checksums = verify;
+        self
+    }
+
+    /// Replays a journal in memory, or reads without it.
+    #[must_use]
+    pub fn replay_journal(mut self, replay: bool) -> ReadOptions {
+        self.replay_journal = replay;
+        self
+    }
+
+    /// Takes the file that a change without a journal was kept in.
+    #[must_use]
+    pub fn recovery_file(mut self, path: impl Into<PathBuf>) -> ReadOptions {
+        self.recovery_file = Some(path.into());
+        self
+    }
+
+    /// Reads by the copy of the superblock in a block.
+    #[must_use]
+    pub fn superblock(mut self, block: u64) -> ReadOptions {
+        self.superblock = Some(block);
+        self
+    }
+
+    /// Compares contents with their fs-verity trees in a check.
+    #[must_use]
+    pub fn check_verity(mut self, check: bool) -> ReadOptions {
+        self.check_verity = check;
+        self
+    }
+
+    /// Demands signatures by a certificate in a check.
+    #[must_use]
+    pub fn certificate(mut self, certificate: Certificate) -> ReadOptions {
+        self.certificate = Some(certificate);
+        self
     }
 }
 

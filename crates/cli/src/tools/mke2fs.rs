@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use casemate::ext4::{
-    Build, BuildOptions, BuildSize, BuildTarget, Geometry, Source, TreeOptions, random_uuid, read_tree,
-    source_date_epoch, uuid_of, uuid_text,
+    BuildOptions, BuildSize, BuildSpec, BuildTarget, Geometry, Source, random_uuid, uuid_of, uuid_text,
 };
 use casemate::probe::{self, Held};
 use casemate::{Access, Error, Image};
@@ -165,30 +164,28 @@ impl Tool {
             .find_map(|word| word.strip_prefix("offset="));
         let offset = offset.map(|text| number(text, 1)).transpose()?;
         let target = match offset.filter(|offset| *offset > 0) {
-            Some(offset) => BuildTarget::Within(device, offset),
-            None => BuildTarget::File(device),
+            Some(offset) => BuildTarget::Within { path: device.to_owned(), offset },
+            None => BuildTarget::from(device),
         };
         if self.force == 0 && offset.is_none() && !self.may_proceed(context, device)? {
             context.print("\n")?;
             return Ok(ExitCode::FAILURE);
         }
         let size = self.size(&target, device)?;
-        let options = self.options(kind, size)?;
         let copies_xattrs =
             !self.extended.iter().any(|list| list.split(',').any(|word| word == "no_copy_xattrs"));
-        let mut tree_options = TreeOptions::default();
-        tree_options.xattrs = copies_xattrs;
-        let sources: Vec<Source> = self.root.iter().map(|root| source(root)).collect();
+        let mut spec =
+            BuildSpec::new(target).file_system(self.options(kind, size)?).size(BuildSize::Bytes(size));
+        spec.reading.xattrs = copies_xattrs;
+        spec.sources = self.root.iter().map(|root| source(root)).collect();
         let work = context.opening();
-        let tree = read_tree(&sources, &target, &tree_options, &work)?;
-        let build = Build::new(tree, &options).map_err(|error| error.at(device.display()))?;
-        let geometry = build.geometry().clone();
+        let planned = spec.plan(&work)?;
         if !self.quiet {
-            context.print(told(&geometry, &build.uuid(&work)?))?;
+            context.print(told(planned.geometry(), &planned.uuid(&work)?))?;
         }
         if !self.dry_run {
             // It was asked for above, as far as mke2fs asks.
-            build.write(&target, &casemate::target::overwrite, &work)?;
+            planned.write(&casemate::target::overwrite, &work)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -225,7 +222,7 @@ impl Tool {
     }
 
     /// Bytes of the file system: what is said, or all of the device.
-    fn size(&self, target: &BuildTarget<'_>, device: &Path) -> Result<u64, Error> {
+    fn size(&self, target: &BuildTarget, device: &Path) -> Result<u64, Error> {
         if let Some(text) = &self.blocks {
             let block = match &self.block_size {
                 Some(size) => number(size.trim_start_matches('-'), 1)?,
@@ -282,10 +279,10 @@ impl Tool {
         options.last_mounted = self.last_mounted.clone().unwrap_or_default().into_bytes();
         match self.uuid.as_deref() {
             None | Some("random" | "time") => {}
-            Some("clear") => options.uuid = [0; 16].into(),
+            Some("clear") => options.uuid = Some([0; 16].into()),
             Some(text) => {
-                options.uuid =
-                    uuid_of(text).ok_or_else(|| Error::argument(format!("Invalid UUID {text}")))?.into()
+                let uuid = uuid_of(text).ok_or_else(|| Error::argument(format!("Invalid UUID {text}")))?;
+                options.uuid = Some(uuid.into());
             }
         }
         options.on_errors = match self.on_errors.as_deref() {
@@ -294,8 +291,6 @@ impl Tool {
             Some("panic") => 3,
             Some(other) => return Err(Error::argument(format!("bad error behavior - {other}"))),
         };
-        options.time = source_date_epoch()?;
-        options.size = BuildSize::Bytes(size);
         Ok(options)
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use casemate_blockdev::BlockDevice;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
 
@@ -17,7 +18,7 @@ use crate::error::Result;
 use crate::format::features::{Incompat, RoCompat};
 
 /// Bytes of contents that are read at once.
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 128 << 10;
 
 /// UUID of a new file system.
 #[derive(Clone, Debug)]
@@ -54,11 +55,9 @@ impl Sums {
         Sums { crc, files: (0..files).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Adds a piece of a file of `size` bytes, which begins at a byte of it.
-    pub fn add(&self, index: usize, size: u64, at: u64, piece: &[u8]) {
-        let behind = size - at - piece.len() as u64;
-        let sum = self.crc.combine(self.crc.update(0, piece), 0, behind);
-        self.files[index].fetch_xor(sum, Ordering::Relaxed);
+    /// Begins to add bytes of a file of `size` bytes, from a byte of it on. They count when the sum is dropped.
+    pub fn begin(&self, index: usize, size: u64, at: u64) -> Sum<'_> {
+        Sum { sums: self, index, size, at, register: 0 }
     }
 
     /// Adds contents that are read for it.
@@ -68,14 +67,13 @@ impl Sums {
     pub fn read(&self, index: usize, contents: &Contents, buffer: &mut [u8], work: &Work<'_>) -> Result<()> {
         let opened = contents.open()?;
         for range in contents.ranges() {
-            let mut at = range.start;
-            while at < range.end {
+            let mut sum = self.begin(index, contents.size, range.start);
+            while sum.at < range.end {
                 // OK to truncate: at most the buffer's length.
-                let len = (range.end - at).min(buffer.len() as u64) as usize;
+                let len = (range.end - sum.at).min(buffer.len() as u64) as usize;
                 let piece = &mut buffer[..len];
-                casemate_blockdev::BlockDevice::read_at(&opened, piece, at)?;
-                self.add(index, contents.size, at, piece);
-                at += len as u64;
+                opened.read_at(piece, sum.at)?;
+                sum.update(piece);
                 work.events.advance(0)?;
             }
         }
@@ -87,6 +85,34 @@ impl Sums {
     }
 }
 
+/// Sum of bytes of a file that follow each other.
+pub(crate) struct Sum<'a> {
+    sums: &'a Sums,
+    index: usize,
+    size: u64,
+    at: u64,
+    register: u32,
+}
+
+impl Sum<'_> {
+    /// The byte of the file that comes next.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub fn update(&mut self, piece: &[u8]) {
+        self.register = self.sums.crc.update(self.register, piece);
+        self.at += piece.len() as u64;
+    }
+}
+
+impl Drop for Sum<'_> {
+    fn drop(&mut self) {
+        let sum = self.sums.crc.combine(self.register, 0, self.size - self.at);
+        self.sums.files[self.index].fetch_xor(sum, Ordering::Relaxed);
+    }
+}
+
 impl Plan {
     /// The file system's UUID. Contents are read if it follows from them.
     ///
@@ -94,8 +120,9 @@ impl Plan {
     /// What the host says of contents; whatever the listener says.
     pub fn uuid(&self, work: &Work<'_>) -> Result<[u8; 16]> {
         let identify = match &self.options.uuid {
-            NewUuid::Given(uuid) => return Ok(*uuid),
-            NewUuid::OfContents(identify) => identify,
+            None => return Ok([0; 16]),
+            Some(NewUuid::Given(uuid)) => return Ok(*uuid),
+            Some(NewUuid::OfContents(identify)) => identify,
         };
         let sums = self.no_sums(work);
         let pieces = self.order.len() as u64;
@@ -119,14 +146,14 @@ impl Plan {
             false => features.ro_compat.has(RoCompat::GDT_CSUM),
         };
         match &self.options.uuid {
-            NewUuid::OfContents(_) if !is_in_sums => Ok(None),
+            Some(NewUuid::OfContents(_)) if !is_in_sums => Ok(None),
             _ => self.uuid(work).map(Some),
         }
     }
 
     /// The UUID of contents that were all told of, but for those that lie in inodes.
     pub(super) fn uuid_after(&self, sums: &Sums, work: &Work<'_>) -> Result<[u8; 16]> {
-        let NewUuid::OfContents(identify) = &self.options.uuid else { return self.uuid(work) };
+        let Some(NewUuid::OfContents(identify)) = &self.options.uuid else { return self.uuid(work) };
         let in_inodes = self.shapes.files.iter().enumerate().filter(|(_, shape)| shape.inline.is_some());
         let mut buffer = vec![0; 4096];
         for (index, _) in in_inodes {
@@ -156,7 +183,7 @@ impl TreeFile<'_> {
     ///
     /// # Errors
     /// What the host says, and that it is another file by now.
-    pub fn open(&self) -> Result<impl casemate_blockdev::BlockDevice + use<>> {
+    pub fn open(&self) -> Result<impl BlockDevice + use<>> {
         self.0.open()
     }
 }

@@ -64,10 +64,10 @@ pub struct BuildOptions {
     pub label: Vec<u8>,
     /// Where it was mounted last (`-M`), 64 bytes at most.
     pub last_mounted: Vec<u8>,
-    /// The UUID (`-U`).
-    pub uuid: NewUuid,
-    /// What names are hashed with (`-E hash_seed`).
-    pub hash_seed: [u8; 16],
+    /// The UUID (`-U`); zeros if `None`.
+    pub uuid: Option<NewUuid>,
+    /// The seed of the hash of names (`-E hash_seed`); zeros, which stand for the algorithm's own, if `None`.
+    pub hash_seed: Option<[u8; 16]>,
     /// The hash of names: 0 legacy, 1 half_md4, 2 tea.
     pub hash_version: u8,
     /// Whether bytes of names are hashed as unsigned numbers, as on machines where `char` has no sign.
@@ -266,10 +266,9 @@ impl std::fmt::Display for Features {
     }
 }
 
-impl BuildOptions {
-    /// An image of ext4 with blocks of 4096 bytes, as small as possible, without blocks for root alone; `uuid` and
-    /// `hash_seed` are what would be random otherwise.
-    pub fn new(uuid: impl Into<NewUuid>, hash_seed: [u8; 16]) -> BuildOptions {
+impl Default for BuildOptions {
+    /// An image of ext4 with blocks of 4096 bytes, as small as possible, without blocks for root alone, and without identity.
+    fn default() -> BuildOptions {
         BuildOptions {
             size: BuildSize::Fitting { free: 0, align: 1 },
             min_free: 0,
@@ -287,8 +286,8 @@ impl BuildOptions {
             reserved_percent: 0.0,
             label: Vec::new(),
             last_mounted: Vec::new(),
-            uuid: uuid.into(),
-            hash_seed,
+            uuid: None,
+            hash_seed: None,
             hash_version: 1,
             unsigned_hash: false,
             on_errors: 1,
@@ -306,6 +305,14 @@ impl BuildOptions {
             root_mode: None,
             time: None,
         }
+    }
+}
+
+impl BuildOptions {
+    /// An image of ext4 with blocks of 4096 bytes, as small as possible, without blocks for root alone; `uuid` and
+    /// `hash_seed` are what would be random otherwise.
+    pub fn new(uuid: impl Into<NewUuid>, hash_seed: [u8; 16]) -> BuildOptions {
+        BuildOptions { uuid: Some(uuid.into()), hash_seed: Some(hash_seed), ..BuildOptions::default() }
     }
 
     /// Refuses numbers that no file system has.

@@ -102,7 +102,7 @@ impl Plan {
         }
         if encrypter.is_some() {
             options.features.change("encrypt")?;
-            if matches!(options.uuid, NewUuid::OfContents(_)) {
+            if matches!(options.uuid, Some(NewUuid::OfContents(_))) {
                 let text = "names are encrypted before contents are read, and may depend on the UUID, which can't follow from contents then";
                 return Err(Error::argument(text));
             }
@@ -304,9 +304,10 @@ impl Wanted<'_> {
 
     /// The UUID, unless it follows from contents.
     pub fn uuid(&self) -> Option<[u8; 16]> {
-        match self.options.uuid {
-            NewUuid::Given(uuid) => Some(uuid),
-            NewUuid::OfContents(_) => None,
+        match &self.options.uuid {
+            None => Some([0; 16]),
+            Some(NewUuid::Given(uuid)) => Some(*uuid),
+            Some(NewUuid::OfContents(_)) => None,
         }
     }
 
@@ -337,7 +338,7 @@ impl Wanted<'_> {
             backup_groups: geometry.backup_groups,
             uuid: self.uuid().unwrap_or_default(),
             // The UUID may follow from contents, which are read later: a seed of one's own is what the feature is for.
-            checksum_seed: Crc32c::new(Cpu::portable()).update(!0, &options.hash_seed),
+            checksum_seed: Crc32c::new(Cpu::portable()).update(!0, &options.hash_seed.unwrap_or_default()),
             label: &options.label,
             last_mounted: &options.last_mounted,
             hash: self.hash(),

@@ -138,7 +138,9 @@ pub(super) struct Wanted<'a> {
 impl Wanted<'_> {
     pub fn hash(&self) -> HashDefaults {
         let mut seed = [0; 4];
-        for (word, bytes) in seed.iter_mut().zip(self.options.hash_seed.as_chunks::<4>().0) {
+        for (word, bytes) in
+            seed.iter_mut().zip(self.options.hash_seed.unwrap_or_default().as_chunks::<4>().0)
+        {
             *word = u32::from_le_bytes(*bytes);
         }
         HashDefaults { version: self.options.hash_version, seed, unsigned: self.options.unsigned_hash }

@@ -78,6 +78,41 @@ pub struct TreeOptions {
     pub whiteouts: bool,
 }
 
+impl TreeOptions {
+    /// Files as they are, with extended attributes.
+    pub fn new() -> TreeOptions {
+        TreeOptions::default()
+    }
+
+    /// Gives files owners.
+    #[must_use]
+    pub fn owners(mut self, owners: Owners) -> TreeOptions {
+        self.owners = owners;
+        self
+    }
+
+    /// Takes extended attributes, or does not.
+    #[must_use]
+    pub fn xattrs(mut self, xattrs: bool) -> TreeOptions {
+        self.xattrs = xattrs;
+        self
+    }
+}
+
+impl Owners {
+    /// Owners as they are.
+    pub fn new() -> Owners {
+        Owners::default()
+    }
+
+    /// Gives everything an owner and a group.
+    #[must_use]
+    pub fn all(mut self, uid: u32, gid: u32) -> Owners {
+        self.all = Some((uid, gid));
+        self
+    }
+}
+
 impl Default for TreeOptions {
     fn default() -> TreeOptions {
         TreeOptions { owners: Owners::default(), xattrs: true, image: None, whiteouts: false }

@@ -110,7 +110,7 @@ impl BuildOptions {
                     self.mmp_interval =
                         u16::try_from(number()?).ok().filter(|n| *n <= 300).ok_or_else(wrong)?;
                 }
-                "hash_seed" => self.hash_seed = value.and_then(uuid).ok_or_else(wrong)?,
+                "hash_seed" => self.hash_seed = Some(value.and_then(uuid).ok_or_else(wrong)?),
                 "encoding" => match value {
                     Some("utf8" | "utf8-12.1") => self.features.change("casefold")?,
                     _ => return Err(wrong()),

@@ -28,6 +28,9 @@ use crate::read::encryption::EncryptedContents;
 /// Bytes that are written at once, and that a thread takes on at a time.
 const CHUNK: usize = 1 << 20;
 
+/// Bytes that are read at once where they are summed up: they are still in the cache then.
+const SUMMED: usize = 128 << 10;
+
 /// Directories that a thread takes on at a time.
 const DIRECTORIES: usize = 64;
 
@@ -355,9 +358,15 @@ impl Writing<'_> {
                 // OK to truncate: at most the buffer's length.
                 let len = (contents.size - from).min(len as u64) as usize;
                 let (own, rest) = buffer.split_at_mut(len);
-                open.file.read_at(own, from)?;
-                if let Some(sums) = &self.identity {
-                    sums.add(*index as usize, contents.size, from, own);
+                match &self.identity {
+                    None => open.file.read_at(own, from)?,
+                    Some(sums) => {
+                        let mut sum = sums.begin(*index as usize, contents.size, from);
+                        for piece in own.chunks_mut(SUMMED) {
+                            open.file.read_at(piece, sum.at())?;
+                            sum.update(piece);
+                        }
+                    }
                 }
                 rest.fill(0);
                 if let Some(cipher) = &open.cipher {

@@ -8,7 +8,7 @@ import functools
 import io
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .device import Buffer, StrPath
+    from .luks import Pbkdf
 
 #: Bytes that a buffered file reads at once.
 BUFFER = 256 * 1024
@@ -80,12 +81,34 @@ class Finding(NamedTuple):
 
 
 class Built(NamedTuple):
-    """An image that was made: its size in bytes, and how many files there are in it."""
+    """An image that was made: the file system's size in bytes, how many files there are in it, its UUID, the root hash of
+    dm-verity, and the digests of files with fs-verity by their paths."""
 
     size: int
     files: int
     directories: int
     others: int
+    uuid: str
+    root_hash: bytes | None
+    digests: dict[bytes, str]
+
+
+class Encrypted(NamedTuple):
+    """A directory of a new image that is encrypted with all that is in it: the raw master key, and the modes of contents and
+    names, as "aes-256-xts" and "aes-256-cts"."""
+
+    key: Buffer
+    contents: str | None = None
+    names: str | None = None
+
+
+class Luks(NamedTuple):
+    """A LUKS2 volume around a new image. With a volume key, which is random otherwise, it follows from the build's seed."""
+
+    passphrase: str | Buffer
+    volume_key: Buffer | None = None
+    sector_size: int = 512
+    pbkdf: Pbkdf | None = None
 
 
 def check(
@@ -113,28 +136,63 @@ def build(
     oci: Iterable[StrPath] = (),
     size: int | None = None,
     free: int = 0,
+    offset: int | None = None,
+    partition: int | None = None,
+    android_sparse: bool = False,
+    overwrite: bool = False,
     type: str = "ext4",
     features: str = "",
     label: str = "",
     block_size: int = 4096,
+    uuid: str | None = None,
     owner: tuple[int, int] | None = None,
     seed: str | None = None,
-    verity: bool = False,
+    verity: bool | Iterable[str | bytes] = False,
+    verity_manifest: StrPath | None = None,
+    verity_algorithm: str = "sha256",
+    verity_salt: Buffer = b"",
+    encrypt: Mapping[str | bytes, Encrypted | Buffer] | None = None,
+    dm_verity: bool | StrPath = False,
+    luks: Luks | None = None,
     threads: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Built:
     """Makes an image of folders, tar streams, layers of OCI images and OCI layout folders, as small as it can be with `free`
-    bytes left, or of `size` bytes. The same files and options give the same bytes; it is there whole or not at all. With
-    `verity` all files have fs-verity."""
-    sources = [
-        (kind, os.fspath(path))
-        for kind, paths in (("folder", folders), ("tar", tars), ("layer", layers), ("oci", oci))
-        for path in paths
-    ]
-    return Built(*_casemate.ext4_build(
-        os.fspath(image), sources, size, free, type, features, label, block_size, owner, seed, verity,
-        (threads, progress),
-    ))
+    bytes left, or of `size` bytes; in a file that is there whole or not at all, on a block device, or in a part of one: from
+    `offset` on, or in a `partition`. The same files and options give the same bytes.
+
+    With `verity` all files have fs-verity, or those that match patterns, of which each must match one; those of
+    `verity_manifest` must have its digests. `encrypt` names directories that are encrypted, with their master keys.
+    `dm_verity` makes a hash area behind the file system, or in a file of its own. `luks` makes a volume around all of that.
+    Something else at the target is lost with `overwrite` alone."""
+    spec = _casemate.Build(os.fspath(image), offset, partition)
+    for kind, paths in (("folder", folders), ("tar", tars), ("layer", layers), ("oci", oci)):
+        for path in paths:
+            spec.source(kind, os.fspath(path), None)
+    spec.file_system(type, features, label, block_size)
+    spec.size(size, free)
+    if android_sparse:
+        spec.android_sparse()
+    if uuid is not None:
+        spec.uuid(uuid)
+    if owner is not None:
+        spec.owner(*owner)
+    if seed is not None:
+        spec.seed(seed)
+    if verity or verity_manifest is not None:
+        patterns = [] if isinstance(verity, bool) else [os.fsencode(pattern) for pattern in verity]
+        if verity is True and verity_manifest is not None:
+            patterns = [b"*"]
+        manifest = None if verity_manifest is None else os.fspath(verity_manifest)
+        spec.verity(patterns, manifest, verity_algorithm, verity_salt)
+    for folder, how in (encrypt or {}).items():
+        encrypted = how if isinstance(how, Encrypted) else Encrypted(how)
+        spec.encrypt(os.fsencode(folder), *encrypted)
+    if dm_verity:
+        spec.dm_verity(None if dm_verity is True else os.fspath(dm_verity))
+    if luks is not None:
+        spec.luks(secret(luks.passphrase), luks.volume_key, luks.sector_size, luks.pbkdf)
+    return Built(**spec.run(overwrite, (threads, progress)))
 
 
 class Ext4:

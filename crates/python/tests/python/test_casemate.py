@@ -544,6 +544,41 @@ class Ext4(World):
             self.assertEqual([path.read_bytes()[:2] for path in (fs / "etc/one", fs / "two")], [b"11", b"22"])
         run(tool("e2fsck"), "-fn", image)
 
+    def test_images_are_those_that_the_command_builds(self):
+        (self.folder / "tree/home").mkdir(parents=True)
+        (self.folder / "tree/home/secret").write_bytes(os.urandom(50_000))
+        (self.folder / "tree/file").write_text("file")
+        key = bytes(range(64))
+        (self.folder / "volume.key").write_bytes(key)
+        (self.folder / "master.key").write_bytes(key[:32])
+        (self.folder / "pass").write_text("secret")
+        words = ("ext4 build expected.img --from tree --verity --encrypt home=master.key --dm-verity append --owner 0:0 -L root"
+                 " --root-hash-file root.txt --luks --key-file pass --volume-key-file volume.key --seed one --pbkdf-memory 1M"
+                 " --pbkdf-force-iterations 4 --pbkdf-parallel 1")
+        run(tool("casemate"), *words.split(), cwd=self.folder)
+        luks = casemate.ext4.Luks("secret", key, pbkdf=casemate.luks.Pbkdf("argon2id", 4, 1024, 1))
+        options = dict(folders=[self.folder / "tree"], verity=True, encrypt={"home": key[:32]}, dm_verity=True,
+                       owner=(0, 0), label="root", seed="one", luks=luks)
+        built = casemate.ext4.build(self.folder / "made.img", **options)
+        expected = (self.folder / "expected.img").read_bytes()
+        self.assertTrue((self.folder / "made.img").read_bytes() == expected)
+        self.assertEqual(built.root_hash.hex(), (self.folder / "root.txt").read_text())
+        self.assertIn(b"file", built.digests)
+        # What was asked for in vain is refused, and what holds something else is not lost.
+        for wrong in [dict(verity=["none"]), dict(encrypt={"none": key[:32]}), dict(luks=None, dm_verity=False)]:
+            with self.assertRaises((ValueError, OSError)):
+                casemate.ext4.build(self.folder / "made.img", **(options | wrong))
+        self.assertTrue((self.folder / "made.img").read_bytes() == expected)
+        # In a part of a file, which keeps the rest.
+        disk = self.folder / "disk"
+        disk.write_bytes(b"x" * (1 << 20) + bytes(8 << 20))
+        part = casemate.ext4.build(disk, folders=[self.folder / "tree"], offset=1 << 20)
+        self.assertEqual((part.size, disk.read_bytes()[:1 << 20]), (8 << 20, b"x" * (1 << 20)))
+        with casemate.open(disk) as device:
+            self.assertEqual(device.window(1 << 20).ext4().uuid, part.uuid)
+        casemate.ext4.build(self.folder / "sparse", folders=[self.folder / "tree"], android_sparse=True)
+        self.assertEqual((self.folder / "sparse").read_bytes()[:4], bytes.fromhex("3aff26ed"))
+
     def test_images_are_built_checked_and_extracted(self):
         self.image()
         path = self.folder / "built.img"

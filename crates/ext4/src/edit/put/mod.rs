@@ -57,6 +57,36 @@ impl PutOptions {
     }
 }
 
+impl PutOptions {
+    /// Copies directories with all that is in them.
+    #[must_use]
+    pub fn recursive(mut self, recursive: bool) -> Self {
+        self.recursive = recursive;
+        self
+    }
+
+    /// Copies what is named as it is: a link as a link.
+    #[must_use]
+    pub fn no_dereference(mut self, no_dereference: bool) -> Self {
+        self.no_dereference = no_dereference;
+        self
+    }
+
+    /// Gives everything an owner and a group.
+    #[must_use]
+    pub fn owner(mut self, uid: u32, gid: u32) -> Self {
+        self.owner = Some((uid, gid));
+        self
+    }
+
+    /// Copies extended attributes, or does not.
+    #[must_use]
+    pub fn xattrs(mut self, xattrs: bool) -> Self {
+        self.xattrs = xattrs;
+        self
+    }
+}
+
 impl Default for PutOptions {
     fn default() -> Self {
         Self::new()

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use casemate::Error;
 use casemate::blockdev::os::OsStringExt;
-use casemate::ext4::{BuildOptions, Geometry, Identity, NewUuid, uuid_of, uuid_text};
+use casemate::ext4::{BuildOptions, Geometry, NewUuid, uuid_of, uuid_text};
 
 use crate::cmd::ext4::chmod::parse_octal;
 use crate::cmd::ext4::chown::parse_both;
@@ -86,20 +86,16 @@ pub struct FormatArgs {
 }
 
 impl FormatArgs {
-    /// Whether the UUID is given.
-    pub fn has_uuid(&self) -> bool {
-        self.uuid.is_some()
-    }
-
-    pub fn options(&self, identity: Identity) -> Result<BuildOptions, Error> {
+    pub fn options(&self) -> Result<BuildOptions, Error> {
         let given = |text: &Option<String>| match text {
             Some(text) => {
                 uuid_of(text).map(Some).ok_or_else(|| Error::argument(format!("'{text}' is not a UUID")))
             }
             None => Ok(None),
         };
-        let uuid = given(&self.uuid)?.map_or(identity.uuid, NewUuid::from);
-        let mut options = BuildOptions::new(uuid, given(&self.hash_seed)?.unwrap_or(identity.hash_seed));
+        let mut options = BuildOptions::default();
+        options.uuid = given(&self.uuid)?.map(NewUuid::from);
+        options.hash_seed = given(&self.hash_seed)?;
         options.set_type(&self.kind)?;
         self.features.iter().try_for_each(|list| options.features.change(list))?;
         if let Some(list) = &self.usage {
@@ -130,7 +126,7 @@ impl FormatArgs {
 /// All that was chosen for a file system of so many bytes, and the options that choose it again.
 pub fn config(options: &BuildOptions, uuid: &[u8; 16], geometry: &Geometry, size: u64) -> Value {
     let features = geometry.features.to_string().replace(' ', ",");
-    let (uuid, hash_seed) = (uuid_text(uuid), uuid_text(&options.hash_seed));
+    let (uuid, hash_seed) = (uuid_text(uuid), uuid_text(&options.hash_seed.unwrap_or_default()));
     let errors = ERRORS[usize::from(options.on_errors).clamp(1, 3) - 1];
     let block_size = u64::from(geometry.block_size);
     let fast_commits = u64::from(geometry.fast_commit_blocks) * block_size;

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use casemate::luks::{LuksFormatOptions, LuksKey, NewVolume, Seed};
+use serde_json::{Value, json};
+
+use casemate::ext4::LuksSpec;
+use casemate::luks::{LuksFormatOptions, LuksKey, NewVolume};
 use casemate::{Error, SecretSource, SecretVec};
 
 use crate::cmd::luks::manners::Wanted;
@@ -43,12 +46,7 @@ impl LuksArgs {
     }
 
     /// The volume, if one is wanted.
-    pub fn volume(
-        &self,
-        seed: Option<&str>,
-        of: &Path,
-        context: &Context,
-    ) -> Result<Option<NewVolume>, Error> {
+    pub fn spec(&self, has_seed: bool, of: &Path, context: &Context) -> Result<Option<LuksSpec>, Error> {
         if !self.luks {
             return match self.passphrase.source().is_some() || self.pbkdf.is_given() {
                 true => Err(Error::argument("a passphrase and what makes a key of it go with --luks")),
@@ -61,16 +59,20 @@ impl LuksArgs {
             && let LuksKey::VolumeKey(key) = LuksKey::volume_key(&SecretSource::file(path))?
         {
             options.volume_key = Some(key);
-            options.seed = seed.map(Seed::from_text);
         }
         let key_len = options.volume_key.as_ref().map_or(64, SecretVec::len);
         // What follows from a seed is the same on every machine.
-        options.pbkdf = Some(match options.seed {
-            Some(_) => self.pbkdf.fixed(false, &options.hash)?,
-            None => self.pbkdf.get(false, &options.hash, key_len, context)?,
+        options.pbkdf = Some(match has_seed && options.volume_key.is_some() {
+            true => self.pbkdf.fixed(false, &options.hash)?,
+            false => self.pbkdf.get(false, &options.hash, key_len, context)?,
         });
         let key = self.passphrase.read(Wanted::New, of, context)?;
         options.allow_empty_passphrase = self.empty.check(&key)?;
-        options.prepare(&key, &context.opening()).map(Some)
+        Ok(Some(LuksSpec::new(key).format(options)))
     }
+}
+
+/// What is told of a volume.
+pub fn told(volume: &NewVolume) -> Value {
+    json!({ "uuid": volume.header().uuid(), "data_offset": volume.offset() })
 }

@@ -4,29 +4,22 @@ mod format;
 mod luks;
 mod tree;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgGroup, ValueEnum};
 use serde_json::json;
 
-use casemate::blockdev::os::{self, OsStrExt, OsStringExt};
+use casemate::blockdev::os::{self, OsStrExt};
 use casemate::ext4::{
-    Build, BuildReport, BuildSize, BuildTarget, Encrypting, Identity, Pattern, Protected, ProtectorSource,
-    Sealing, Tree, on_stream, read_tree, source_date_epoch, uuid_text,
+    BuildSize, BuildSpec, BuildTarget, Built, DmVeritySpec, EncryptedFolder, ParitySpec, Pattern, Planned,
+    ProtectorSource, Signer, VeritySpec, uuid_text,
 };
-use casemate::fscrypt::read_raw_key;
-use casemate::fsverity::{Algorithm, Entry, FileDigest, Manifest, Parameters, escape_name};
-use casemate::luks::NewVolume;
-use casemate::signature::{Certificate, DigestAlgorithm, SigningKey, root_hash_bytes, sign};
-use casemate::target::{Loss, Made};
-use casemate::verity::{Fec, FormatOptions, Formatted, Seed};
-use casemate::{
-    Access, Error, Image, Output, SecretSource, SecretVec, Target, Work, hex as hexadecimal, probe,
-};
+use casemate::fsverity::{Algorithm, FileDigest, escape_name};
+use casemate::signature::{DigestAlgorithm, SigningKey, root_hash_bytes, sign};
+use casemate::target::Loss;
+use casemate::{Error, Output, SecretSource, hex as hexadecimal};
 
 use format::FormatArgs;
 use luks::LuksArgs;
@@ -185,91 +178,18 @@ enum Source {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let is_stream = self.image == Path::new("-");
-        let target = match self.offset {
-            _ if is_stream => {
-                context.output().for_data()?;
-                BuildTarget::Stream
-            }
-            Some(offset) => BuildTarget::Within(&self.image, offset),
-            None => match self.partition {
-                Some(number) => BuildTarget::Partition(&self.image, number),
-                None => BuildTarget::File(&self.image),
-            },
-        };
-        if self.luks.reads_standard_input() && self.tree.reads_standard_input() {
-            return Err(Error::argument("standard input can't be both the passphrase and a tar stream"));
-        }
-        if self.print_config && is_stream && !self.dry_run {
-            return Err(Error::argument("standard output can't be both the image and what was chosen; -n"));
-        }
-        if self.dm_verity.is_some() && is_stream {
-            let text =
-                "dm-verity's hash tree is made of an image that can be read again, not of standard output";
-            return Err(Error::argument(text));
-        }
-        if self.fec.fec_device.is_some() && self.dm_verity.is_none() {
-            return Err(Error::argument("--fec-device: parity goes with --dm-verity"));
-        }
-        self.tree.check()?;
-        if !is_stream {
-            let inputs = self.inputs();
-            Output::check(&self.image, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
-        }
-        let volume = self.luks.volume(self.seed.as_deref(), &self.image, context)?;
-        let work = context.opening();
-        let amendments = self.tree.amendments(context)?;
-        let mut tree = read_tree(&self.tree.sources(), &target, &self.tree.options(), &work)?;
-        let digests = amendments.apply(&mut tree)?;
-        let protected = self.protected(&mut tree, context)?;
-        let time = source_date_epoch()?;
-        if let Some(latest) = time {
-            tree.clamp_times(latest);
-        }
-        // What follows from a tree tells something of encrypted names to whoever guesses them.
-        let identity = match &self.seed {
-            Some(text) => Identity::of_text(text, &work),
-            None if self.encrypt.is_empty() && self.protect.is_empty() => Identity::of_tree(&tree, &work),
-            None => Identity::random()?,
-        };
-        let mut options = self.format.options(identity)?;
-        options.time = time;
-        options.min_free = self.min_free;
-        // dm-verity protects whole blocks.
-        let align = self.align.unwrap_or(if self.dm_verity.is_some() { 4096 } else { 1 });
-        let header_size = volume.as_ref().map_or(0, NewVolume::offset);
-        let room = target.size()?.map(|size| size.saturating_sub(header_size));
-        options.size = match (self.size, room) {
-            (Some(BuildSize::Fitting { free, .. }), _) => BuildSize::Fitting { free, align },
-            (Some(size), _) => size,
-            // A device's rest has room for the hash tree.
-            (None, Some(_)) if self.is_appended() => BuildSize::Fitting { free: 0, align },
-            (None, Some(size)) => BuildSize::Bytes(size),
-            (None, None) => BuildSize::Fitting { free: 0, align },
-        };
-        let sealing = self.sealing(context, options.block_size, &tree, digests)?.map(Arc::new);
+        self.check(context)?;
+        let planned = self.spec(context)?.plan(&context.opening())?;
         context.heed_signals();
-        let manifest = match self.manifest.as_ref().filter(|_| !self.dry_run) {
-            Some(path) => Some(Output::create(path, &[&self.image])?),
-            None => None,
-        };
-        let encrypting = self.encrypting(context, &tree, options.block_size, protected)?;
-        if let Some(uuid) = encrypting.as_ref().and_then(Encrypting::uuid).filter(|_| !self.format.has_uuid())
-        {
-            options.uuid = uuid.into();
-        }
-        let build = Build::protected(tree, &options, sealing.clone(), encrypting);
-        let build = build.map_err(|error| error.at(self.image.display()))?;
-        let consent = |loss: &Loss| self.overwrite.consent(loss);
+        let outputs = if self.dry_run { Outputs::default() } else { self.outputs(&planned)? };
         if self.dry_run {
-            target.look(&|loss| self.overwrite.rehearse(loss))?;
+            planned.look(&|loss| self.overwrite.rehearse(loss))?;
         }
-        let size = build.size();
-        let progress = context.progress(&self.image.display().to_string(), build.contents_size());
-        let geometry = build.geometry().clone();
+        let (size, geometry) = (planned.size(), planned.geometry().clone());
+        let progress = context.progress(&self.image.display().to_string(), planned.contents_size());
         if self.print_config || self.dry_run && context.json() {
-            let uuid = build.uuid(&work)?;
-            context.print_json(&format::config(&options, &uuid, &geometry, size))?;
+            let uuid = planned.uuid(&context.opening())?;
+            context.print_json(&format::config(planned.options(), &uuid, &geometry, size))?;
         }
         if self.dry_run {
             let text = format!("{size} bytes, {} blocks, {} inodes", geometry.blocks, geometry.inodes());
@@ -277,28 +197,12 @@ impl Args {
             return Ok(Answer::Yes);
         }
         let work = context.work(context.providers().clone(), &progress);
-        let (report, formatted) = match (&self.dm_verity, &volume) {
-            (None, None) if self.android_sparse => {
-                (build.write_android_sparse(&target, &consent, &work)?, None)
-            }
-            (None, None) => (build.write(&target, &consent, &work)?, None),
-            (None, Some(volume)) if is_stream => {
-                let write = |image: &Target| build.write_luks(image, volume, &work);
-                (on_stream(context.output(), "standard output", write)?, None)
-            }
-            (None, Some(volume)) => (build.write_luks(&self.place()?, volume, &work)?, None),
-            (Some(place), volume) => {
-                let volume = volume.as_ref();
-                let made = self.verified(build, place, volume, context, &work)?;
-                (made.0, Some(made.1))
-            }
-        };
+        let volume = planned.volume().map(luks::told);
+        let built = planned.write(&|loss: &Loss| self.overwrite.consent(loss), &work)?;
         drop(progress);
-        if let Some((manifest, sealing)) = manifest.zip(sealing) {
-            let lines = sealing.digests().into_iter().flat_map(|(path, digest)| line(&path, &digest));
-            manifest.finish(&lines.collect::<Vec<u8>>())?;
-        }
-        if context.json() && !is_stream && !self.print_config {
+        outputs.finish(&built, context)?;
+        if context.json() && !self.is_stream() && !self.print_config {
+            let report = &built.report;
             context.print_json(&json!({
                 "image": self.image.to_string_lossy(),
                 "size": size,
@@ -310,15 +214,11 @@ impl Args {
                 "directories": report.directories,
                 "others": report.others,
                 "bytes": report.bytes,
-                "luks": volume.as_ref().map(|volume| json!({
-                    "uuid": volume.header().uuid(),
-                    "data_offset": volume.offset(),
-                })),
-                "dm_verity": formatted.as_ref().map(|formatted| info::formatted_json(formatted, false)),
+                "luks": volume,
+                "dm_verity": built.dm_verity.as_ref().map(|formatted| info::formatted_json(formatted, false)),
             }))?;
-        } else if let Some(formatted) = &formatted {
-            let place =
-                if self.is_appended() { &self.image } else { self.dm_verity.as_ref().unwrap_or(&self.image) };
+        } else if let Some(formatted) = &built.dm_verity {
+            let place = self.dm_verity.as_ref().filter(|_| !self.is_appended()).unwrap_or(&self.image);
             let mut text = info::formatted_lines(&place.display(), self.fec.fec_offset, formatted);
             // Where file system and tree lie one behind the other, they are no two partitions.
             if !self.is_appended() {
@@ -326,27 +226,74 @@ impl Args {
             }
             context.print(text)?;
         }
-        context.done(format_args!("{}: {size} bytes, {} files", self.image.display(), report.files));
+        context.done(format_args!("{}: {size} bytes, {} files", self.image.display(), built.report.files));
         Ok(Answer::Yes)
     }
 
-    /// Files that are read.
-    fn inputs(&self) -> Vec<PathBuf> {
-        let keys = self.encrypt.iter().chain(&self.protect).map(|(_, file)| file);
-        let more = keys.chain(&self.signing_key).chain(&self.cert).chain(&self.verity_from_manifest).cloned();
-        let more = more.chain(self.luks.inputs().map(Path::to_owned));
-        self.tree.inputs().into_iter().chain(more).filter(|path| path != Path::new("-")).collect()
+    /// Refuses options that contradict each other on this command line.
+    fn check(&self, context: &Context) -> Result<(), Error> {
+        if self.is_stream() {
+            context.output().for_data()?;
+        }
+        if self.luks.reads_standard_input() && self.tree.reads_standard_input() {
+            return Err(Error::argument("standard input can't be both the passphrase and a tar stream"));
+        }
+        if self.print_config && self.is_stream() && !self.dry_run {
+            return Err(Error::argument("standard output can't be both the image and what was chosen; -n"));
+        }
+        if self.fec.fec_device.is_some() && self.dm_verity.is_none() {
+            return Err(Error::argument("--fec-device: parity goes with --dm-verity"));
+        }
+        self.tree.check()
     }
 
-    /// The image that a volume is made on.
-    fn place(&self) -> Result<Target, Error> {
-        let (made, consent) = (Made::Known(probe::LUKS), |loss: &Loss| self.overwrite.consent(loss));
-        let image = || Image::open(&self.image, Access::Change);
+    /// What is wanted.
+    fn spec(&self, context: &Context) -> Result<BuildSpec, Error> {
+        let mut spec = BuildSpec::new(self.target());
+        spec.luks = self.luks.spec(self.seed.is_some(), &self.image, context)?;
+        spec.android_sparse = self.android_sparse;
+        spec.sources = self.tree.sources();
+        spec.reading = self.tree.options();
+        spec.amendments = self.tree.amendments(context)?;
+        spec.inputs = self.inputs();
+        (spec.size, spec.align) = (self.size, self.align);
+        spec.file_system = self.format.options()?;
+        spec.file_system.min_free = self.min_free;
+        spec.verity = self.verity()?;
+        spec.encryption = self.encryption();
+        spec.dm_verity = self.dm_verity.as_ref().map(|place| {
+            let mut dm_verity = DmVeritySpec::new();
+            dm_verity.hash = (!self.is_appended()).then(|| place.clone());
+            dm_verity.parity = self.fec.fec_device.as_ref().map(|path| {
+                let mut parity = ParitySpec::new(path);
+                (parity.offset, parity.roots) = (self.fec.fec_offset, self.fec.fec_roots);
+                parity
+            });
+            dm_verity
+        });
+        spec.seed = self.seed.clone();
+        Ok(spec)
+    }
+
+    fn is_stream(&self) -> bool {
+        self.image == Path::new("-")
+    }
+
+    fn target(&self) -> BuildTarget {
+        let path = self.image.clone();
         match (self.offset, self.partition) {
-            (None, None) => Target::anew(&self.image, made, &consent),
-            (_, Some(number)) => Target::on(image()?.partition(number)?, made, &consent),
-            (Some(offset), None) => Target::on(image()?.window(offset, None)?, made, &consent),
+            _ if self.is_stream() => BuildTarget::Stream,
+            (Some(offset), _) => BuildTarget::Within { path, offset },
+            (None, Some(number)) => BuildTarget::Partition { path, number },
+            (None, None) => BuildTarget::File(path),
         }
+    }
+
+    /// Files with keys and certificates.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let keys = self.encrypt.iter().chain(&self.protect).map(|(_, file)| file);
+        let keys = keys.chain(&self.signing_key).chain(&self.cert).cloned();
+        keys.chain(self.luks.inputs().map(Path::to_owned)).collect()
     }
 
     /// Whether dm-verity's hash tree lies behind the file system.
@@ -354,146 +301,84 @@ impl Args {
         self.dm_verity.as_deref() == Some(Path::new("append"))
     }
 
-    /// Writes the file system with dm-verity over it, and what is told of the root hash in files.
-    fn verified(
-        &self,
-        build: Build,
-        place: &Path,
-        volume: Option<&NewVolume>,
-        context: &Context,
-        work: &Work<'_>,
-    ) -> Result<(BuildReport, Formatted), Error> {
-        let inputs = self.inputs();
-        let mut others: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
-        others.push(&self.image);
-        let create = |path: &PathBuf| Output::create(path, &[&others[..], &[place]].concat());
-        let root_hash_file = self.root_hash_file.as_ref().map(create).transpose()?;
-        let signature_file = self.root_hash_signature.as_ref().map(create).transpose()?;
-        let consent = |loss: &Loss| self.overwrite.consent(loss);
-        let mut format = FormatOptions::default();
-        format.seed = self.seed.as_deref().map(Seed::from_text);
-        if let Some(path) = &self.fec.fec_device {
-            Output::check(path, &[&others[..], &[place]].concat())?;
-            let mut fec = Fec::new(Target::anew(path, Made::Data, &consent)?.into_image());
-            (fec.offset, fec.roots) = (self.fec.fec_offset, self.fec.fec_roots);
-            format.area.fec = Some(fec);
-        }
-        let hash = match self.is_appended() {
-            true => None,
-            false => {
-                Output::check(place, &others)?;
-                Some(Target::anew(place, Made::Known(probe::VERITY), &consent)?)
-            }
-        };
-        let signer = self.signer()?;
-        let made = Made::Known(if volume.is_some() { probe::LUKS } else { probe::EXT });
-        let image = Target::anew(&self.image, made, &consent)?;
-        let (report, formatted) = match volume {
-            Some(volume) => build.write_luks_verified(&image, volume, hash.as_ref(), format, work)?,
-            None => build.write_verified(&image, hash.as_ref(), format, work)?,
-        };
-        if let Some(file) = root_hash_file {
-            file.finish(hexadecimal::encode(&formatted.root_hash).as_bytes())?;
-        }
-        if let Some((file, (key, certificate))) = signature_file.zip(signer) {
-            let message = root_hash_bytes(&formatted.root_hash);
-            let signed = sign(&message, &key, &certificate, DigestAlgorithm::Sha256, context.providers())?;
-            file.finish(&signed)?;
-        }
-        Ok((report, formatted))
+    /// Begins what is written beside the image.
+    fn outputs(&self, planned: &Planned) -> Result<Outputs, Error> {
+        let files = planned.files();
+        let create = |path: &PathBuf| Output::create(path, &files);
+        Ok(Outputs {
+            manifest: self.manifest.as_ref().map(create).transpose()?,
+            root_hash: self.root_hash_file.as_ref().map(create).transpose()?,
+            signature: match &self.root_hash_signature {
+                Some(path) => Some(create(path)?).zip(self.signer()?),
+                None => None,
+            },
+        })
     }
 
     /// The key and certificate that sign.
-    fn signer(&self) -> Result<Option<(SigningKey, Certificate)>, Error> {
+    fn signer(&self) -> Result<Option<Signer>, Error> {
         let Some((key, cert)) = self.signing_key.as_ref().zip(self.cert.as_ref()) else { return Ok(None) };
         let pem = zeroize::Zeroizing::new(read_small(key)?);
         let key = SigningKey::from_pem(&pem).map_err(|error| error.at(key.display()))?;
-        Ok(Some((key, read_certificate(cert)?)))
+        Ok(Some(Signer { key, certificate: read_certificate(cert)? }))
     }
 
-    /// fs-verity, if it is wanted; `digests` are those that descriptions of the tree have.
-    fn sealing(
-        &self,
-        context: &Context,
-        block_size: u32,
-        tree: &Tree,
-        digests: BTreeMap<Vec<u8>, FileDigest>,
-    ) -> Result<Option<Sealing>, Error> {
+    /// fs-verity, if it is wanted.
+    fn verity(&self) -> Result<Option<VeritySpec>, Error> {
         if self.verity.is_empty() && self.verity_from_manifest.is_none() {
             return Ok(None);
         }
+        let mut verity = VeritySpec::new();
         let algorithm = Algorithm::named(&self.hash_alg);
-        let algorithm = algorithm.ok_or_else(|| Error::argument("--hash-alg: sha256 or sha512"))?;
-        let salt = self.salt.as_ref().map_or(&[][..], |salt| &salt.0);
-        // A kernel takes no larger blocks than its pages and those of the file system.
-        let parameters = Parameters::new(algorithm, block_size.min(4096), salt)?;
-        let mut sealing = Sealing::new(parameters, context.providers().clone());
+        verity.algorithm = algorithm.ok_or_else(|| Error::argument("--hash-alg: sha256 or sha512"))?;
+        verity.salt = self.salt.as_ref().map_or(Vec::new(), |salt| salt.0.clone());
         let patterns = self.verity.iter().map(|pattern| Pattern::new(pattern.as_bytes()));
-        sealing.choose(patterns.collect::<Result<Vec<_>, _>>()?);
-        sealing.signer = self.signer()?;
-        if let Some(path) = &self.verity_from_manifest {
-            let bytes = std::fs::read(path).map_err(|error| Error::io(path.display(), error))?;
-            let Manifest { entries, malformed } = Manifest::from_bytes(&bytes);
-            if let Some(line) = malformed.first() {
-                return Err(Error::corrupt(format!("line {line} does not hold a digest and a path"))
-                    .at(path.display()));
-            }
-            if entries.is_empty() {
-                return Err(Error::argument("the manifest names no file").at(path.display()));
-            }
-            let expected =
-                entries.into_iter().map(|Entry { path, digest }| (path.into_os_string().into_vec(), digest));
-            sealing.expect(tree, expected).map_err(|error| error.at(path.display()))?;
-        }
-        if !self.verity.is_empty() {
-            sealing.expect(tree, digests)?;
-        }
-        Ok(Some(sealing))
+        verity.patterns = patterns.collect::<Result<_, _>>()?;
+        verity.manifest = self.verity_from_manifest.clone();
+        verity.signer = self.signer()?;
+        Ok(Some(verity))
     }
 
-    /// Keys of directories under new protectors, whose files are put into the tree.
-    fn protected(&self, tree: &mut Tree, context: &Context) -> Result<Vec<(&[u8], SecretVec)>, Error> {
+    /// Directories that are encrypted.
+    fn encryption(&self) -> Vec<EncryptedFolder> {
         let source = match self.protector_source {
             Source::CustomPassphrase => ProtectorSource::CustomPassphrase,
             Source::RawKey => ProtectorSource::RawKey,
         };
-        let (mut protected, mut keys) = (Protected::new(context.providers().clone()), Vec::new());
-        for (path, file) in &self.protect {
-            let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or(b"root");
-            let name = String::from_utf8_lossy(name);
-            let key = protected.add(&name, source, &SecretSource::file(file), &self.policy.policy())?;
-            keys.push((&path[..], key));
-        }
-        if !keys.is_empty() {
-            protected.write(tree)?;
-        }
-        Ok(keys)
+        let raw =
+            self.encrypt.iter().map(|(path, file)| EncryptedFolder::new(&path[..], SecretSource::file(file)));
+        let protected = self
+            .protect
+            .iter()
+            .map(|(path, file)| EncryptedFolder::protected(&path[..], source, SecretSource::file(file)));
+        raw.chain(protected).map(|folder| folder.policy(self.policy.policy())).collect()
     }
+}
 
-    /// fscrypt, if it is wanted.
-    fn encrypting(
-        &self,
-        context: &Context,
-        tree: &Tree,
-        block_size: u32,
-        protected: Vec<(&[u8], SecretVec)>,
-    ) -> Result<Option<Encrypting>, Error> {
-        if self.encrypt.is_empty() && protected.is_empty() {
-            return Ok(None);
+/// Files beside the image.
+#[derive(Default)]
+struct Outputs {
+    manifest: Option<Output>,
+    root_hash: Option<Output>,
+    signature: Option<(Output, Signer)>,
+}
+
+impl Outputs {
+    fn finish(self, built: &Built, context: &Context) -> Result<(), Error> {
+        if let Some(file) = self.manifest {
+            let lines = built.digests.iter().flat_map(|(path, digest)| line(path, digest));
+            file.finish(&lines.collect::<Vec<u8>>())?;
         }
-        let mut encrypting = Encrypting::new(context.providers().clone());
-        if let Some(seed) = &self.seed {
-            let directories: Vec<&[u8]> = self.encrypt.iter().map(|(path, _)| &path[..]).collect();
-            encrypting.set_seed(seed, tree, &directories, &context.opening())?;
+        let Some(formatted) = &built.dm_verity else { return Ok(()) };
+        if let Some(file) = self.root_hash {
+            file.finish(hexadecimal::encode(&formatted.root_hash).as_bytes())?;
         }
-        for (path, file) in &self.encrypt {
-            let key = read_raw_key(&SecretSource::file(file))?;
-            encrypting.add(path, key, &self.policy.policy(), block_size)?;
+        if let Some((file, Signer { key, certificate })) = self.signature {
+            let message = root_hash_bytes(&formatted.root_hash);
+            let signed = sign(&message, &key, &certificate, DigestAlgorithm::Sha256, context.providers())?;
+            file.finish(&signed)?;
         }
-        for (path, key) in protected {
-            encrypting.add(path, key, &self.policy.policy(), block_size)?;
-        }
-        Ok(Some(encrypting))
+        Ok(())
     }
 }
 

@@ -1,0 +1,538 @@
+//! ext4 images that are made: a specification that is filled in, and run.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use casemate::ext4::{
+    BuildSize, BuildSpec, BuildTarget, DmVeritySpec, EncryptedFolder, Features, LuksSpec, Pattern, Source,
+    VeritySpec, uuid_of,
+};
+use casemate::luks::{Argon2, Argon2Variant, LuksFormatOptions, Pbkdf};
+use casemate::{Error, SecretSource, SecretVec, Work};
+
+use crate::boundary::{Options, Status, YES, bytes, c_options, c_path, free, give, place, run, text};
+use crate::error::CError;
+use crate::fsverity::{CDigest, FsverityOptions, store};
+
+/// A new file system, and all that is to be in it and around it. It is run once.
+pub struct CBuild(Option<BuildSpec>);
+
+/// Options of a new file system; what is zero has its usual value.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct CBuildOptions {
+    size: u32,
+    /// 4096
+    block_size: u32,
+    /// "ext4", or "ext2", "ext3"
+    kind: *const c_char,
+    /// Features to add, or with a ^ to take away, with commas.
+    features: *const c_char,
+    label: *const c_char,
+    /// NULL: of the contents.
+    uuid: *const c_char,
+    /// Text that identity, salts and nonces follow from.
+    seed: *const c_char,
+    /// Bytes of the file system; 0: as few as there can be, or all of a device.
+    bytes: u64,
+    /// Bytes that are free in the end, if `bytes` is 0.
+    free_bytes: u64,
+    /// Whether `uid` and `gid` own everything.
+    has_owner: u32,
+    uid: u32,
+    gid: u32,
+    /// Whether the image is a sparse one of Android.
+    android_sparse: u32,
+}
+
+/// Options of a LUKS2 volume around a new file system; what is zero has its usual value.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct CLuksOptions {
+    size: u32,
+    /// 512
+    sector_size: u32,
+    /// NULL: a random one. With one the volume follows from the seed of the build.
+    volume_key: *const c_void,
+    volume_key_len: usize,
+    /// "argon2id", or "argon2i", "pbkdf2"
+    kdf: *const c_char,
+    /// Of the KDF.
+    iterations: u32,
+    /// Of Argon2, in KiB.
+    memory: u32,
+    /// Of Argon2.
+    lanes: u32,
+    /// 0
+    reserved: u32,
+}
+
+/// A file system that was made.
+#[repr(C)]
+pub struct CBuilt {
+    /// Bytes of the file system.
+    size: u64,
+    files: u64,
+    directories: u64,
+    others: u64,
+    uuid: [u8; 16],
+    /// Of dm-verity; without it of no bytes.
+    root_hash: CDigest,
+    /// Zeros, for what comes later.
+    reserved: [u64; 4],
+}
+
+// SAFETY: it is `repr(C)`, begins with a `u32`, and numbers and pointers are any bytes.
+unsafe impl Options for CBuildOptions {}
+
+// SAFETY: it is `repr(C)`, begins with a `u32`, and numbers and pointers are any bytes.
+unsafe impl Options for CLuksOptions {}
+
+/// Changes a specification.
+///
+/// # Safety
+/// `build` is NULL or a build that nobody else uses meanwhile, and `error` is NULL or a place for a pointer.
+unsafe fn change(
+    build: *mut CBuild,
+    error: *mut *mut CError,
+    change: impl FnOnce(&mut BuildSpec) -> Result<(), Error>,
+) -> Status {
+    let changed = || {
+        // SAFETY: the caller says what this pointer is.
+        let build = unsafe { place(build, "build")? };
+        change(build.0.as_mut().ok_or_else(used)?)?;
+        Ok(YES)
+    };
+    // SAFETY: the caller says what this pointer is.
+    unsafe { run(error, changed) }
+}
+
+fn used() -> Error {
+    Error::argument("this build was run already")
+}
+
+/// Begins to specify an image in a file, which is there whole or not at all, or on a block device.
+///
+/// @param path the file or block device
+/// @param build where the specification is stored; the caller frees it with casemate_build_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_new(
+    path: *const c_char,
+    build: *mut *mut CBuild,
+    error: *mut *mut CError,
+) -> Status {
+    let new = || {
+        // SAFETY: the header says what these pointers are.
+        let (path, build) = unsafe { (c_path(path, "path")?, place(build, "build")?) };
+        Ok(give(build, CBuild(Some(BuildSpec::new(path)))))
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, new) }
+}
+
+/// Puts the file system into a file or device that is there, from a byte on; the other bytes stay.
+///
+/// @param build the specification
+/// @param offset first byte of the file system
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_at(
+    build: *mut CBuild,
+    offset: u64,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| within(spec, |path| BuildTarget::Within { path, offset });
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Puts the file system into a partition, counted from 1, of a file or device that is there.
+///
+/// @param build the specification
+/// @param number number of the partition
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_in_partition(
+    build: *mut CBuild,
+    number: u32,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| within(spec, |path| BuildTarget::Partition { path, number });
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Makes a part of the target the target.
+fn within(spec: &mut BuildSpec, part: impl FnOnce(PathBuf) -> BuildTarget) -> Result<(), Error> {
+    let path = spec.target.path().ok_or_else(|| Error::argument("the target is no file"))?;
+    spec.target = part(path.to_owned());
+    Ok(())
+}
+
+/// Adds what a folder of the host has, over what earlier sources had.
+///
+/// @param build the specification
+/// @param folder the folder
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_add_folder(
+    build: *mut CBuild,
+    folder: *const c_char,
+    error: *mut *mut CError,
+) -> Status {
+    // SAFETY: the header says what these pointers are.
+    unsafe { add(build, folder, Source::Folder, error) }
+}
+
+/// Adds what a tar stream has, as it is or compressed with gzip or zstd; "-" is standard input.
+///
+/// @param build the specification
+/// @param tar the file, or "-"
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_add_tar(
+    build: *mut CBuild,
+    tar: *const c_char,
+    error: *mut *mut CError,
+) -> Status {
+    // SAFETY: the header says what these pointers are.
+    unsafe { add(build, tar, Source::Tar, error) }
+}
+
+/// Adds a layer of an OCI image, a tar stream whose whiteouts remove what earlier sources had.
+///
+/// @param build the specification
+/// @param layer the file
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_add_layer(
+    build: *mut CBuild,
+    layer: *const c_char,
+    error: *mut *mut CError,
+) -> Status {
+    // SAFETY: the header says what these pointers are.
+    unsafe { add(build, layer, Source::Layer, error) }
+}
+
+/// Adds all layers of an image in an OCI layout folder: of the only one for NULL, or of that with a name, digest or platform.
+///
+/// @param build the specification
+/// @param folder the folder
+/// @param image name, digest or platform of the image, or NULL
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_add_oci(
+    build: *mut CBuild,
+    folder: *const c_char,
+    image: *const c_char,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what these pointers are.
+        let (folder, image) = unsafe { (c_path(folder, "folder")?, text(image, "image")?) };
+        spec.sources.push(Source::Oci(folder.to_owned(), image.map(str::to_owned)));
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// # Safety
+/// As [`change`]; `path` is NULL, or ends with a zero byte.
+unsafe fn add(
+    build: *mut CBuild,
+    path: *const c_char,
+    source: fn(PathBuf) -> Source,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the caller says what this pointer is.
+        spec.sources.push(source(unsafe { c_path(path, "path")? }.to_owned()));
+        Ok(())
+    };
+    // SAFETY: the caller says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Sets options of the file system.
+///
+/// @param build the specification
+/// @param options options, or NULL for the usual values
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_set_options(
+    build: *mut CBuild,
+    options: *const CBuildOptions,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what this pointer is.
+        let how = unsafe { c_options(options)? };
+        let ext4 = &mut spec.file_system;
+        // SAFETY: the header says what these pointers are.
+        let (kind, features) = unsafe { (text(how.kind, "kind")?, text(how.features, "features")?) };
+        // SAFETY: the header says what these pointers are.
+        let (uuid, seed) = unsafe { (text(how.uuid, "uuid")?, text(how.seed, "seed")?) };
+        ext4.features = Features::of_type(kind.unwrap_or("ext4"))?;
+        ext4.features.change(features.unwrap_or_default())?;
+        ext4.block_size = if how.block_size == 0 { 4096 } else { how.block_size };
+        // SAFETY: the header says what this pointer is.
+        ext4.label = unsafe { text(how.label, "label")? }.unwrap_or_default().as_bytes().to_vec();
+        if let Some(text) = uuid {
+            let uuid = uuid_of(text).ok_or_else(|| Error::argument(format!("'{text}' is no UUID")))?;
+            ext4.uuid = Some(uuid.into());
+        }
+        spec.seed = seed.map(str::to_owned);
+        spec.size = match (how.bytes, how.free_bytes) {
+            (0, 0) => None,
+            (0, free) => Some(BuildSize::Fitting { free, align: 1 }),
+            (size, _) => Some(BuildSize::Bytes(size)),
+        };
+        spec.reading.owners.all = (how.has_owner != 0).then_some((how.uid, how.gid));
+        spec.android_sparse = how.android_sparse != 0;
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Puts fs-verity on regular files that match a pattern, of which there must be one, or on all for NULL; each call adds a
+/// pattern. The block size follows from the file system: it is 0 in the options, of which the last ones count.
+///
+/// @param build the specification
+/// @param pattern a pattern, or NULL for all files
+/// @param options options, or NULL for the usual values
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_verity(
+    build: *mut CBuild,
+    pattern: *const c_char,
+    options: *const FsverityOptions,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what this pointer is.
+        let (algorithm, salt) = unsafe { FsverityOptions::of_tree(options)? };
+        let pattern = match pattern.is_null() {
+            true => Pattern::new(b"*")?,
+            // SAFETY: the header says what this pointer is.
+            false => Pattern::new(unsafe { c_path(pattern, "pattern")? }.as_os_str().as_bytes())?,
+        };
+        let verity = spec.verity.take().unwrap_or_default();
+        spec.verity = Some(verity.pattern(pattern).algorithm(algorithm).salt(salt));
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Puts fs-verity on the files of a manifest, which must have its digests.
+///
+/// @param build the specification
+/// @param manifest the file
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_verity_manifest(
+    build: *mut CBuild,
+    manifest: *const c_char,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what this pointer is.
+        let manifest = unsafe { c_path(manifest, "manifest")? };
+        let verity: VeritySpec = spec.verity.take().unwrap_or_default();
+        spec.verity = Some(verity.manifest(manifest));
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Encrypts a directory, with all that is in it, with a raw master key of 16 to 64 bytes. Modes are named as
+/// "aes-256-xts" and "aes-256-cts", which NULL stands for.
+///
+/// @param build the specification
+/// @param directory the directory in the file system
+/// @param key the key; it is copied, and wiped by casemate_build_free()
+/// @param key_len its length in bytes
+/// @param contents_mode mode of contents, or NULL
+/// @param names_mode mode of names, or NULL
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_encrypt(
+    build: *mut CBuild,
+    directory: *const c_char,
+    key: *const c_void,
+    key_len: usize,
+    contents_mode: *const c_char,
+    names_mode: *const c_char,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what these pointers are.
+        let (directory, key) = unsafe { (c_path(directory, "directory")?, bytes(key, key_len, "key")?) };
+        // SAFETY: the header says what these pointers are.
+        let (contents, names) =
+            unsafe { (text(contents_mode, "contents_mode")?, text(names_mode, "names_mode")?) };
+        let key = SecretSource::memory(SecretVec::from(key));
+        let mut folder = EncryptedFolder::new(directory.as_os_str().as_bytes(), key);
+        folder.policy.contents = contents.map_or(Ok(folder.policy.contents), str::parse)?;
+        folder.policy.names = names.map_or(Ok(folder.policy.names), str::parse)?;
+        spec.encryption.push(folder);
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Makes dm-verity over the file system, with a hash area in a file or on a device, or behind the file system for NULL.
+///
+/// @param build the specification
+/// @param hash the file or block device, or NULL
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_dm_verity(
+    build: *mut CBuild,
+    hash: *const c_char,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        let mut dm_verity = DmVeritySpec::new();
+        if !hash.is_null() {
+            // SAFETY: the header says what this pointer is.
+            dm_verity.hash = Some(unsafe { c_path(hash, "hash")? }.to_owned());
+        }
+        spec.dm_verity = Some(dm_verity);
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Makes a LUKS2 volume around everything, which a passphrase opens.
+///
+/// @param build the specification
+/// @param passphrase the passphrase; it is copied, and wiped by casemate_build_free()
+/// @param passphrase_len its length in bytes
+/// @param options options, or NULL for the usual values
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_luks(
+    build: *mut CBuild,
+    passphrase: *const c_void,
+    passphrase_len: usize,
+    options: *const CLuksOptions,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what these pointers are.
+        let (passphrase, how) =
+            unsafe { (bytes(passphrase, passphrase_len, "passphrase")?, c_options(options)?) };
+        if how.reserved != 0 {
+            return Err(Error::unsupported(
+                "the options have a field that only newer versions of the library know",
+            ));
+        }
+        let mut format = LuksFormatOptions::default();
+        if how.sector_size != 0 {
+            format.sector_size = how.sector_size;
+        }
+        if !how.volume_key.is_null() {
+            // SAFETY: the header says what these pointers are.
+            let key = unsafe { bytes(how.volume_key, how.volume_key_len, "volume_key")? };
+            format.volume_key = Some(SecretVec::from(key));
+        }
+        // SAFETY: the header says what this pointer is.
+        let kdf = unsafe { text(how.kdf, "kdf")? };
+        format.pbkdf = Some(pbkdf(kdf.unwrap_or("argon2id"), &how, &format.hash)?);
+        spec.luks = Some(LuksSpec::new(SecretVec::from(passphrase)).format(format));
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// The KDF, with its usual costs where they are zero.
+fn pbkdf(name: &str, how: &CLuksOptions, hash: &str) -> Result<Pbkdf, Error> {
+    let given = |cost: u32, usual: u32| if cost == 0 { usual } else { cost };
+    let variant = match name {
+        "argon2id" => Argon2Variant::Id,
+        "argon2i" => Argon2Variant::I,
+        "pbkdf2" => {
+            let mut pbkdf = Pbkdf::pbkdf2(hash);
+            if let Pbkdf::Pbkdf2 { iterations, .. } = &mut pbkdf {
+                *iterations = given(how.iterations, *iterations);
+            }
+            return Ok(pbkdf);
+        }
+        _ => return Err(Error::argument(format!("no KDF is called {name}: argon2id, argon2i, pbkdf2"))),
+    };
+    let Pbkdf::Argon2(usual) = Pbkdf::argon2id() else { return Ok(Pbkdf::argon2id()) };
+    Ok(Pbkdf::Argon2(Argon2 {
+        variant,
+        passes: given(how.iterations, usual.passes),
+        memory: given(how.memory, usual.memory),
+        lanes: given(how.lanes, usual.lanes),
+    }))
+}
+
+/// Makes the image with all threads. Something else at the target is lost with `overwrite` alone. `built` may be NULL.
+///
+/// @param build the specification
+/// @param overwrite whether something else at the target may be lost
+/// @param built where numbers, UUID and root hash are stored, or NULL
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_run(
+    build: *mut CBuild,
+    overwrite: c_int,
+    built: *mut CBuilt,
+    error: *mut *mut CError,
+) -> Status {
+    let make = || {
+        // SAFETY: the header says what this pointer is.
+        let build = unsafe { place(build, "build")? };
+        let spec = build.0.take().ok_or_else(used)?;
+        let made = match overwrite {
+            0 => spec.run(&casemate::target::refuse, &Work::default())?,
+            _ => spec.run(&casemate::target::overwrite, &Work::default())?,
+        };
+        // SAFETY: the header says what this pointer is.
+        if let Some(out) = unsafe { built.as_mut() } {
+            let report = &made.report;
+            (out.size, out.files, out.directories, out.others) =
+                (made.size, report.files, report.directories, report.others);
+            (out.uuid, out.reserved) = (report.uuid, [0; 4]);
+            let root_hash = made.dm_verity.as_ref().map_or(&[][..], |formatted| &formatted.root_hash);
+            store(&mut out.root_hash, root_hash);
+        }
+        Ok(YES)
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, make) }
+}
+
+/// Frees a specification; what it has of keys is wiped.
+///
+/// @param build the specification, or NULL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_free(build: *mut CBuild) {
+    // SAFETY: the header says what this pointer is.
+    unsafe { free(build) }
+}
