@@ -64,7 +64,7 @@ impl FileDevice {
 fn claim(file: File) -> Result<Held> {
     let held = Held::lock(file, Sharing::Exclusive)?;
     match os::loop_device(os::id_of(&held)?) {
-        Some(name) => Err(busy(&format!("/dev/{name} stands on it; unmount and detach that first"))),
+        Some(name) => Err(busy(&format!("in use by /dev/{name}; unmount and detach that first"))),
         None => Ok(held),
     }
 }

@@ -236,8 +236,7 @@ pub fn note_noise(decrypted: &dyn BlockDevice, place: impl fmt::Display, events:
     }
 }
 
-/// The name of the format of these bytes, the first [`HEAD`] of something or all of it, begin with; `None` if nothing
-/// known does.
+/// The name of the format of these bytes, the first [`HEAD`] of a device or all of it; `None` if no known format begins so.
 pub fn known(head: &[u8]) -> Option<&'static str> {
     let begins = |(at, bytes, _): &&Signature| head.get(*at..).is_some_and(|rest| rest.starts_with(bytes));
     match SIGNATURES.iter().find(begins) {

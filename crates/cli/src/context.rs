@@ -27,11 +27,10 @@ pub struct Common {
     /// Print results as JSON.
     #[arg(long, global = true, help_heading = "Common options")]
     pub json: bool,
-    /// Work with this many threads [default: one for each core].
+    /// Use N threads [default: one per core].
     #[arg(long, global = true, value_name = "N", value_parser = threads, help_heading = "Common options")]
     pub threads: Option<NonZeroUsize>,
-    /// Let only these CPU features be used, for measurements: "native", "portable", or a list such as
-    /// "avx2,sha-ni" or "native,-avx512".
+    /// Use only these CPU features: "native", "portable", or a list such as "avx2,sha-ni" or "native,-avx512".
     #[arg(long, global = true, value_name = "FEATURES", help_heading = "Common options")]
     pub cpu: Option<String>,
     /// Report progress as JSON lines on standard error, in cryptsetup's format.
@@ -40,10 +39,10 @@ pub struct Common {
     /// Show no progress bar.
     #[arg(long, global = true, help_heading = "Common options")]
     pub no_progress: bool,
-    /// Say when something is done, also where nobody waits for it at a terminal.
+    /// Report success, also when no terminal is attached.
     #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "Common options")]
     pub verbose: bool,
-    /// Say nothing but results and errors.
+    /// Print results and errors only.
     #[arg(short, long, global = true, help_heading = "Common options")]
     pub quiet: bool,
 }

@@ -33,10 +33,9 @@ use crate::cmd::Command;
 use crate::context::{Common, Context, OWN_PREFIX};
 use crate::streams::{say, tell};
 
-/// The Linux storage-protection stack in user space.
+/// Read, build, check and change protected Linux disk images, without root.
 ///
-/// Reads and writes what the kernel's dm-verity, fs-verity and their relatives read and write, byte for byte,
-/// without root and without a kernel.
+/// dm-verity, fs-verity, dm-crypt, LUKS, dm-integrity, fscrypt and ext4, byte for byte as the kernel has them.
 #[derive(Debug, Parser)]
 #[command(
     name = "casemate",
@@ -164,6 +163,11 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
         });
     }
     let text = error.render().to_string();
+    let is_help = error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if is_help && !context_of(args).json() {
+        tell(format_args!("{text}"));
+        std::process::exit(2)
+    }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let context = context_of(args);
     if context.json() {

@@ -33,7 +33,7 @@ fn a_repair_is_shown_asked_for_and_made() {
     }
     let tried = place.is("check --repair --dry-run image", 1, "");
     assert!(stdout(&tried).contains(" would be mended\n"), "{}", stdout(&tried));
-    place.is("check --repair image", 2, "--batch-mode says that all is to be mended");
+    place.is("check --repair image", 2, "use --batch-mode to repair everything");
     place.is("check --dry-run image", 2, "goes with --repair");
     assert!(place.read("image") == before, "nothing was to be written");
     let json: serde_json::Value =

@@ -127,9 +127,9 @@ fn what_a_loop_device_stands_on_is_left_alone() {
     let Some(place) = Place::new() else { return };
     let image = place.path().join("image");
     let Some(device) = Loop::new(&image) else { return };
-    place.all_are_refused("image", &format!("{} stands on it; unmount and detach that first", device.0));
+    place.all_are_refused("image", &format!("in use by {}; unmount and detach that first", device.0));
     fs::hard_link(&image, place.path().join("link")).unwrap();
-    place.all_are_refused("link", "stands on it");
+    place.all_are_refused("link", "in use by");
 }
 
 /// Commands that read all of `IMAGE` for one answer.

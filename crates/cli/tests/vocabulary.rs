@@ -7,6 +7,9 @@ use std::fs;
 use casemate_testkit::{Place, mke2fs, run, stdout, tool};
 use clap::{Arg, Command as Description};
 
+#[path = "vocabulary/voice.rs"]
+mod voice;
+
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
 /// Every long option: its value's name, empty for a flag, and the concept. A concept has one line.
@@ -425,7 +428,7 @@ fn a_dry_run_does_everything_but_write() {
 #[test]
 fn what_people_try_first_is_pointed_to() {
     let Some(place) = place() else { return };
-    place.is("ext4 get root.img /etc/f", 2, "casemate ext4 extract copies out of an image");
+    place.is("ext4 get root.img /etc/f", 2, "did you mean: casemate ext4 extract");
     place.is("getfattr root.img /etc/f", 2, "casemate ext4 getfattr");
     place.is("verity open a b c", 2, "dmsetup create");
     place.is("ext4 mount root.img /mnt", 2, "casemate mount");

@@ -64,8 +64,7 @@ pub(super) fn write_private(
     mode: u32,
     write: impl FnOnce(&mut File) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let exists =
-        || Error::argument(format!("{}: there is such a file, and it is not replaced", path.display()));
+    let exists = || Error::argument(format!("{}: file exists, and is not replaced", path.display()));
     if fs::symlink_metadata(path).is_ok() {
         return Err(exists());
     }

@@ -271,12 +271,12 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
             turned_away += 1;
             if turned_away == 1 {
                 let most = shared.limits.clients;
-                shared.log(&format!("clients are turned away from now on: {most} are served already"));
+                shared.log(&format!("clients are refused from now on: {most} are connected"));
             }
             continue;
         };
         if turned_away > 0 {
-            shared.log(&format!("clients are let in again; {turned_away} were turned away"));
+            shared.log(&format!("clients are let in again; {turned_away} were refused"));
             turned_away = 0;
         }
         let client = {
@@ -289,7 +289,7 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
         let builder = thread::Builder::new().name(format!("client {number}")).stack_size(STACK);
         if let Err(error) = builder.spawn(client) {
             shared.leave(number);
-            shared.log(&format!("client {number} was turned away: {error}"));
+            shared.log(&format!("client {number} was refused: {error}"));
         }
     }
 }

@@ -509,7 +509,7 @@ fn crowds_that_come_and_go() {
     drop(one);
     drop(Client::connect_when_there(&few.socket));
     let log = few.log.lock().unwrap().join("\n");
-    assert!(log.starts_with("clients are turned away from now on: 2 are served already\n"), "{log}");
+    assert!(log.starts_with("clients are refused from now on: 2 are connected\n"), "{log}");
     assert!(log.contains("clients are let in again; "), "{log}");
     few.stop();
 }

@@ -100,7 +100,7 @@ pub struct FormatArgs {
     /// The size of the journal in bytes [default: a 128th of the image, at most 64 MiB].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     journal_size: Option<u64>,
-    /// So many sectors of 512 bytes lie between two runs of tags: a power of two from 8 to 2^31.
+    /// Sectors of 512 bytes between two runs of tags: a power of two from 8 to 2^31.
     #[arg(long, value_name = "SECTORS", default_value_t = 32768)]
     interleave_sectors: u32,
     /// The salt, 16 bytes in hex [default: random].
@@ -111,7 +111,7 @@ pub struct FormatArgs {
 /// How tags are made.
 #[derive(clap::Args, Debug)]
 struct TagArgs {
-    /// What tags are made with, which a volume does not say: crc32c, crc32, sha1, sha256, ..., or with a key
+    /// Integrity algorithm, which the superblock does not record: crc32c, crc32, sha1, sha256, ..., or with a key
     /// hmac-sha256, ...
     #[arg(short = 'I', long, value_name = "NAME", default_value = "crc32c")]
     integrity: String,

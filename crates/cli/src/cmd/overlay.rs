@@ -43,7 +43,7 @@ struct CommitArgs {
     /// The byte of the image that the overlay begins at.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
     offset: u64,
-    /// Only so many bytes of the image.
+    /// Limit the image to N bytes.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with = "partition")]
     size: Option<u64>,
     /// The partition (GPT or MBR) that the overlay is over, counted from 1.

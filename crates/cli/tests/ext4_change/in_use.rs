@@ -83,7 +83,7 @@ fn a_served_or_mounted_image_is_left_alone() {
     if said.contains("no mount") {
         return casemate_testkit::skip("no loop mounts here");
     }
-    assert!(said.contains("stands on it; unmount") && said.contains("2\n"), "{said}");
+    assert!(said.contains("; unmount and detach") && said.contains("2\n"), "{said}");
     place.yes("mkdir image /x");
     place.assert_clean();
 }

@@ -123,7 +123,7 @@ fn what_can_not_be_converted_stays() {
     refused(&twins, "luks2", "luksmeta");
     file.write_all_at(&[0; 8], 4096 + 8 * 258_048).unwrap();
     twins.level();
-    twins.refused("convert ours --type luks2", "--batch-mode says that this is meant");
+    twins.refused("convert ours --type luks2", "use --batch-mode to confirm");
     // cryptsetup would move all slots at once, and lose all of them where it is cut off.
     for slot in 2..8 {
         twins.theirs(&format!("luksAddKey -q {CHEAP} --key-file one theirs three -S {slot}"));

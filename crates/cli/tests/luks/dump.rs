@@ -125,6 +125,6 @@ fn questions_are_answered_by_the_exit_status() {
     place.file("volume.key", hex(manifest["volume_key_hex"].as_str().unwrap()));
     answers("luks test-passphrase image --volume-key-file volume.key", 0);
     answers("luks test-passphrase image --volume-key-file wrong", 1);
-    says(place.own("luks dump zeros"), 2, "no LUKS header that is whole");
+    says(place.own("luks dump zeros"), 2, "no valid LUKS header");
     assert!(yes(place.own("info image")).contains("casemate luks dump image"));
 }

@@ -38,7 +38,7 @@ fn cryptsetup_and_casemate_change_one_header_in_turn() {
         says(place.own("luks test-passphrase disk --key-file three"), 1, "no key slot opens");
         yes(place.own("luks remove-key disk --key-file two"));
         yes(place.own("luks kill-slot disk 0"));
-        says(place.own("luks remove-key disk --key-file four"), 2, "--batch-mode says that this is meant");
+        says(place.own("luks remove-key disk --key-file four"), 2, "use --batch-mode to confirm");
         says(place.own("luks kill-slot disk 4"), 2, "key slot 4 is not active");
         says(place.own("luks remove-key disk --key-file one"), 2, "does not open with this passphrase");
         theirs("open --test-passphrase --key-file four disk");

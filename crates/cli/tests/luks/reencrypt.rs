@@ -161,7 +161,7 @@ fn what_is_decrypted_but_for_its_header_is_ended_after_a_question() {
         for line in ["extract", "reencrypt --resume-only"] {
             let (command, option) = line.split_once(' ').unwrap_or((line, "out"));
             let wrong = place.own(&format!("luks {command} {wrong} {option}"));
-            says(wrong, 2, if command == "extract" { why } else { "--batch-mode says that this is meant" });
+            says(wrong, 2, if command == "extract" { why } else { "use --batch-mode to confirm" });
             if !has_slot {
                 let right = place.own(&format!("luks {command} {with} {option}"));
                 says(right, 2, if command == "extract" { why } else { "--batch-mode says" });

@@ -174,7 +174,7 @@ fn volume_keys_are_saved_for_their_owner() {
         assert!(twins.place.read("key") == twins.place.read("key.theirs"));
         let mode = fs::metadata(twins.place.path("key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        twins.refused("dump-volume-key ours key --key-file two", "there is such a file");
+        twins.refused("dump-volume-key ours key --key-file two", "file exists");
         says(twins.place.own("luks dump-volume-key ours k --key-file three"), 2, "no key slot opens");
         assert!(!twins.place.path("k").exists());
     }

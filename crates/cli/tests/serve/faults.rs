@@ -305,7 +305,7 @@ fn two_thousand_connections() {
     assert!(peak < 1500, "{peak} MiB");
     drop(silent);
     let log = folder.log();
-    assert!(log.contains("clients are turned away from now on: 2001 are served already"), "{log}");
+    assert!(log.contains("clients are refused from now on: 2001 are connected"), "{log}");
     drop(clients);
     assert_eq!(running.end(), 0);
 }

@@ -67,7 +67,7 @@ findings! {
     BackupChecksum "backup-checksum" Note "The checksum of a copy of the superblock or of a descriptor does not fit.";
     Malformed "malformed" Fault "A structure contradicts its format, so that what it leads to can't be found.";
 
-    SuperblockField "superblock-field" Fault "A number of the superblock is none that it can be.";
+    SuperblockField "superblock-field" Fault "A superblock field has an invalid value.";
     Features "features" Fault "Features contradict each other, or what they announce.";
     OddFeatures "odd-features" Note "Features that make no sense together, and that everybody copes with.";
     BackupDiffers "backup-differs" Note "A copy of the superblock is missing or another file system's.";
@@ -127,11 +127,11 @@ findings! {
     XattrBlock "xattr-block" Fault "A block of extended attributes is none, or lies where it can't.";
     XattrReferences "xattr-references" Fault "A block of extended attributes counts other inodes than lead to it.";
     XattrInode "xattr-inode" Fault "The inode that holds an attribute's value does not.";
-    Encryption "encryption" Fault "An encrypted inode has no context that makes sense.";
+    Encryption "encryption" Fault "An encrypted inode has no valid context.";
     EncryptionPolicy "encryption-policy" Fault "An encrypted directory holds what has another policy.";
     EncryptedName "encrypted-name" Fault "A name in an encrypted directory is none when it is decrypted.";
     EncryptedLink "encrypted-link" Fault "The target of an encrypted symbolic link is none when it is decrypted.";
-    VerityDescriptor "verity-descriptor" Fault "A file with fs-verity has no descriptor that makes sense.";
+    VerityDescriptor "verity-descriptor" Fault "A file with fs-verity has no valid descriptor.";
     VerityTree "verity-tree" Fault "Blocks of a file's fs-verity tree do not match what lies above them.";
     VerityContents "verity-contents" Fault "Blocks of a file with fs-verity do not match its tree.";
     VeritySignature "verity-signature" Fault "A file with fs-verity is not signed by the certificate.";

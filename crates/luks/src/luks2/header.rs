@@ -93,7 +93,7 @@ impl Header {
             (None, Some(two)) => (two, None),
             (None, None) => {
                 let [one, two] = copies.map(|copy| copy.reason().to_owned());
-                let text = format!("no LUKS header that is whole; first copy: {one}; second copy: {two}");
+                let text = format!("no valid LUKS header; primary: {one}; secondary: {two}");
                 return Err(Error::corrupt(text));
             }
         };

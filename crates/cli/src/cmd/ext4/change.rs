@@ -31,14 +31,14 @@ pub struct ChangeArgs {
     /// The partition (GPT or MBR) that the file system lies in, counted from 1.
     #[arg(short = 'P', long, value_name = "N")]
     partition: Option<u32>,
-    /// Make the numbers that are random otherwise (generations of inodes, nonces of encrypted files) from this number or text:
-    /// with the time in the environment's SOURCE_DATE_EPOCH the same change gives the same image. Files that
-    /// share key and nonce show where their contents are equal: never use a seed again for other contents that
-    /// are encrypted with the same key.
+    /// Derive random numbers (inode generations, nonces of encrypted files) from this number or text. With
+    /// SOURCE_DATE_EPOCH in the environment the same change then gives the same image. Files with equal key and nonce
+    /// reveal where their contents are equal: never reuse a seed for other contents under the same key.
     #[arg(long, value_name = "SEED")]
     seed: Option<String>,
-    /// Where a change of a file system without a journal is kept until it is whole [default: IMAGE.casemate-redo].
-    /// Through dm-crypt such file systems are refused: that file would hold names and structures in plain text.
+    /// Recovery file that keeps a change of a file system without a journal until it is complete [default:
+    /// IMAGE.casemate-redo]. Through dm-crypt such file systems are refused: the file would hold names and structures
+    /// in plain text.
     #[arg(long, value_name = "FILE", conflicts_with = DECRYPTION)]
     recovery_file: Option<PathBuf>,
     /// Do everything but write to the image; what would be written goes to a temporary file.

@@ -295,11 +295,11 @@ fn advice(report: &CheckReport, withheld: &[Finding]) -> String {
 /// Shows findings on the terminal, and asks whether they are to be mended.
 pub fn ask(findings: &str) -> Result<bool, Error> {
     if !io::stdin().is_terminal() {
-        return Err(Error::argument("nobody can be asked here: --batch-mode says that all is to be mended"));
+        return Err(Error::argument("no terminal to ask at; use --batch-mode to repair everything"));
     }
     let answer = || -> io::Result<String> {
         let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
-        write!(terminal, "{findings}Mend that? [y/N] ")?;
+        write!(terminal, "{findings}Fix? [y/N] ")?;
         let mut line = String::new();
         BufReader::new(terminal).read_line(&mut line)?;
         Ok(line)

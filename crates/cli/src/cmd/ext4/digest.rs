@@ -33,7 +33,8 @@ pub struct Args {
     /// List the digests that fs-verity has for files of these contents, in lines for casemate fsverity check.
     #[arg(long)]
     tree: bool,
-    /// What is demanded of files with and without fs-verity. (The device below is verified with --dm-verity.)
+    /// Check fs-verity files: require refuses files without it, check verifies files that have it, ignore skips the
+    /// check. (--dm-verity verifies the device below.)
     #[arg(long, value_name = "DEMAND", value_enum, default_value_t)]
     fsverity: Verity,
 }

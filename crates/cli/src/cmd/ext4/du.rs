@@ -28,7 +28,7 @@ use crate::size;
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
-    /// What to count; the root directory if nothing is said.
+    /// Paths to count [default: the root directory].
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
     /// Show files, too.

@@ -62,7 +62,8 @@ pub struct Args {
     /// Leave extended attributes out.
     #[arg(long)]
     no_xattrs: bool,
-    /// What is demanded of files with and without fs-verity. (The device below is verified with --dm-verity.)
+    /// Check fs-verity files: require refuses files without it, check verifies files that have it, ignore skips the
+    /// check. (--dm-verity verifies the device below.)
     #[arg(long, alias = "verity", value_name = "DEMAND", value_enum, default_value_t)]
     fsverity: Verity,
 }

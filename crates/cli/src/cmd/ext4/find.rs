@@ -34,7 +34,7 @@ pub struct Args {
     /// Names that are so: with * for any text, ? for any character, [a-z] for one of these.
     #[arg(long, value_name = "PATTERN", value_parser = glob)]
     name: Option<Glob>,
-    /// The same for small and capital letters alike.
+    /// Name matches this pattern, regardless of case.
     #[arg(long, value_name = "PATTERN", value_parser = glob_of_any_case)]
     iname: Option<Glob>,
     /// Files (f), directories (d), symbolic links (l), block (b) and character devices (c), pipes (p), sockets (s), or

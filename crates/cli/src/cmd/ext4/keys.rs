@@ -37,8 +37,8 @@ pub struct KeyArgs {
     /// Use the policies and protectors in this folder, a copy of /.fscrypt, instead of those in the image.
     #[arg(long, value_name = "FOLDER", requires = "passphrases", help_heading = "Encrypted files")]
     fscrypt_metadata: Option<PathBuf>,
-    /// Let protectors cost so many times what is granted otherwise: 1 GiB of memory at once, 64 GiB filled in all passes
-    /// of all that are tried.
+    /// Multiply the KDF cost limits of protectors by TIMES. The limits for all that are tried: 1 GiB of memory at
+    /// once, 64 GiB filled in all passes.
     #[arg(
         long,
         value_name = "TIMES",

@@ -31,7 +31,7 @@ use crate::context::{Context, Failures};
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
-    /// What to list; the root directory if nothing is said.
+    /// Paths to list [default: the root directory].
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
     /// Show mode, links, owner, size and time.

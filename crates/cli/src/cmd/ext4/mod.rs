@@ -40,13 +40,12 @@ use crate::context::Context;
 
 /// Read, check and change ext4 images without mounting them.
 ///
-/// Commands that read replay a journal in memory and never write to the image. They read through dm-crypt and dm-verity
-/// too: from the image upwards, partition or offset, then --crypt and --dm-verity in the order in which they are given.
-/// (--fsverity of cat and extract is about files with fs-verity.)
+/// Commands that read never write to the image; they replay a journal in memory. They read through layers, named from
+/// the image upwards: partition or offset, then --crypt, --luks, --dm-integrity and --dm-verity in the order of the
+/// stack. (--fsverity of cat and extract checks files with fs-verity.)
 ///
-/// Those that change it do so all at once or not at all, through the image's journal, or without one through a file
-/// beside it. What is too much for that, such as a large tree, is done in steps, and the file system is whole after
-/// each of them.
+/// Commands that change an image do so all at once or not at all: through its journal, or without one through a file
+/// beside it. Large changes, such as a tree, are done in steps, and the file system is sound after each.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]

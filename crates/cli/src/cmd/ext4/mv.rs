@@ -17,7 +17,7 @@ use crate::context::Context;
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,
-    /// What to move.
+    /// Paths to move.
     #[arg(value_name = "FROM")]
     from: OsString,
     /// The new name, or the directory to move into.

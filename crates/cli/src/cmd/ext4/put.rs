@@ -17,15 +17,14 @@ use crate::context::Context;
 /// What messages call it.
 const STANDARD_INPUT: &str = "standard input";
 
-/// Copy files or trees into an image: each SRC to DST, or into the directory DST.
+/// Copy files or trees from this machine into an image.
 ///
-/// Modes, owners, times of modification, holes, links and extended attributes are kept. What goes into an
-/// existing directory keeps its name; SRC/. stands for what is in SRC. An existing file is replaced by a new one, and
-/// an existing directory is added to and stays as it is otherwise. The first file that can't be copied ends all.
-/// A symbolic link that is named is followed, and what comes out of a pipe becomes a file of root's; links and pipes in
-/// a folder are copied as such.
-/// A large tree is committed in parts: if it is interrupted, whole files are there.
-/// What a tar stream has stays below DST: paths from the root begin there, `..` is refused, links are not followed.
+/// Keeps modes, owners, modification times, holes, links and extended attributes. A file that exists is replaced. A
+/// directory that exists gets the new entries and otherwise stays as it is. SRC/. means the contents of SRC. Stops at
+/// the first file that cannot be copied. Follows a symbolic link that is named as SRC, and copies links and pipes
+/// inside folders as such; data read from a pipe become a file of root. Commits a large tree in parts: after an
+/// interruption, complete files are there. Entries of a tar stream stay below DST: absolute paths begin there, ".."
+/// is refused, links are not followed.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "casemate ext4 put [OPTIONS] <IMAGE> <SRC>... <DST>\n       \
@@ -39,29 +38,29 @@ const STANDARD_INPUT: &str = "standard input";
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,
-    /// SRC, the files or folders to copy, "-" is standard input; and DST, where to in the image.
+    /// SRC: the files or folders to copy, "-" for standard input. DST: the target path in the image.
     #[arg(value_name = "PATH", required = true, num_args = 1..)]
     paths: Vec<OsString>,
-    /// Copy what is in this tar stream, which may be compressed with gzip or zstd, into the directory DST, which is made if it
-    /// is not there; "-" is standard input.
+    /// Copy the entries of this tar stream into the directory DST, which is created if missing. gzip and zstd are
+    /// recognised; "-" is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["recursive", "no_dereference", "mode"])]
     tar: Option<PathBuf>,
-    /// Copy folders with all that is in them.
+    /// Copy folders with their contents.
     #[arg(short, long)]
     recursive: bool,
-    /// Copy a symbolic link or a pipe that is named as such.
+    /// Copy symbolic links and pipes that are named as SRC as such, not what they lead to.
     #[arg(short = 'd', long)]
     no_dereference: bool,
-    /// Give everything to this owner and group, by their numbers.
+    /// Set this owner and group on everything (numeric).
     #[arg(long, value_name = "UID:GID", value_parser = super::chown::parse_both)]
     owner: Option<(u32, u32)>,
-    /// Make the directories above DST, too; DST itself if several files go there, or it ends with a slash.
+    /// Create missing parent directories of DST. With several SRC, or a slash at its end, create DST too.
     #[arg(short, long)]
     parents: bool,
-    /// Permission bits of the files that are named, octal [default: those that they have here].
+    /// Octal permission bits for the named files [default: their own].
     #[arg(short, long, value_name = "MODE", value_parser = parse_octal, conflicts_with = "recursive")]
     mode: Option<u16>,
-    /// Leave extended attributes out.
+    /// Do not copy extended attributes.
     #[arg(long)]
     no_xattrs: bool,
 }

@@ -18,7 +18,7 @@ const ROOT_INODE: u32 = 2;
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,
-    /// What to remove; symbolic links themselves.
+    /// Paths to remove; a symbolic link itself is removed.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
     /// Remove directories with all that is in them.
@@ -27,7 +27,7 @@ pub struct Args {
     /// Remove empty directories.
     #[arg(short, long)]
     dir: bool,
-    /// What is not there is no error.
+    /// Ignore paths that do not exist.
     #[arg(short, long)]
     force: bool,
 }

@@ -58,7 +58,7 @@ impl IdArgs {
     \x20 casemate ext4 stat --json root.img /home | jq -r .encryption_context > context\n\
     \x20 casemate fscrypt derive filenames --fscrypt-key master.key --context \"$(cat context)\"")]
 pub struct DeriveArgs {
-    /// What the key is for.
+    /// Purpose of the key.
     #[arg(value_name = "PURPOSE")]
     purpose: DerivedKey,
     #[command(flatten)]

@@ -16,7 +16,7 @@ pub struct FscryptPolicyArgs {
     /// The mode of names and link targets.
     #[arg(long, value_name = "MODE", default_value = "aes-256-cts")]
     filenames: Mode,
-    /// What names are padded to a multiple of.
+    /// Pad names to a multiple of this many bytes.
     #[arg(long, value_name = "BYTES", default_value = "32", value_parser = bytes::<usize>)]
     padding: usize,
     /// How keys and IVs are made, if not for each file.

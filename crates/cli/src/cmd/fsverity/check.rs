@@ -42,7 +42,7 @@ struct ListArgs {
     /// Fail also if a line has the wrong format.
     #[arg(long)]
     strict: bool,
-    /// Say which lines have the wrong format.
+    /// Name lines with the wrong format.
     #[arg(short, long)]
     warn: bool,
     /// Don't fail for files that are missing.

@@ -36,7 +36,7 @@ pub struct MeasureArgs {
 /// Write fs-verity metadata that the kernel keeps for a file to standard output.
 #[derive(clap::Args, Debug)]
 pub struct DumpArgs {
-    /// What to dump.
+    /// Metadata to dump.
     #[arg(value_name = "TYPE")]
     kind: Kind,
     #[arg(value_name = "FILE")]

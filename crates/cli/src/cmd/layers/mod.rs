@@ -96,8 +96,8 @@ pub struct CryptLayer {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "dm-integrity")]
 struct IntegrityArgs {
-    /// What is below is a dm-integrity volume, whose tags are made with crc32c, crc32, sha256, ..., or with a key
-    /// hmac-sha256, ...: the volume does not say. Blocks with wrong tags are errors.
+    /// The device below is a dm-integrity volume with this integrity algorithm, which the superblock does not record:
+    /// crc32c, crc32, sha256, ..., or with a key hmac-sha256, ... A block with a wrong tag is an error.
     #[arg(long, value_name = "NAME")]
     dm_integrity: Option<String>,
     /// Read the key that tags are made with from this file, all of it.

@@ -13,11 +13,11 @@ use crate::answer::Answer;
 use crate::context::Context;
 use crate::streams::visible;
 
-/// Hold a LUKS header against a policy; nothing is opened. The exit status is 1 if it breaks a rule, and each is named.
+/// Check a LUKS header against a policy, without opening it. Exit status 1: a rule is broken; each is named.
 ///
-/// For headers that strangers could have changed: nothing in a header is authenticated, so one that was changed may have the
-/// data written in plain text, or under a key that somebody else has. Without --luks-policy the rules count that every
-/// policy has: no null cipher, no requirement, one segment over the whole device.
+/// Use it for headers that others could have changed: LUKS does not authenticate headers. A changed header may have
+/// data written in plain text, or under a key that somebody else has. Without --luks-policy the rules of every policy
+/// apply: no null cipher, no requirement, one segment over the whole device.
 #[derive(clap::Args, Debug)]
 #[command(group = ArgGroup::new("policy_source").args(["luks_policy", "print_policy"]),
     mut_arg("mac_key_file", |arg| arg.requires("policy_source")),

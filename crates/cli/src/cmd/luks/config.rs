@@ -31,8 +31,8 @@ pub struct Args {
     /// When the key slot is tried: before others, in its turn, or only if it is named.
     #[arg(long, value_name = "PRIORITY", group = "what", requires = "key_slot")]
     priority: Option<Tried>,
-    /// What the kernel opens the volume with from now on, separated by commas: allow-discards, same-cpu-crypt,
-    /// submit-from-crypt-cpus, no-journal, no-read-workqueue, no-write-workqueue; "" for none.
+    /// Flags for the kernel when it opens the volume, separated by commas: allow-discards, same-cpu-crypt,
+    /// submit-from-crypt-cpus, no-journal, no-read-workqueue, no-write-workqueue; "" clears them.
     #[arg(long, value_name = "FLAGS", group = "what")]
     persistent: Option<String>,
 }

@@ -54,7 +54,7 @@ impl Confirm {
             return Ok(());
         }
         if !io::stdin().is_terminal() {
-            return Err(Error::argument(format!("{what}; --batch-mode says that this is meant")));
+            return Err(Error::argument(format!("{what}; use --batch-mode to confirm")));
         }
         ask(what)
     }

@@ -69,7 +69,7 @@ pub struct Args {
     /// Where the encrypted data begins [default: 16M; for LUKS1 as near as there can be; with --luks-header 0].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     crypt_offset: Option<u64>,
-    /// Let the data begin at a multiple of so many sectors of 512 bytes [default: 2048]; with --luks-header at that sector.
+    /// Align the data to N sectors of 512 bytes [default: 2048]. With --luks-header: begin the data at sector N.
     #[arg(long, value_name = "SECTORS", conflicts_with = "crypt_offset")]
     align_payload: Option<u64>,
     /// The size of each copy of the header: a power of two from 16K to 4M (LUKS2) [default: 16K].

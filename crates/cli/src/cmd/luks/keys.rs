@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::passphrase::{self, Part};
 use crate::size::bytes;
 
-/// Add a passphrase to a LUKS volume that another one opens.
+/// Add a passphrase to a LUKS volume, which an existing one opens.
 ///
 /// The new key slot is written first, and then the header: at any moment the volume opens with the passphrases of before.
 #[derive(clap::Args, Debug)]
@@ -31,11 +31,11 @@ pub struct AddKey {
     /// The number of the new key slot [default: the first free one].
     #[arg(long, value_name = "N")]
     new_key_slot: Option<u32>,
-    /// Add a key that is for no data, and no passphrase that is there is asked for: a random key of --key-size bits, or the
-    /// one in --volume-key-file.
+    /// Add an unbound key, without asking for an existing passphrase: a random key of --key-size bits, or the one in
+    /// --volume-key-file.
     #[arg(long, conflicts_with_all = ["key_file", "key_fd", "key_slot"])]
     unbound: bool,
-    /// The size of the key for no data; with --volume-key-file that of the volume key, where no key slot says it.
+    /// Size of the unbound key in bits. With --volume-key-file: size of the volume key, if no key slot tells it.
     #[arg(short = 's', long, value_name = "BITS")]
     key_size: Option<usize>,
 }
@@ -85,10 +85,10 @@ pub struct KillSlot {
     /// "-" is standard input.
     #[arg(short = 'd', long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// Pass over this many bytes of the key file.
+    /// Skip N bytes of the key file.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = "asked")]
     keyfile_offset: u64,
-    /// Take so many bytes of the key file [default: all].
+    /// Use N bytes of the key file [default: all].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>, requires = "asked")]
     keyfile_size: Option<usize>,
     /// For cryptsetup's command line: a passphrase that stays is asked for, and where standard input has ended none is.
@@ -98,7 +98,7 @@ pub struct KillSlot {
     confirm: Confirm,
 }
 
-/// Remove all key slots of a LUKS volume: nothing but a backup of its header opens it again.
+/// Remove all key slots of a LUKS volume. Only a header backup opens it again.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate luks erase vault.img --batch-mode")]
@@ -116,10 +116,10 @@ struct NewKeyArgs {
     /// input.
     #[arg(long, value_name = "FILE")]
     new_key_file: Option<PathBuf>,
-    /// Pass over this many bytes of the new key file, or of standard input.
+    /// Skip N bytes of the new key file, or of standard input.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     new_keyfile_offset: u64,
-    /// Take so many bytes of the new key file, or of the line of standard input [default: all].
+    /// Use N bytes of the new key file, or of the line of standard input [default: all].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
     new_keyfile_size: Option<usize>,
     #[command(flatten)]

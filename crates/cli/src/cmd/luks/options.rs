@@ -18,16 +18,16 @@ use crate::size::bytes;
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "LUKS")]
 pub struct UnlockArgs {
-    /// Read the LUKS header from this file: it lies apart from the data.
+    /// Read the LUKS header from this file: a detached header.
     #[arg(long, value_name = "FILE", alias = "header")]
     pub luks_header: Option<PathBuf>,
-    /// Try this key slot alone. Without it all are tried that are for the data, preferred ones first.
+    /// Try this key slot only [default: all slots of the data, preferred ones first].
     #[arg(long, value_name = "N")]
     key_slot: Option<u32>,
     /// Open the data with the volume key in this file, without a key slot; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     volume_key_file: Option<PathBuf>,
-    /// Let the key slots that are tried cost, all together, so many times what is granted otherwise: 1 GiB of memory at once,
+    /// Multiply the KDF cost limits by TIMES. The limits for all key slots that are tried: 1 GiB of memory at once,
     /// 64 GiB filled in all passes, 2^30 iterations, 8 slots.
     #[arg(long, value_name = "TIMES", default_value = "1", hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
     kdf_limit: u32,
@@ -50,17 +50,17 @@ pub struct PolicyArgs {
 /// Where a passphrase is read.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PassphraseArgs {
-    /// Read the passphrase from this file, all of it, its line ends too; "-" is standard input. Without it a passphrase is
-    /// asked for, or is the first line of standard input if that is no terminal.
+    /// Read the passphrase from this file, including line ends; "-" is standard input [default: ask at a terminal,
+    /// otherwise the first line of standard input].
     #[arg(short = 'd', long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// Read the passphrase from this open file descriptor, all of it.
+    /// Read the passphrase from this open file descriptor, until its end.
     #[arg(long, value_name = "NUMBER", conflicts_with = "key_file")]
     key_fd: Option<u32>,
-    /// Pass over this many bytes of the key file, or of standard input.
+    /// Skip N bytes of the key file, or of standard input.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     keyfile_offset: u64,
-    /// Take so many bytes of the key file, or of the line of standard input [default: all].
+    /// Use N bytes of the key file, or of the line of standard input [default: all].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
     keyfile_size: Option<usize>,
 }
@@ -68,7 +68,7 @@ pub struct PassphraseArgs {
 /// Whether a new passphrase may be empty.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct EmptyArgs {
-    /// Take an empty key file as the new passphrase: anybody can open the volume then.
+    /// Accept an empty key file as the new passphrase: then anybody can open the volume.
     #[arg(long)]
     allow_empty_key: bool,
 }
@@ -94,7 +94,7 @@ pub struct AreaArgs {
     /// The dm-crypt specification of the key slot (LUKS2) [default: that of the data if it is AES, or aes-xts-plain64].
     #[arg(long, value_name = "SPEC")]
     keyslot_cipher: Option<String>,
-    /// The size of its key in bits [default: 512].
+    /// Key size of the key slot in bits [default: 512].
     #[arg(long, value_name = "BITS", requires = "keyslot_cipher")]
     keyslot_key_size: Option<usize>,
 }
@@ -118,7 +118,7 @@ pub struct PlaceArgs {
 pub struct HeaderArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Take the LUKS header in this file: it lies apart from the data.
+    /// Use the LUKS header in this file: a detached header.
     #[arg(long, value_name = "FILE")]
     luks_header: Option<PathBuf>,
 }

@@ -13,7 +13,7 @@ use crate::size::with_unit;
 /// What makes a key of a passphrase.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PbkdfArgs {
-    /// What makes a key of the passphrase [default: argon2id; for LUKS1 pbkdf2].
+    /// Key derivation function [default: argon2id; for LUKS1 pbkdf2].
     #[arg(long, value_name = "KDF")]
     pub pbkdf: Option<Kdf>,
     /// How long that takes on this machine [default: 2000].

@@ -58,7 +58,7 @@ pub struct Args {
     empty: EmptyArgs,
     #[command(flatten)]
     pbkdf: PbkdfArgs,
-    /// What protects the data that are being rewritten when the power fails [default: checksum; journal for wide ciphers].
+    /// How the data being rewritten survive a power cut [default: checksum; journal for wide ciphers].
     #[arg(long, value_name = "PROTECTION")]
     resilience: Option<Resilience>,
     /// The hash of checksums [default: sha256].

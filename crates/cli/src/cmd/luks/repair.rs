@@ -13,13 +13,13 @@ use super::options::{HeaderArgs, PassphraseArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Mend a damaged LUKS header, and say what was wrong.
+/// Repair a damaged LUKS header, and report the damage.
 ///
-/// Of LUKS2 a copy that is damaged or older is written from the other one. Of LUKS1, which has one copy, damage that old
-/// tools and partitioners are known to do is mended. Nothing else ever mends a header on the way.
+/// For LUKS2, writes the damaged or older copy of the header from the other one. For LUKS1, which has one copy,
+/// repairs damage that old tools and partitioners are known to do. No other command repairs a header.
 ///
-/// Of a reencryption that was not finished nothing is mended without its passphrase: with that its metadata are checked, what
-/// was being rewritten when it was cut off is finished, and metadata that nothing proves are protected after a question.
+/// If a reencryption is unfinished, asks for the passphrase first. Then checks its metadata, finishes the part that
+/// was being rewritten, and asks before it protects metadata that nothing proves.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate luks repair vault.img")]

@@ -20,12 +20,12 @@ use crate::answer::Answer;
 use crate::background::{self, Faults};
 use crate::context::Context;
 
-/// Show the files of an image in a folder, to read them or to change them.
+/// Mount an ext4 image in a folder through FUSE, read-only unless --write is given.
 ///
-/// Through all layers and with the keys of encrypted files, as the other commands read them; without a file's key its name
-/// is shown as the kernel shows it then. Neither root, a loop device nor the kernel's ext4 is needed, but FUSE: /dev/fuse,
-/// and for others than root fusermount3. Nobody else can change the image meanwhile, and without --write it is read, never
-/// written. Goes to the background when the folder is there; casemate umount, or umount, ends it.
+/// Works through all layers, and with the keys of encrypted files; without its key a name is shown as the kernel
+/// shows it. Needs FUSE (/dev/fuse, and fusermount3 for users other than root), but no root, loop device or kernel
+/// ext4. Other processes cannot change the image while it is mounted. Goes to the background once the folder is
+/// mounted; casemate umount, or umount, ends it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 mkdir folder && casemate mount root.img folder\n\
@@ -40,35 +40,36 @@ use crate::context::Context;
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
-    /// The folder to show the files in.
+    /// The folder to mount on.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Let programs change the files, too. Changes are committed every five seconds, at fsync, and when the folder is
-    /// unmounted: when the power fails or this process is killed, the file system is as of the last commit.
+    /// Allow writes. They are committed every 5 seconds, at fsync and at unmount. After a power cut or a kill the
+    /// file system is as of the last commit.
     #[arg(short = 'w', long, conflicts_with_all = ["ignore_checksums", "superblock", "no_replay", "dm_verity"])]
     write: bool,
-    /// What is demanded of files with and without fs-verity. (The device below is verified with --dm-verity.)
+    /// Check fs-verity files: require refuses files without it, check verifies files that have it, ignore skips the
+    /// check. (--dm-verity verifies the device below.)
     #[arg(long, value_name = "DEMAND", value_enum, default_value_t)]
     fsverity: Verity,
-    /// Let other users look into the folder too, as far as modes and access control lists let them. If they may, root does
-    /// not have to ask; others need user_allow_other in /etc/fuse.conf.
+    /// Allow other users, as far as permissions and ACLs allow. Users other than root need user_allow_other in
+    /// /etc/fuse.conf.
     #[arg(long)]
     allow_other: bool,
-    /// Show all files as this user's.
+    /// Show this user as the owner of all files.
     #[arg(long, value_name = "UID")]
     uid: Option<u32>,
-    /// Show all files as this group's.
+    /// Show this group as the group of all files.
     #[arg(long, value_name = "GID")]
     gid: Option<u32>,
-    /// Make this socket, by which casemate key adds and removes keys of encrypted files while the folder is mounted. Only this
-    /// user and root may.
+    /// Create this control socket for casemate key, which adds and removes keys while the folder is mounted. Only
+    /// this user and root may use it.
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
-    /// What the kernel does with the files, as mount(8) says it: dev, suid and noexec, or nodev, nosuid, exec and ro, which
-    /// is so without; separated by commas.
+    /// Mount options, as for mount(8), separated by commas: dev, suid, noexec, nodev, nosuid, exec, ro [default:
+    /// nodev,nosuid,exec].
     #[arg(short = 'o', long, value_name = "LIST", default_value = "", hide_default_value = true)]
     options: KernelOptions,
-    /// Stay in the foreground, and say what can't be read. SIGINT and SIGTERM unmount.
+    /// Stay in the foreground, and report read errors. SIGINT and SIGTERM unmount.
     #[arg(long)]
     foreground: bool,
     /// What is in the background.

@@ -81,8 +81,9 @@ impl Args {
             None => service.uris().iter().try_for_each(|uri| context.print(format!("{uri}\n")))?,
         }
         if self.says_nothing_of_writing() {
-            context
-                .hint("clients can only read; --write lets them write, --read-only says that this is meant");
+            context.hint(
+                "clients can only read; use --write to let them write, or --read-only to hide this note",
+            );
         }
         if self.forked {
             background::leave()?;

@@ -20,11 +20,11 @@ use crate::cmd::layers::{DECRYPTION, LayerArgs};
 use crate::context::Context;
 use crate::size::bytes;
 
-/// Offer an image, decrypted, encrypted or verified on the way, to any NBD client.
+/// Export an image over NBD, decrypted, encrypted or verified on the fly.
 ///
-/// What dm-crypt and dm-verity do inside the kernel, as a process: without root, device-mapper or a kernel module. Prints
-/// the URI that clients take, and works until SIGTERM or SIGINT: then requests that have come are answered, everything is
-/// put on stable storage, and clients are let go. SIGUSR1 prints what was done so far.
+/// Does in a process what dm-crypt and dm-verity do in the kernel: no root, device-mapper or kernel module. Prints
+/// the URI for clients, and runs until SIGTERM or SIGINT. Then it answers requests that have arrived, flushes
+/// everything to stable storage, and disconnects. SIGUSR1 prints statistics.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate serve --socket disk.sock disk.img\n\
@@ -54,8 +54,7 @@ pub struct Args {
     /// The image file or block device.
     #[arg(required_unless_present = "export")]
     image: Option<PathBuf>,
-    /// Offer this image too, under this name; any number of times. All images are served in the same way: what other
-    /// options say of the image they say of each.
+    /// Export another image under this name; may be repeated. All images use the same options.
     #[arg(
         long,
         value_name = "NAME=IMAGE",
@@ -63,23 +62,22 @@ pub struct Args {
         conflicts_with_all = ["overlay", "dm_verity", "luks_header", "recovery_file"]
     )]
     export: Vec<(String, PathBuf)>,
-    /// Listen on this Unix socket, which nobody but this user can connect to; "-" is one in a private folder.
+    /// Listen on this Unix socket, for this user only; "-" creates one in a private folder.
     #[arg(short = 'U', long, value_name = "PATH", conflicts_with = "tcp")]
     socket: Option<PathBuf>,
-    /// Listen on TCP: a port of 127.0.0.1, which every user of this machine can connect to, or ADDRESS:PORT. Port 0 is any
-    /// free one.
+    /// Listen on TCP: a port of 127.0.0.1, which every local user can reach, or ADDRESS:PORT. Port 0 picks a free
+    /// one.
     #[arg(short = 'p', long, value_name = "[ADDRESS:]PORT", alias = "port")]
     tcp: Option<String>,
-    /// Listen on an address that other machines reach: all of them can then use the export, and without --tls=require
-    /// everybody on the way can read and change what is sent.
+    /// Allow an address that other machines reach. All of them can use the export; without --tls=require anyone on
+    /// the network path can read and change the traffic.
     #[arg(long, requires = "tcp")]
     allow_remote: bool,
-    /// Run this shell command while serving, and end with it and its exit status. It finds $uri (of several exports that of
-    /// the first, and all in $uris), and $unixsocket or $port.
-    /// Without --socket and --tcp the socket is in a private folder.
+    /// Run this shell command while serving, and exit with its status. It gets $uri (and $uris with several exports),
+    /// and $unixsocket or $port. Without --socket and --tcp the socket is in a private folder.
     #[arg(long, value_name = "COMMAND", alias = "run")]
     pub exec: Option<String>,
-    /// The name of the image's export. Clients have to ask for it.
+    /// Name of the image's export, which clients must ask for.
     #[arg(
         short = 'e',
         long,
@@ -91,16 +89,16 @@ pub struct Args {
         value_parser = export_name
     )]
     export_name: String,
-    /// Let clients write to the image. Without this, and without --overlay, they can only read.
+    /// Allow clients to write to the image [default: read-only, unless --overlay is given].
     #[arg(short, long, conflicts_with_all = ["read_only", "dm_verity", "overlay"])]
     write: bool,
-    /// Take no writes, as is usual, and say nothing of it.
+    /// Refuse writes, which is the default, without a note.
     #[arg(short, long)]
     read_only: bool,
     /// Begin at this byte of the image.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
     offset: u64,
-    /// Only so many bytes of the image.
+    /// Limit the image to N bytes.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with = "partition")]
     size: Option<u64>,
     /// A partition of the image (GPT or MBR), counted from 1.
@@ -109,13 +107,13 @@ pub struct Args {
     /// Where a change of a file system without a journal was kept [default: IMAGE.casemate-redo].
     #[arg(long, value_name = "FILE")]
     recovery_file: Option<PathBuf>,
-    /// Keep what clients write in this file, made if it is not there, and change nothing below. With --read-only they see
-    /// what it has.
+    /// Keep clients' writes in this file, created if missing; the image does not change. With --read-only clients see
+    /// an existing overlay.
     #[arg(long, value_name = "FILE")]
     overlay: Option<PathBuf>,
-    /// Go on with a reencryption of the LUKS volume that casemate luks reencrypt --init-only began, or that was cut off,
-    /// while clients read and write. Who needs what is being rewritten waits. The server goes on when it is done; when it
-    /// is ended before, or killed, the same command goes on with the rest.
+    /// Continue a reencryption that casemate luks reencrypt --init-only began, or that was interrupted, while clients
+    /// read and write. Requests for data being rewritten wait. The server stays when it is done. If it ends before,
+    /// the same command continues.
     #[arg(
         long,
         help_heading = "LUKS",
@@ -124,36 +122,35 @@ pub struct Args {
         conflicts_with_all = ["export", "allow_discards"]
     )]
     reencrypt: bool,
-    /// How much is being rewritten at a time, at most [default: 16M].
+    /// Rewrite at most this many bytes at a time [default: 16M].
     #[arg(long, help_heading = "LUKS", value_name = "BYTES", value_parser = bytes::<u64>, requires = "reencrypt")]
     hotzone_size: Option<u64>,
-    /// End when the last client has gone.
+    /// Exit when the last client disconnects.
     #[arg(long)]
     pub exit_with_last: bool,
-    /// Go into the background when clients can connect, after the URI is printed; nothing more is said then, and SIGTERM ends
-    /// the server.
+    /// Go to the background once clients can connect, after printing the URI. SIGTERM ends the server.
     #[arg(long, conflicts_with = "exec")]
     pub fork: bool,
     /// What is in the background.
     #[arg(long, hide = true, requires = "fork")]
     pub forked: bool,
-    /// Write the server's process number to this file when clients can connect; it is removed at the end.
+    /// Write the process ID to this file once clients can connect; it is removed at exit.
     #[arg(long, value_name = "FILE")]
     pub pid_file: Option<PathBuf>,
-    /// Clients at a time; more are turned away. All together may have 1 GiB of requests and answers in memory.
+    /// Maximum number of clients; more are refused. All together have 1 GiB of memory for requests and replies.
     #[arg(long, value_name = "N", default_value = "4096")]
     max_clients: NonZero<usize>,
-    /// Seconds that a client has to say which export it wants, TLS's handshake included.
+    /// Seconds for a client to choose an export, including the TLS handshake.
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     handshake_timeout: NonZero<u64>,
-    /// Seconds that clients have, when the server ends, to take their answers.
+    /// Seconds for clients to take their replies when the server ends.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub patience: u64,
     #[command(flatten)]
     tls_options: TlsArgs,
     #[command(flatten)]
     layers: LayerArgs,
-    /// Pass discards down. Whoever sees the image then sees which sectors are in use.
+    /// Pass discards down: anyone who sees the image then sees which sectors are in use.
     #[arg(
         long,
         help_heading = "dm-crypt",
@@ -167,7 +164,7 @@ pub struct Args {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "TLS")]
 struct TlsArgs {
-    /// Whether connections are encrypted: never, when the client wants it, or always.
+    /// Encrypt connections: never, when the client asks, or always.
     #[arg(
         long,
         value_enum,
@@ -179,8 +176,7 @@ struct TlsArgs {
     /// The folder with server-cert.pem, server-key.pem, and ca-cert.pem for --tls-verify-peer.
     #[arg(long, value_name = "FOLDER", requires = "tls")]
     tls_certificates: Option<PathBuf>,
-    /// Let in only clients with a certificate signed by ca-cert.pem: needs --tls=require, as in plain text nobody shows
-    /// one.
+    /// Accept only clients with a certificate signed by ca-cert.pem; needs --tls=require.
     #[arg(long, requires = "tls_certificates")]
     tls_verify_peer: bool,
 }

@@ -59,7 +59,7 @@ pub struct FormatArgs {
     /// Bytes of the journal.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     journal_size: Option<u64>,
-    /// What the kernel does on errors: continue, remount-ro or panic.
+    /// Behaviour of the kernel on errors: continue, remount-ro or panic.
     #[arg(short = 'e', long = "errors", value_name = "ACTION", default_value = "continue", value_parser = ERRORS)]
     on_errors: String,
     /// Percent of the blocks that only root may use.
@@ -74,7 +74,7 @@ pub struct FormatArgs {
     /// The UUID.
     #[arg(short = 'U', long, value_name = "UUID")]
     uuid: Option<String>,
-    /// What names are hashed with.
+    /// Seed of the directory hash.
     #[arg(long, value_name = "UUID")]
     hash_seed: Option<String>,
     /// The owner and group of the root directory [default: the source's].

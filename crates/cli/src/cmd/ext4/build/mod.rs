@@ -148,7 +148,7 @@ pub struct Args {
     /// file: "fscrypt unlock DIR" on the device. Its files are put into /.fscrypt.
     #[arg(long, value_name = "DIR=PASSFILE", value_parser = OsStringValueParser::new().try_map(encrypted), help_heading = "fscrypt")]
     protect: Vec<(Vec<u8>, PathBuf)>,
-    /// What these files have: a passphrase, or a raw key of 32 bytes.
+    /// Contents of these files: a passphrase, or a raw key of 32 bytes.
     #[arg(
         long,
         value_enum,

@@ -31,28 +31,30 @@ pub struct TreeArgs {
     /// name, digest or platform, such as linux/arm64.
     #[arg(long, value_name = "FOLDER[:IMAGE]")]
     oci: Vec<OsString>,
-    /// Give everything to this owner and group, by their numbers.
+    /// Set this owner and group on everything, by their numbers.
     #[arg(long, value_name = "UID:GID", value_parser = parse_both)]
     owner: Option<(u32, u32)>,
-    /// Give users of the source other numbers: the first one in the image, the first one of the source, and how many.
+    /// Map users of the source to other numbers: the first one in the image, the first one of the source, and how
+    /// many.
     #[arg(long, value_name = "TO:FROM:COUNT", value_parser = range)]
     uid_map: Vec<[u32; 3]>,
-    /// The same of groups.
+    /// Map groups of the source to other numbers, as --uid-map does users.
     #[arg(long, value_name = "TO:FROM:COUNT", value_parser = range)]
     gid_map: Vec<[u32; 3]>,
-    /// Leave extended attributes out.
+    /// Do not copy extended attributes.
     #[arg(long)]
     no_xattrs: bool,
-    /// What each file is to be like, as Android's fs_config: owners, modes, capabilities.
+    /// Set properties of files from Android's fs_config: owners, modes, capabilities.
     #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
     fs_config: Vec<PathBuf>,
-    /// The same as a device table of genext2fs and buildroot's makedevs, which makes devices and directories, too.
+    /// Set owners and modes from a device table of genext2fs and buildroot's makedevs, which makes devices and
+    /// directories, too.
     #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
     device_table: Vec<PathBuf>,
-    /// The same in the format of mtree(5). Digests in it are not compared.
+    /// Set properties of files from an mtree(5) manifest. Digests in it are not compared.
     #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
     mtree: Vec<PathBuf>,
-    /// The same in the format of composefs-dump(5); with fs-verity its digests are compared.
+    /// Set properties of files from a composefs-dump(5) manifest; with fs-verity its digests are compared.
     #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
     composefs_dump: Vec<PathBuf>,
     /// Change permission bits of what matches the pattern, which something must, as chmod does.
