@@ -264,6 +264,8 @@ fn is_mbr(head: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use casemate_testkit::Rng;
+
     use super::*;
 
     #[test]

@@ -551,10 +551,8 @@ const MOST_ENTRIES: usize = 1000;
 
 #[cfg(test)]
 mod tests {
-    use casemate_blockdev::MemoryDevice;
-    use casemate_testkit::Rng;
-
     use super::*;
+    use casemate_blockdev::MemoryDevice;
 
     /// A table whose chain of logical partitions names one place again and again, with another such table there.
     fn nested_tables() -> Vec<u8> {

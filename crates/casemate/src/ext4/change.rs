@@ -181,7 +181,6 @@ impl Image {
             time: options.time,
             recovery: recovery.map(RecoveryFile::new),
             events: work.events,
-            ..casemate_ext4::RepairOptions::default()
         };
         casemate_ext4::repair(self.leased_device()?, options, approve, work).at(self.name())
     }

@@ -69,8 +69,11 @@ fn parsed(source: &str) -> (String, Vec<(usize, String)>) {
     (code, strings)
 }
 
-/// The product's sources: the crate's folder, the path, code and strings.
-fn product() -> Vec<(String, String, String, Vec<(usize, String)>)> {
+/// A source file: the crate's folder, the path, code, and strings with their lines.
+type Parsed = (String, String, String, Vec<(usize, String)>);
+
+/// The product's sources.
+fn product() -> Vec<Parsed> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut product = Vec::new();
     for entry in std::fs::read_dir(&crates).unwrap() {

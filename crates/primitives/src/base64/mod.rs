@@ -188,10 +188,9 @@ impl<'a> Base64<'a> {
         let body = self.padding.body(text);
         let len = self.padding.decoded_len_max(body.len());
         let Some(bytes) = bytes.get_mut(..len) else { no_room(bytes.len(), len, "bytes") };
+        let decode = self.backend.run.decode;
         // SAFETY: a `Base64` is made only for a `Cpu` that has what its back end needs.
-        if self.padding.allows_len(text.len())
-            && unsafe { (self.backend.run.decode)(self.alphabet, body, bytes) }
-        {
+        if self.padding.allows_len(text.len()) && unsafe { decode(self.alphabet, body, bytes) } {
             Ok(len)
         } else {
             Err(error::first_error(self.alphabet, self.padding, text))

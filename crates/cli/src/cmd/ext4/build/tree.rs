@@ -106,13 +106,6 @@ impl TreeArgs {
         self.tar.iter().chain(&self.layer).any(|path| path.as_os_str() == "-")
     }
 
-    /// Files and folders that are read.
-    pub fn inputs(&self) -> Vec<PathBuf> {
-        let sources = self.sources().into_iter().map(|source| source.path().to_owned());
-        let described = self.descriptions().map(|(_, path)| path.clone());
-        sources.chain(described).chain(self.file_contexts.clone()).collect()
-    }
-
     /// What becomes of files.
     pub fn amendments(&self, context: &Context) -> Result<Amendments, Error> {
         let mut amendments = Amendments::default();
