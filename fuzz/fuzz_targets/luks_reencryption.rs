@@ -12,7 +12,7 @@ use casemate::blockdev::{BlockDevice, Events, MemoryDevice};
 use casemate::luks::luks2::reencrypt::{Backups, Direction, Mode, Part, Reencryption, Resilience, State};
 use casemate::luks::luks2::{Header, Metadata, Segment, SegmentSize, encode};
 use casemate::luks::{Header as Any, LuksKey, LuksOptions, ReencryptOptions, Volume};
-use casemate::{Image, Providers, SecretVec, Work};
+use casemate::{Cpu, Image, Providers, SecretVec, Work};
 use casemate_luks::json::{Json, Object};
 use casemate_providers::{KdfLimits, pbkdf2};
 
@@ -37,8 +37,8 @@ fn put_right(object: &mut Object, id: &str, secret: &[u8]) -> Option<()> {
     {
         digest.set(name, value);
     }
-    digest.set("salt", encode(&[1; 32]).into());
-    digest.set("digest", encode(made.expose()).into());
+    digest.set("salt", encode(&[1; 32], Cpu::detect()).into());
+    digest.set("digest", encode(made.expose(), Cpu::detect()).into());
     Some(())
 }
 
@@ -115,7 +115,7 @@ fn digest(secret: &[u8], slot: u32, segments: Vec<Json>) -> Option<Object> {
 
 /// Metadata before a reencryption, with slots that nothing opens.
 fn base(previous: &Segment, digests: [Option<u32>; 2], key: &[u8]) -> Option<Metadata> {
-    let salt = encode(&[1; 32]);
+    let salt = encode(&[1; 32], Cpu::detect());
     let slot = |at: u64| {
         Object::default()
             .with("type", "luks2")

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use casemate_providers::{Argon2, Argon2Variant, Providers};
 
 use super::random::Source;
-use super::slot::{ALL, Pbkdf};
 use crate::Error;
+use crate::pbkdf::Pbkdf;
+use crate::slot::ALL;
 
 /// What makes keys of passphrases, how long that shall take here, and what it may use.
 #[derive(Clone, Debug)]
@@ -92,9 +93,8 @@ impl PbkdfTarget {
         Source::System.fill(&mut salt)?;
         let take = |pbkdf: &Pbkdf| {
             pbkdf.check()?;
-            let derivation = pbkdf.derivation(&salt);
             let start = Instant::now();
-            derivation.derive(&b"a passphrase".as_slice().into(), key_len, &ALL, providers)?;
+            pbkdf.derive(&salt, &b"a passphrase".as_slice().into(), key_len, &ALL, providers)?;
             Ok::<_, Error>(start.elapsed().max(Duration::from_nanos(1)))
         };
         // As much as costs that take so long would have to be, to take the time.

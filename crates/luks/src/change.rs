@@ -19,10 +19,11 @@ use super::areas::{free_area, free_slot, no_free_slot, taken_slot};
 use super::backup::{self, write_private};
 use super::digest::new_digest;
 use super::random::Source;
-use super::slot::{Pbkdf, Sealed, SlotPlace, area_len};
+use super::slot::{Material, Slot, area_len};
 use super::unlock::no_slot;
 use super::{LuksKey, LuksOptions, Reason, Unlocked, Volume, refuse_empty};
 use crate::Error;
+use crate::pbkdf::Pbkdf;
 
 /// A key slot that is to be made.
 #[derive(Clone, Debug, Default)]
@@ -72,16 +73,7 @@ impl Volume {
             return added.at(image.name());
         }
         drop(lease);
-        let added = self.edit_adding(work, |header, metadata| {
-            let id = free_slot(&header.metadata, options.keyslot)?;
-            let digest = digest_of(&header.metadata, unlocked)?.id;
-            let key = unlocked.volume_key();
-            let start = free_area(&header.metadata, key.len())?;
-            let sealed = seal_luks2(&header.metadata, start, key, passphrase, options, &work.providers)?;
-            set_slot(metadata, id, sealed.to_json(key.len()), digest);
-            Ok((id, sealed))
-        })?;
-        Ok(added.0)
+        self.put_key(unlocked.volume_key(), Some(unlocked), passphrase, options, work)
     }
 
     /// Puts a key that is for no data into a free key slot of LUKS2. Returns the slot's number.
@@ -96,22 +88,47 @@ impl Volume {
         work: &Work<'_>,
     ) -> Result<u32, Error> {
         refuse_empty(passphrase, options.allow_empty_passphrase)?;
-        let added = self.edit_adding(work, |header, metadata| {
-            let id = free_slot(&header.metadata, options.keyslot)?;
-            let digests = header.metadata.digests();
-            let digest = (0..luks2::DIGESTS).find(|id| digests.iter().all(|digest| digest.id != *id));
-            let digest = digest.ok_or_else(|| Error::argument("no digest is free"))?;
-            let mut options = options.clone();
-            options.area = options.area.or_else(area_of_unbound);
-            let start = free_area(&header.metadata, key.len())?;
-            let sealed = seal_luks2(&header.metadata, start, key, passphrase, &options, &work.providers)?;
-            let json = new_digest(key, &sealed.place.hash, &[], &mut Source::System, &work.providers)?;
-            if let Some(digests) = metadata.get_mut("digests").and_then(Json::object_mut) {
-                digests.set(digest.to_string(), json.into());
-            }
-            set_slot(metadata, id, sealed.to_json(key.len()), digest);
-            Ok((id, sealed))
-        })?;
+        self.put_key(key, None, passphrase, options, work)
+    }
+
+    /// Puts a key into a free key slot of LUKS2: one that was found, under its digest, or a new one, under a digest of its own.
+    fn put_key(
+        &mut self,
+        key: &SecretVec,
+        known: Option<&Unlocked>,
+        passphrase: &SecretVec,
+        options: &NewKeyOptions,
+        work: &Work<'_>,
+    ) -> Result<u32, Error> {
+        let providers = &work.providers;
+        let added = self.edit_around(
+            work,
+            write_material,
+            |header, metadata| {
+                let id = free_slot(&header.metadata, options.keyslot)?;
+                let digest = known.map(|known| digest_of(&header.metadata, known)).transpose()?;
+                let mut options = options.clone();
+                if known.is_none() {
+                    options.area = options.area.or_else(area_of_unbound);
+                }
+                let start = free_area(&header.metadata, key.len())?;
+                let sealed = seal_luks2(&header.metadata, start, key, passphrase, &options, providers)?;
+                let digest = match digest {
+                    Some(digest) => digest.id,
+                    None => {
+                        let free = free_digest(&header.metadata)?;
+                        let json = new_digest(key, &sealed.0.hash, &[], &mut Source::System, providers)?;
+                        if let Some(digests) = metadata.get_mut("digests").and_then(Json::object_mut) {
+                            digests.set(free.to_string(), json.into());
+                        }
+                        free
+                    }
+                };
+                set_slot(metadata, id, sealed.0.to_json(providers.cpu()), digest);
+                Ok((id, sealed))
+            },
+            |_, _| Ok(()),
+        )?;
         Ok(added.0)
     }
 
@@ -181,7 +198,7 @@ impl Volume {
                 options.area = options.area.or_else(area_of_unbound);
             }
             let sealed = seal_luks2(&header.metadata, start, key, passphrase, &options, &work.providers)?;
-            let mut json = sealed.to_json(key.len());
+            let mut json = sealed.0.to_json(work.providers.cpu());
             if let Some(priority) = before.get("priority") {
                 json.set("priority", priority.clone());
             }
@@ -378,15 +395,6 @@ impl Volume {
         written
     }
 
-    /// Changes a header of LUKS2 to which a key slot is added: its stripes are there before the header names them.
-    fn edit_adding<T>(
-        &mut self,
-        work: &Work<'_>,
-        change: impl FnOnce(&mut luks2::Header, &mut Object) -> Result<(T, Sealed), Error>,
-    ) -> Result<(T, Sealed), Error> {
-        self.edit_around(work, write_material, change, |_, _| Ok(()))
-    }
-
     /// The right to change header and key slots; the data may have another writer.
     pub(super) fn lease_header(&self) -> Result<Lease, Error> {
         if let Header::Luks2(header) = &self.header
@@ -433,11 +441,11 @@ fn put_luks1(
     pbkdf.check_luks1(&header.hash)?;
     // OK to index, here and below: a slot that was found.
     let mut slot = header.slots[id as usize];
-    let place = SlotPlace::of_luks1(header, &slot);
-    let sealed = place.seal(passphrase, key, &pbkdf, &mut Source::System, providers)?;
+    let mut sealed = Slot { kdf: pbkdf, ..Slot::of_luks1(header, &slot) };
+    let material = sealed.seal(passphrase, key, &mut Source::System, providers)?;
     sealed.put_luks1(&mut slot);
     header.check_unchanged(device)?;
-    device.write_at(sealed.material.expose(), place.area.start)?;
+    device.write_at(material.expose(), sealed.area.start)?;
     device.flush()?;
     header.slots[id as usize] = slot;
     header.write(device)
@@ -457,9 +465,12 @@ pub(super) fn wipe(device: &dyn BlockDevice, area: Range<u64>) -> Result<(), Err
     device.flush()
 }
 
+/// A slot that was sealed, and the contents of its area.
+type Sealed = (Slot, Material);
+
 /// Writes the stripes of a slot that has been made, until they are on stable storage.
-fn write_material<T>(device: &dyn BlockDevice, (_, sealed): &(T, Sealed)) -> Result<(), Error> {
-    device.write_at(sealed.material.expose(), sealed.place.area.start)?;
+fn write_material<T>(device: &dyn BlockDevice, (_, (slot, material)): &(T, Sealed)) -> Result<(), Error> {
+    device.write_at(material.expose(), slot.area.start)?;
     device.flush()
 }
 
@@ -486,9 +497,17 @@ fn seal_luks2(
     let cipher = segments.first().filter(|segment| segment.integrity.is_none());
     let cipher = cipher.map_or("", |segment| &segment.encryption);
     let hash = options.hash.as_deref().unwrap_or("sha256");
-    let place = SlotPlace::of_luks2(start, key.len(), cipher, hash)?.with_cipher(options.area.as_ref());
-    let pbkdf = options.pbkdf.clone().unwrap_or_else(Pbkdf::argon2id);
-    place.seal(passphrase, key, &pbkdf, &mut Source::System, providers)
+    let kdf = options.pbkdf.clone().unwrap_or_else(Pbkdf::argon2id);
+    let mut slot = Slot::new(start, key.len(), cipher, hash, kdf)?.with_cipher(options.area.as_ref());
+    let material = slot.seal(passphrase, key, &mut Source::System, providers)?;
+    Ok((slot, material))
+}
+
+/// The number of a digest that is free.
+fn free_digest(metadata: &Metadata) -> Result<u32, Error> {
+    let digests = metadata.digests();
+    let free = (0..luks2::DIGESTS).find(|id| digests.iter().all(|digest| digest.id != *id));
+    free.ok_or_else(|| Error::argument("no digest is free"))
 }
 
 /// The cipher of a key slot whose key is for no data, and bytes of its key.

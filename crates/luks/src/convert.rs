@@ -12,6 +12,7 @@ use crate::json::{Json, Object};
 use crate::luks1::{self, SlotState};
 use crate::luks2::{self, Kdf, Metadata, SegmentSize, decode};
 use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_primitives::cpu::Cpu;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
@@ -19,10 +20,11 @@ use super::change::wipe;
 use super::digest::digest_json;
 use super::format::{self, HDR_SIZE, LuksVersion};
 use super::random::Source;
-use super::slot::{Pbkdf, SlotPlace, area_len, keyslot_json};
+use super::slot::{Slot, area_len};
 use super::unlock::Check;
 use super::{Reason, Volume};
 use crate::Error;
+use crate::pbkdf::Pbkdf;
 
 /// Bytes of both copies of a header of LUKS2.
 const COPIES: u64 = 2 * HDR_SIZE;
@@ -101,7 +103,7 @@ fn to_luks2(
         let other = move_away(header, device, id, len, COPIES + keyslots_size)?;
         numbers.swap(id, other);
     }
-    let metadata = metadata_of_luks2(header, &numbers, len, keyslots_size)?;
+    let metadata = metadata_of_luks2(header, &numbers, len, keyslots_size, providers.cpu())?;
     let mut made = luks2::Header::new(header.uuid.clone(), metadata);
     // OK to cast: 32 KiB.
     let copies = casemate_blockdev::MemoryDevice::new(vec![0; COPIES as usize]);
@@ -179,23 +181,22 @@ fn metadata_of_luks2(
     numbers: &[usize; luks1::SLOTS],
     len: u64,
     keyslots_size: u64,
+    cpu: Cpu,
 ) -> Result<Metadata, Error> {
-    let key_len = header.key_bytes as usize;
     let (mut keyslots, mut ids) = (Object::default(), Vec::new());
     let mut slots: Vec<_> = numbers.iter().zip(&header.slots).collect();
     slots.sort_by_key(|(number, _)| **number);
     for (id, slot) in slots.into_iter().filter(|(_, slot)| slot.state == SlotState::Enabled) {
-        let mut place = SlotPlace::of_luks1(header, slot);
-        if place.area.start.is_multiple_of(4096) {
-            place.area.end = place.area.start + len;
+        let mut slot = Slot::of_luks1(header, slot);
+        if slot.area.start.is_multiple_of(4096) {
+            slot.area.end = slot.area.start + len;
         }
-        let pbkdf = Pbkdf::Pbkdf2 { hash: header.hash.clone(), iterations: slot.iterations };
-        keyslots.set(id.to_string(), keyslot_json(key_len, &place, &pbkdf, &slot.salt).into());
+        keyslots.set(id.to_string(), slot.to_json(cpu).into());
         ids.push(id.to_string());
     }
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let (salt, value) = (&header.digest_salt, &header.digest);
-    let digest = digest_json(&header.hash, header.digest_iterations, salt, value, &ids, &["0"]);
+    let digest = digest_json(&header.hash, header.digest_iterations, salt, value, &ids, &["0"], cpu);
     let segment = format::segment_json(u64::from(header.payload_offset) * 512, &header.encryption(), 512);
     Metadata::new(format::metadata_json(keyslots, segment, digest, [HDR_SIZE, keyslots_size]), HDR_SIZE)
 }
@@ -205,7 +206,7 @@ fn to_luks1(
     device: &dyn BlockDevice,
     providers: &Providers,
 ) -> Result<Header, Error> {
-    let mut made = header_of_luks1(header)?;
+    let mut made = header_of_luks1(header, providers.cpu())?;
     let len = area_len(made.key_bytes as usize)?;
     let room = match u64::from(made.payload_offset) * 512 {
         0 => device.size(),
@@ -232,7 +233,7 @@ fn to_luks1(
 }
 
 /// The header of LUKS1 that says what one of LUKS2 says; its slots have no place yet.
-fn header_of_luks1(header: &luks2::Header) -> Result<luks1::Header, Error> {
+fn header_of_luks1(header: &luks2::Header, cpu: Cpu) -> Result<luks1::Header, Error> {
     let refuse = |text: String| Err(Error::argument(format!("{text}; LUKS1 can't be made of this header")));
     let metadata = &header.metadata;
     let (segments, digests, tokens) = (metadata.segments(), metadata.digests(), metadata.tokens());
@@ -262,7 +263,7 @@ fn header_of_luks1(header: &luks2::Header) -> Result<luks1::Header, Error> {
             return refuse(format!("there is no room for the {what} '{text}'"));
         }
     }
-    let check = Check::of_luks2(digest)?;
+    let check = Check::of_luks2(digest, cpu)?;
     let (Some(value), Ok(salt)) = (check.digest.first_chunk(), check.salt.try_into()) else {
         return refuse("its digest is not one that LUKS1 has".to_owned());
     };
@@ -279,7 +280,8 @@ fn header_of_luks1(header: &luks2::Header) -> Result<luks1::Header, Error> {
     };
     for slot in &keyslots {
         let id = slot.id as usize;
-        let (Some(to), Some(Kdf::Pbkdf2 { hash, iterations, salt })) = (made.slots.get_mut(id), &slot.kdf)
+        let (Some(to), Some(Kdf { pbkdf: Ok(Pbkdf::Pbkdf2 { hash, iterations }), salt })) =
+            (made.slots.get_mut(id), &slot.kdf)
         else {
             return refuse(match id < luks1::SLOTS {
                 true => format!("key slot {id} has no PBKDF2, which convert-key gives it"),
@@ -289,7 +291,7 @@ fn header_of_luks1(header: &luks2::Header) -> Result<luks1::Header, Error> {
         let is_same = *hash == digest.hash && slot.af_hash == digest.hash && slot.key_size == first.key_size;
         let is_same =
             is_same && slot.area.encryption == segment.encryption && slot.area.key_size == first.key_size;
-        let Ok(salt) = decode(salt, "salt")?.try_into() else {
+        let Ok(salt) = decode(salt, "salt", cpu)?.try_into() else {
             return refuse(format!("the salt of key slot {id} is not one that LUKS1 has"));
         };
         if !is_same {

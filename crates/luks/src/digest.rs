@@ -3,6 +3,7 @@
 use crate::json::{Json, Object};
 use crate::luks1;
 use crate::luks2::encode;
+use casemate_primitives::cpu::Cpu;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Providers;
 
@@ -27,7 +28,7 @@ pub(super) fn new_digest(
     let ids: Vec<String> = keyslots.iter().map(u32::to_string).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let value = digest(key, hash, &salt, DIGEST_ITERATIONS, len, providers)?;
-    Ok(digest_json(hash, DIGEST_ITERATIONS, &salt, value.expose(), &ids, &[]))
+    Ok(digest_json(hash, DIGEST_ITERATIONS, &salt, value.expose(), &ids, &[], providers.cpu()))
 }
 
 /// The digest of a key, for key slots and segments by their numbers.
@@ -38,6 +39,7 @@ pub(super) fn digest_json(
     digest: &[u8],
     keyslots: &[&str],
     segments: &[&str],
+    cpu: Cpu,
 ) -> Object {
     let names = |names: &[&str]| names.iter().map(|name| Json::from(*name)).collect::<Vec<Json>>();
     Object::default()
@@ -46,6 +48,6 @@ pub(super) fn digest_json(
         .with("segments", names(segments))
         .with("hash", hash)
         .with("iterations", iterations)
-        .with("salt", encode(salt))
-        .with("digest", encode(digest))
+        .with("salt", encode(salt, cpu))
+        .with("digest", encode(digest, cpu))
 }

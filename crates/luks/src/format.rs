@@ -12,9 +12,10 @@ use super::digest::{DIGEST_ITERATIONS, new_digest};
 use super::new_volume::{NewData, NewVolume};
 use super::random::Source;
 use super::refuse_empty;
-use super::slot::{Pbkdf, SlotPlace, digest};
+use super::slot::{Slot, digest};
 use super::unlock::is_null;
 use crate::Error;
+use crate::pbkdf::Pbkdf;
 use casemate_crypt::{Mapping, Params};
 
 /// The version of a LUKS header.
@@ -311,13 +312,12 @@ impl LuksFormatOptions {
         )?;
         // OK to unwrap: so many bytes were asked for.
         header.digest = digest.expose().try_into().unwrap();
-        let place = SlotPlace::of_luks1(&header, &slot);
-        let sealed = place.seal(passphrase, volume_key, &self.pbkdf(), random, providers)?;
+        let mut sealed = Slot { kdf: self.pbkdf(), ..Slot::of_luks1(&header, &slot) };
+        let material = sealed.seal(passphrase, volume_key, random, providers)?;
         sealed.put_luks1(&mut slot);
         // OK to index: the slot was found there.
         header.slots[id as usize] = slot;
-        let pieces =
-            vec![(0, header.to_bytes().to_vec()), (place.area.start, sealed.material.expose().to_vec())];
+        let pieces = vec![(0, header.to_bytes().to_vec()), (sealed.area.start, material.expose().to_vec())];
         Ok((Header::Luks1(header), pieces, offset))
     }
 
@@ -356,9 +356,9 @@ impl LuksFormatOptions {
         let integrity = self.integrity.as_deref().map(integrity_kind);
         // What authenticates is no cipher of an area.
         let area_cipher = if integrity.is_some() { "" } else { &*self.cipher };
-        let place = SlotPlace::of_luks2(copies, volume_key.len(), area_cipher, &self.hash)?;
-        let place = place.with_cipher(self.area.as_ref());
-        let least = place.area.end;
+        let slot = Slot::new(copies, volume_key.len(), area_cipher, &self.hash, self.pbkdf())?;
+        let mut sealed = slot.with_cipher(self.area.as_ref());
+        let least = sealed.area.end;
         if !offset.is_multiple_of(u64::from(self.sector_size.max(512))) || offset < least && !is_apart {
             let text =
                 format!("data at byte {offset}: they begin at {least} or later, at a sector's beginning");
@@ -371,7 +371,7 @@ impl LuksFormatOptions {
         if self.keyslot >= luks2::KEYSLOTS {
             return Err(Error::argument(format!("--key-slot {}: LUKS2 has slots 0 to 31", self.keyslot)));
         }
-        let sealed = place.seal(passphrase, volume_key, &self.pbkdf(), random, providers)?;
+        let material = sealed.seal(passphrase, volume_key, random, providers)?;
         let mut digest = new_digest(volume_key, &self.hash, &[], random, providers)?;
         let id = self.keyslot.to_string();
         digest.set("keyslots", vec![Json::from(&*id)].into());
@@ -382,7 +382,7 @@ impl LuksFormatOptions {
             segment = segment.with("integrity", none.with("journal_integrity", "none"));
         }
         let metadata = metadata_json(
-            Object::default().with(&id, sealed.to_json(volume_key.len())),
+            Object::default().with(&id, sealed.to_json(providers.cpu())),
             segment,
             digest,
             [hdr_size, keyslots_size],
@@ -393,7 +393,7 @@ impl LuksFormatOptions {
         // OK to cast: at most 8 MiB.
         let copies = casemate_blockdev::MemoryDevice::new(vec![0; copies as usize]);
         header.write(&copies, providers, &mut |bytes| random.fill(bytes))?;
-        let pieces = vec![(0, copies.into_bytes()), (place.area.start, sealed.material.expose().to_vec())];
+        let pieces = vec![(0, copies.into_bytes()), (sealed.area.start, material.expose().to_vec())];
         Ok((Header::Luks2(header), pieces, offset))
     }
 

@@ -39,6 +39,7 @@ mod locks;
 pub mod luks1;
 pub mod luks2;
 mod new_volume;
+mod pbkdf;
 mod policy;
 mod random;
 mod reason;
@@ -58,6 +59,7 @@ pub use casemate_providers::{Argon2, Argon2Variant, Seed};
 pub use change::{NewKeyOptions, random_key};
 pub use format::{LuksFormatOptions, LuksVersion};
 pub use new_volume::NewVolume;
+pub use pbkdf::Pbkdf;
 pub use policy::{Broken, PbkdfRule, Policy};
 pub use reason::Reason;
 pub use reencrypt::{
@@ -65,7 +67,6 @@ pub use reencrypt::{
 };
 pub use repair::{begins_with_luks, repair};
 pub use settings::{MAPPING_FLAGS, Settings};
-pub use slot::Pbkdf;
 pub use tokens::{NewTokenOptions, keyring_token, token_from_json};
 pub use unlock::Unlocked;
 pub use volume::{LuksKey, LuksOptions, Opened, Plain, Volume};

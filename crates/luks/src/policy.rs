@@ -25,7 +25,9 @@ use std::str::FromStr;
 
 use crate::Header;
 use crate::luks1::SlotState;
-use crate::luks2::{Digest, Kdf, SegmentSize, decode};
+use crate::luks2::{Digest, SegmentSize, decode};
+use crate::pbkdf::Pbkdf;
+use casemate_primitives::cpu::Cpu;
 use casemate_primitives::hex;
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
 use casemate_providers::{Hmac, Providers, SecretSource};
@@ -289,7 +291,8 @@ impl Volume {
     /// `Argument` if the policy has an HMAC of the header and no key, or a key and no HMAC; `Unsupported` where there is no
     /// SHA-256.
     pub fn broken_rules(&self, policy: &Policy, providers: &Providers) -> Result<Vec<Broken>, Error> {
-        let Facts { cipher, key_bits, sector_size, hashes, slots, digest, mut broken } = self.facts();
+        let Facts { cipher, key_bits, sector_size, hashes, slots, digest, mut broken } =
+            self.facts(providers.cpu());
         let mut demand = |rule: &'static str, is_kept: bool, text: String| {
             if !is_kept {
                 broken.push(Broken { rule, text });
@@ -369,7 +372,7 @@ impl Volume {
     /// # Errors
     /// `Unsupported` where there is no SHA-256.
     pub fn policy(&self, mac_key: Option<&SecretVec>, providers: &Providers) -> Result<Policy, Error> {
-        let facts = self.facts();
+        let facts = self.facts(providers.cpu());
         let mut policy = Policy {
             versions: vec![self.header.version()],
             ciphers: vec![facts.cipher],
@@ -441,7 +444,7 @@ impl Volume {
         tag.expose().try_into().map_err(|_| Error::unsupported("SHA-256 has 32 bytes"))
     }
 
-    fn facts(&self) -> Facts {
+    fn facts(&self, cpu: Cpu) -> Facts {
         let mut facts = match &self.header {
             Header::Luks1(header) => Facts {
                 cipher: header.encryption(),
@@ -461,7 +464,7 @@ impl Volume {
                 digest: pinned(&header.hash, header.digest_iterations, &header.digest_salt, &header.digest),
                 broken: self.overlap(u64::from(header.payload_offset) * 512).into_iter().collect(),
             },
-            Header::Luks2(header) => self.facts_of_luks2(header),
+            Header::Luks2(header) => self.facts_of_luks2(header, cpu),
         };
         if is_null(&facts.cipher) {
             facts
@@ -475,7 +478,7 @@ impl Volume {
         facts
     }
 
-    fn facts_of_luks2(&self, header: &crate::luks2::Header) -> Facts {
+    fn facts_of_luks2(&self, header: &crate::luks2::Header, cpu: Cpu) -> Facts {
         let metadata = &header.metadata;
         let (segments, digests, keyslots) = (metadata.segments(), metadata.digests(), metadata.keyslots());
         let mut broken = Vec::new();
@@ -507,7 +510,7 @@ impl Volume {
         let mut hashes: Vec<String> = digests.iter().map(|digest| digest.hash.clone()).collect();
         let mut digest = String::new();
         for found in of_data.iter().take(1) {
-            match (decode(&found.salt, "salt"), decode(&found.digest, "digest")) {
+            match (decode(&found.salt, "salt", cpu), decode(&found.digest, "digest", cpu)) {
                 (Ok(salt), Ok(bytes)) if DIGEST_LEN.contains(&bytes.len()) => {
                     digest = pinned(&found.hash, found.iterations, &salt, &bytes);
                 }
@@ -517,20 +520,17 @@ impl Volume {
         let mut slots = Vec::new();
         let mut key_bits = Vec::new();
         for slot in &keyslots {
-            let (kdf, costs) = match &slot.kdf {
-                Some(Kdf::Pbkdf2 { hash, iterations, .. }) => {
-                    hashes.push(hash.clone());
-                    ("pbkdf2".to_owned(), vec![("iterations", *iterations)])
-                }
-                Some(Kdf::Argon2 { kind, time, memory, cpus, .. }) => {
-                    (kind.clone(), vec![("time", *time), ("memory", *memory), ("parallel", *cpus)])
-                }
-                Some(Kdf::Other(name)) => (name.clone(), Vec::new()),
-                None => {
-                    breaks("key-slots", format!("key slot {} is of type {}", slot.id, slot.kind));
-                    continue;
-                }
+            let Some(kdf) = &slot.kdf else {
+                breaks("key-slots", format!("key slot {} is of type {}", slot.id, slot.kind));
+                continue;
             };
+            let (kdf, costs) = match &kdf.pbkdf {
+                Ok(pbkdf) => (pbkdf.name().to_owned(), pbkdf.costs()),
+                Err(name) => (name.clone(), Vec::new()),
+            };
+            if let Ok(Pbkdf::Pbkdf2 { hash, .. }) = slot.pbkdf() {
+                hashes.push(hash.clone());
+            }
             hashes.push(slot.af_hash.clone());
             key_bits.push(slot.key_size.saturating_mul(8));
             slots.push(SlotFacts { id: slot.id, cipher: slot.area.encryption.clone(), kdf, costs });

@@ -1,17 +1,17 @@
 //! From a passphrase to the volume key, through the key slots of either version.
 
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::luks2::{Digest, Kdf, Keyslot, Priority, decode};
-use crate::{Header, af, luks1, luks2};
+use crate::luks2::{Digest, Keyslot, Priority, decode};
+use crate::{Header, luks1, luks2};
 use casemate_blockdev::BlockDevice;
-use casemate_crypt::{Params, SectorCipher};
+use casemate_primitives::cpu::Cpu;
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
-use casemate_providers::{Argon2, KdfLimits, Providers, Work, pbkdf2};
+use casemate_providers::{KdfLimits, Providers, Work, pbkdf2};
 
-use super::slot::Pbkdf;
 use super::{LuksKey, LuksOptions, Reason};
+use crate::pbkdf::Cost;
+use crate::slot::Slot;
 use crate::{Error, ErrorKind};
 
 /// A volume key that was found to be right.
@@ -45,27 +45,6 @@ impl Unlocked {
     }
 }
 
-/// A key slot of either version, and what tells whether its key is right.
-pub(super) struct Slot {
-    /// Bytes of the key in the slot.
-    pub key_len: usize,
-    /// Where its stripes lie.
-    pub area: Range<u64>,
-    /// The cipher of the stripes.
-    pub encryption: String,
-    /// Bytes of the cipher's key.
-    pub cipher_key_len: usize,
-    pub kdf: Derivation,
-    pub af_hash: String,
-    pub checks: Vec<Check>,
-}
-
-/// What makes a key of a passphrase.
-pub(super) enum Derivation {
-    Pbkdf2 { hash: String, iterations: u32, salt: Vec<u8> },
-    Argon2(Argon2, Vec<u8>),
-}
-
 /// A digest of a volume key.
 pub(super) struct Check {
     pub hash: String,
@@ -73,9 +52,6 @@ pub(super) struct Check {
     pub salt: Vec<u8>,
     pub digest: Vec<u8>,
 }
-
-/// Bytes of a cipher's key, or of a volume key, at most: several times what any cipher takes.
-const LONGEST_KEY: u32 = 1024;
 
 /// Bytes of a digest, at least and at most.
 pub(super) const DIGEST_LEN: std::ops::RangeInclusive<usize> = 20..=64;
@@ -100,12 +76,12 @@ pub(super) fn unlock(
         LuksKey::VolumeKey(key) => return check_volume_key(header, key, &mut budget, &work.providers),
         LuksKey::Passphrase(passphrase) => passphrase,
     };
-    try_slots(slots(header, options)?, device, passphrase, options, &mut budget, work)
+    try_slots(slots(header, options, work.providers.cpu())?, device, passphrase, options, &mut budget, work)
 }
 
 #[allow(clippy::type_complexity, reason = "as below")]
 fn try_slots(
-    found: Vec<(u32, Result<Slot, Error>)>,
+    found: Vec<(u32, Result<Candidate, Error>)>,
     device: &dyn BlockDevice,
     passphrase: &SecretVec,
     options: &LuksOptions,
@@ -118,15 +94,15 @@ fn try_slots(
         |id: u32, error: Error| error.map_text(|text| format!("key slot {id} was not tried: {text}"));
     for (id, slot) in found {
         match slot {
-            Ok(slot) => slots.push((id, slot)),
+            Ok(slot) => slots.push(slot),
             Err(error) => failed.push(not_tried(id, error)),
         }
     }
     while !slots.is_empty() {
         let left = (options.tries as usize).saturating_sub(tried.len());
         let count = together(&slots, options.limits.memory, work.pool.threads()).min(left.max(1));
-        let mut group = Vec::new();
-        for (id, slot) in slots.drain(..count) {
+        let mut group: Vec<Candidate> = Vec::new();
+        for slot in slots.drain(..count) {
             let afforded = if left == 0 {
                 let text =
                     format!("it is one more than the {} that are tried; it can be named", options.tries);
@@ -135,16 +111,16 @@ fn try_slots(
                 slot.cost(&work.providers).and_then(|cost| budget.spend(&cost))
             };
             match afforded {
-                Ok(()) => group.push((id, slot)),
-                Err(error) => failed.push(not_tried(id, error)),
+                Ok(()) => group.push(slot),
+                Err(error) => failed.push(not_tried(slot.id, error)),
             }
         }
         let results: Mutex<Vec<_>> = Mutex::default();
         let open = |_: &mut (), number| {
             // OK to cast: at most the length of the group.
-            let (id, slot) = &group[number as usize];
-            let opened = open(slot, device, passphrase, &options.limits, &work.providers);
-            results.lock().unwrap_or_else(PoisonError::into_inner).push((number, *id, opened));
+            let slot = &group[number as usize];
+            let opened = slot.open(device, passphrase, &options.limits, &work.providers);
+            results.lock().unwrap_or_else(PoisonError::into_inner).push((number, slot.id, opened));
             Ok::<(), Error>(())
         };
         work.pool.run(group.len() as u64, || (), open)?;
@@ -180,8 +156,8 @@ fn try_slots(
 
 /// How many of these slots are tried at the same time, at least one: those that follow the first and cost no more than twice
 /// as much, if together they have no more lanes than there are threads, and no more memory than one may have.
-fn together(slots: &[(u32, Slot)], most_memory: u32, threads: usize) -> usize {
-    let sizes = slots.iter().map(|(_, slot)| slot.kdf.size());
+fn together(slots: &[Candidate], most_memory: u32, threads: usize) -> usize {
+    let sizes = slots.iter().map(|one| one.slot.kdf.size());
     let (mut lanes, mut memory, mut first) = (0_u64, 0_u64, None);
     let fitting = sizes.take_while(|(more_lanes, more_memory, work)| {
         let first = *first.get_or_insert(*work);
@@ -263,7 +239,7 @@ pub(super) fn key_of_digest(
             check_key_of_digests(&header.metadata, is_it, key, budget, &work.providers)
         }
         LuksKey::Passphrase(passphrase) => {
-            let slots = slots_of_luks2(header, is_it, &options)?;
+            let slots = slots_of_luks2(header, is_it, &options, work.providers.cpu())?;
             try_slots(slots, device, passphrase, &options, budget, work)
         }
     }
@@ -271,21 +247,27 @@ pub(super) fn key_of_digest(
 
 /// The slots in the order in which they are tried; each may be one that can't be.
 #[allow(clippy::type_complexity, reason = "said in one place, and taken apart in one")]
-fn slots(header: &Header, options: &LuksOptions) -> Result<Vec<(u32, Result<Slot, Error>)>, Error> {
+fn slots(
+    header: &Header,
+    options: &LuksOptions,
+    cpu: Cpu,
+) -> Result<Vec<(u32, Result<Candidate, Error>)>, Error> {
     match header {
         Header::Luks1(header) => {
             let named = |id: u32| options.keyslot.is_none_or(|named| named == id);
             let all = (0u32..).zip(&header.slots);
             let enabled: Vec<_> =
                 all.filter(|(id, slot)| named(*id) && slot.state == luks1::SlotState::Enabled).collect();
-            match options.keyslot {
-                Some(id) if enabled.is_empty() => Err(no_slot(id)),
-                _ => {
-                    Ok(enabled.into_iter().map(|(id, slot)| (id, Ok(Slot::of_luks1(header, slot)))).collect())
-                }
+            if let (Some(id), true) = (options.keyslot, enabled.is_empty()) {
+                return Err(no_slot(id));
             }
+            let candidate = |id, slot| {
+                let checks = vec![Check::of_luks1(header)];
+                Candidate { id, slot: Slot::of_luks1(header, slot), checks }
+            };
+            Ok(enabled.into_iter().map(|(id, slot)| (id, Ok(candidate(id, slot)))).collect())
         }
-        Header::Luks2(header) => slots_of_luks2(header, is_of_data(&header.metadata), options),
+        Header::Luks2(header) => slots_of_luks2(header, is_of_data(&header.metadata), options, cpu),
     }
 }
 
@@ -304,7 +286,8 @@ fn slots_of_luks2(
     header: &luks2::Header,
     is_wanted: impl Fn(&Digest) -> bool,
     options: &LuksOptions,
-) -> Result<Vec<(u32, Result<Slot, Error>)>, Error> {
+    cpu: Cpu,
+) -> Result<Vec<(u32, Result<Candidate, Error>)>, Error> {
     let metadata = &header.metadata;
     if metadata.has_token_out_of_range() {
         let text = "LUKS2 metadata: a token's number is above 31, on which cryptsetup ends itself";
@@ -323,7 +306,10 @@ fn slots_of_luks2(
             None => (is_bound || options.unbound) && keyslot.priority != Priority::Ignore,
         };
         if wanted {
-            found.push((keyslot.priority, id, Slot::of_luks2(keyslot, &of_slot)));
+            let checks =
+                || of_slot.iter().map(|digest| Check::of_luks2(digest, cpu)).collect::<Result<_, _>>();
+            let candidate = || Ok(Candidate { id, slot: Slot::of_luks2(keyslot, cpu)?, checks: checks()? });
+            found.push((keyslot.priority, id, candidate()));
         }
     }
     if let (Some(id), true) = (options.keyslot, found.is_empty()) {
@@ -333,134 +319,44 @@ fn slots_of_luks2(
     Ok(found.into_iter().map(|(_, id, slot)| (id, slot)).collect())
 }
 
-impl Slot {
-    pub fn of_luks1(header: &luks1::Header, slot: &luks1::Slot) -> Slot {
-        // OK to cast: 32 bits.
-        let key_len = header.key_bytes as usize;
-        Slot {
-            key_len,
-            area: header.area(slot),
-            encryption: header.encryption(),
-            cipher_key_len: key_len,
-            kdf: Derivation::Pbkdf2 {
-                hash: header.hash.clone(),
-                iterations: slot.iterations,
-                salt: slot.salt.to_vec(),
-            },
-            af_hash: header.hash.clone(),
-            checks: vec![Check::of_luks1(header)],
-        }
-    }
+/// Key slot that is tried, and what tells whether its key is right.
+struct Candidate {
+    id: u32,
+    slot: Slot,
+    checks: Vec<Check>,
+}
 
-    fn of_luks2(keyslot: &Keyslot, digests: &[&Digest]) -> Result<Slot, Error> {
-        let area = &keyslot.area;
-        if keyslot.key_size > LONGEST_KEY || area.key_size > LONGEST_KEY {
-            let text = format!("keys of {} and {} bytes", keyslot.key_size, area.key_size);
-            return Err(Error::unsupported(text));
-        }
-        let salt = |salt: &str| match decode(salt, "salt")? {
-            salt if salt.len() == luks1::SALT_LEN => Ok(salt),
-            salt => Err(Error::corrupt(format!("a salt of {} bytes", salt.len()))),
-        };
-        let text = match &keyslot.kdf {
-            Some(Kdf::Pbkdf2 { salt, .. } | Kdf::Argon2 { salt, .. }) => &**salt,
-            _ => "",
-        };
-        let kdf = Pbkdf::of(keyslot)?.derivation(&salt(text)?);
-        let checks: Result<Vec<Check>, Error> =
-            digests.iter().map(|digest| Check::of_luks2(digest)).collect();
-        Ok(Slot {
-            // OK to cast: bounded.
-            key_len: keyslot.key_size as usize,
-            area: area.offset..area.offset.saturating_add(area.size),
-            encryption: area.encryption.clone(),
-            cipher_key_len: area.key_size as usize,
-            kdf,
-            af_hash: keyslot.af_hash.clone(),
-            checks: checks?,
-        })
-    }
-
-    /// The cipher of the slot's stripes, under the key that a passphrase makes.
-    pub fn cipher(
-        &self,
-        passphrase: &SecretVec,
-        limits: &KdfLimits,
-        providers: &Providers,
-    ) -> Result<SectorCipher, Error> {
-        let key = self.kdf.derive(passphrase, self.cipher_key_len, limits, providers)?;
-        let mut params = Params::new(self.encryption.parse()?);
-        params.allow_equal_halves = true;
-        SectorCipher::new(&params, key.expose(), providers)
-    }
-
+impl Candidate {
     /// What it costs to try the slot: to derive its key, and to hold what is in it against digests.
     fn cost(&self, providers: &Providers) -> Result<Cost, Error> {
-        let mut cost = self.kdf.cost(self.cipher_key_len, providers)?;
+        let mut cost = self.slot.kdf.cost(self.slot.cipher_key_len, providers)?;
         for check in &self.checks {
             cost.iterations = cost.iterations.saturating_add(check.cost(providers)?.iterations);
         }
         Ok(cost)
     }
 
-    /// Bytes of the slot's stripes, in whole sectors, if the area has room for them.
-    pub fn material_len(&self) -> Result<usize, Error> {
-        let len = af::material_len(self.key_len).filter(|len| *len as u64 <= self.area.end - self.area.start);
-        len.ok_or_else(|| Error::corrupt(format!("its area has no room for a key of {} bytes", self.key_len)))
-    }
-}
-
-/// What a derivation takes.
-struct Cost {
-    /// Iterations of PBKDF2, each digest of output counted for itself.
-    iterations: u64,
-    /// KiB that all passes of Argon2 fill.
-    work: u64,
-}
-
-impl Cost {
-    fn of_pbkdf2(hash: &str, iterations: u32, len: usize, providers: &Providers) -> Result<Cost, Error> {
-        let digests = len.div_ceil(providers.hash(hash)?.digest_len()) as u64;
-        let iterations = u64::from(iterations).saturating_mul(digests);
-        Ok(Cost { iterations, work: 0 })
-    }
-}
-
-impl Derivation {
-    /// What it costs to derive so many bytes.
-    fn cost(&self, len: usize, providers: &Providers) -> Result<Cost, Error> {
-        match self {
-            Derivation::Pbkdf2 { hash, iterations, .. } => Cost::of_pbkdf2(hash, *iterations, len, providers),
-            Derivation::Argon2(Argon2 { passes, memory, .. }, _) => {
-                Ok(Cost { iterations: 0, work: u64::from(*passes) * u64::from(*memory) })
-            }
-        }
-    }
-
-    /// Lanes, KiB at once, and how long it takes: iterations, or KiB in all passes. Two kinds of slots are seldom of one size.
-    fn size(&self) -> (u32, u32, u64) {
-        match self {
-            Derivation::Pbkdf2 { iterations, .. } => (1, 0, (*iterations).into()),
-            Derivation::Argon2(Argon2 { passes, memory, lanes, .. }, _) => {
-                (*lanes, *memory, u64::from(*passes) * u64::from(*memory))
-            }
-        }
-    }
-
-    pub fn derive(
+    /// The key in the slot, if the passphrase is the slot's.
+    fn open(
         &self,
+        device: &dyn BlockDevice,
         passphrase: &SecretVec,
-        len: usize,
         limits: &KdfLimits,
         providers: &Providers,
-    ) -> Result<SecretVec, Error> {
-        let passphrase = passphrase.expose();
-        Ok(match self {
-            Derivation::Pbkdf2 { hash, iterations, salt } => {
-                pbkdf2(providers.hash(hash)?, passphrase, salt, *iterations, len, limits)?
+    ) -> Result<Option<SecretVec>, Error> {
+        let encryption = &self.slot.encryption;
+        if is_null(encryption) && !passphrase.is_empty() {
+            let text =
+                format!("its cipher is {encryption}, which hides nothing; only an empty passphrase opens it");
+            return Err(Error::unsupported(text));
+        }
+        let key = self.slot.unseal(device, passphrase, limits, providers)?;
+        for check in &self.checks {
+            if check.fits(&key, limits, providers)? {
+                return Ok(Some(key));
             }
-            Derivation::Argon2(argon2, salt) => argon2.derive(passphrase, salt, len, limits)?,
-        })
+        }
+        Ok(None)
     }
 }
 
@@ -474,15 +370,15 @@ impl Check {
         }
     }
 
-    pub fn of_luks2(digest: &Digest) -> Result<Check, Error> {
+    pub fn of_luks2(digest: &Digest, cpu: Cpu) -> Result<Check, Error> {
         if digest.kind != "pbkdf2" {
             return Err(Error::unsupported(format!("digest {} is of type '{}'", digest.id, digest.kind)));
         }
         Ok(Check {
             hash: digest.hash.clone(),
             iterations: digest.iterations,
-            salt: decode(&digest.salt, "digest's salt")?,
-            digest: decode(&digest.digest, "digest")?,
+            salt: decode(&digest.salt, "digest's salt", cpu)?,
+            digest: decode(&digest.digest, "digest", cpu)?,
         })
     }
 
@@ -516,36 +412,6 @@ impl Check {
     }
 }
 
-/// The key in a slot, if the passphrase is the slot's.
-fn open(
-    slot: &Slot,
-    device: &dyn BlockDevice,
-    passphrase: &SecretVec,
-    limits: &KdfLimits,
-    providers: &Providers,
-) -> Result<Option<SecretVec>, Error> {
-    if is_null(&slot.encryption) && !passphrase.is_empty() {
-        let text = format!(
-            "its cipher is {}, which hides nothing; only an empty passphrase opens it",
-            slot.encryption
-        );
-        return Err(Error::unsupported(text));
-    }
-    let len = slot.material_len()?;
-    let hash = providers.hash(&slot.af_hash)?;
-    let cipher = slot.cipher(passphrase, limits, providers)?;
-    let mut material = SecretVec::zeroed(len);
-    device.read_at(material.expose_mut(), slot.area.start)?;
-    cipher.decrypt(0, material.expose_mut())?;
-    let key = af::merge(material.expose(), slot.key_len, &hash)?;
-    for check in &slot.checks {
-        if check.fits(&key, limits, providers)? {
-            return Ok(Some(key));
-        }
-    }
-    Ok(None)
-}
-
 fn check_volume_key(
     header: &Header,
     key: &SecretVec,
@@ -573,7 +439,8 @@ fn check_key_of_digests(
     let digests: Vec<Digest> = metadata.digests().into_iter().filter(|digest| is_wanted(digest)).collect();
     let named = |slot: &Keyslot| digests.iter().any(|digest| digest.keyslots.contains(&slot.id));
     let len = metadata.keyslots().iter().find(|slot| named(slot)).map(|slot| slot.key_size);
-    let checks: Vec<Check> = digests.iter().map(Check::of_luks2).collect::<Result<_, _>>()?;
+    let checks: Vec<Check> =
+        digests.iter().map(|digest| Check::of_luks2(digest, providers.cpu())).collect::<Result<_, _>>()?;
     check_key(key, len, &checks, budget, providers)
 }
 
@@ -599,22 +466,22 @@ fn check_key(
 
 #[cfg(test)]
 mod tests {
-    use casemate_providers::Argon2Variant;
+    use casemate_providers::{Argon2, Argon2Variant};
 
     use super::*;
+    use crate::Pbkdf;
 
-    fn slot(kdf: Derivation) -> (u32, Slot) {
-        let (area, encryption, af_hash) = (0..0, String::new(), String::new());
-        (0, Slot { key_len: 0, area, encryption, cipher_key_len: 0, kdf, af_hash, checks: Vec::new() })
+    fn slot(kdf: Pbkdf) -> Candidate {
+        let (area, encryption, hash) = (0..0, String::new(), String::new());
+        let slot = Slot { key_len: 0, area, encryption, cipher_key_len: 0, hash, kdf, salt: Vec::new() };
+        Candidate { id: 0, slot, checks: Vec::new() }
     }
 
     #[test]
     fn slots_share_threads_and_memory() {
-        let pbkdf2 =
-            |iterations| slot(Derivation::Pbkdf2 { hash: String::new(), iterations, salt: Vec::new() });
+        let pbkdf2 = |iterations| slot(Pbkdf::Pbkdf2 { hash: String::new(), iterations });
         let argon2 = |memory, lanes| {
-            let argon2 = Argon2 { variant: Argon2Variant::Id, passes: 4, memory, lanes };
-            slot(Derivation::Argon2(argon2, Vec::new()))
+            slot(Pbkdf::Argon2(Argon2 { variant: Argon2Variant::Id, passes: 4, memory, lanes }))
         };
         let small: Vec<_> = (0..8).map(|_| argon2(1000, 1)).collect();
         for (slots, threads, expected) in [

@@ -7,9 +7,10 @@ use std::ops::Range;
 
 use casemate_primitives::Cpu;
 use casemate_primitives::base64::{Alphabet, Base64, Padding};
+use casemate_providers::{Argon2, Argon2Variant};
 
 use crate::json::{Json, Object};
-use crate::{Error, Result};
+use crate::{Error, Pbkdf, Result};
 
 use super::validate::validate;
 
@@ -71,33 +72,13 @@ pub struct Area {
     pub key_size: u32,
 }
 
-/// What makes a key of a passphrase.
+/// What makes a key of a passphrase, and its salt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kdf {
-    /// PBKDF2.
-    Pbkdf2 {
-        /// The hash's name.
-        hash: String,
-        /// The number of iterations.
-        iterations: u32,
-        /// The salt in base64.
-        salt: String,
-    },
-    /// Argon2i or Argon2id.
-    Argon2 {
-        /// `argon2i` or `argon2id`.
-        kind: String,
-        /// Passes over the memory.
-        time: u32,
-        /// KiB of memory.
-        memory: u32,
-        /// The number of lanes.
-        cpus: u32,
-        /// The salt in base64.
-        salt: String,
-    },
-    /// Something else, by its name.
-    Other(String),
+pub struct Kdf {
+    /// The KDF with its costs, or the name of one that is not known.
+    pub pbkdf: std::result::Result<Pbkdf, String>,
+    /// The salt in base64.
+    pub salt: String,
 }
 
 /// What tells a right key from a wrong one.
@@ -164,21 +145,21 @@ pub struct Token {
     pub keyslots: Vec<u32>,
 }
 
-fn codec() -> Base64<'static> {
-    Base64::new(Cpu::detect(), &Alphabet::STANDARD, Padding::Padded)
+fn codec(cpu: Cpu) -> Base64<'static> {
+    Base64::new(cpu, &Alphabet::STANDARD, Padding::Padded)
 }
 
 /// Bytes in base64, as salts and digests are kept.
-pub fn encode(bytes: &[u8]) -> String {
-    codec().encode_to_string(bytes)
+pub fn encode(bytes: &[u8], cpu: Cpu) -> String {
+    codec(cpu).encode_to_string(bytes)
 }
 
 /// The bytes of a salt or digest.
 ///
 /// # Errors
 /// `Corrupt` for what is not base64.
-pub fn decode(text: &str, what: &str) -> Result<Vec<u8>> {
-    codec().decode_to_vec(text.as_bytes()).map_err(|error| Error::corrupt(format!("{what}: {error}")))
+pub fn decode(text: &str, what: &str, cpu: Cpu) -> Result<Vec<u8>> {
+    codec(cpu).decode_to_vec(text.as_bytes()).map_err(|error| Error::corrupt(format!("{what}: {error}")))
 }
 
 fn text(object: &Object, name: &str) -> String {
@@ -423,22 +404,35 @@ impl Keyslot {
     }
 }
 
+impl Keyslot {
+    /// The KDF with its costs.
+    ///
+    /// # Errors
+    /// `Unsupported` for another kind of slot, and for a KDF that is not known.
+    pub fn pbkdf(&self) -> Result<&Pbkdf> {
+        match &self.kdf {
+            Some(Kdf { pbkdf: Ok(pbkdf), .. }) => Ok(pbkdf),
+            Some(Kdf { pbkdf: Err(name), .. }) => Err(Error::unsupported(format!("its KDF is {name}"))),
+            None => Err(Error::unsupported(format!("it is of type '{}'", self.kind))),
+        }
+    }
+}
+
 impl Kdf {
     fn of(object: &Object) -> Kdf {
-        let salt = text(object, "salt");
-        match &*text(object, "type") {
+        let argon2 = |variant| {
+            let (passes, memory) = (number(object, "time"), number(object, "memory"));
+            Pbkdf::Argon2(Argon2 { variant, passes, memory, lanes: number(object, "cpus") })
+        };
+        let pbkdf = match &*text(object, "type") {
             "pbkdf2" => {
-                Kdf::Pbkdf2 { hash: text(object, "hash"), iterations: number(object, "iterations"), salt }
+                Ok(Pbkdf::Pbkdf2 { hash: text(object, "hash"), iterations: number(object, "iterations") })
             }
-            kind @ ("argon2i" | "argon2id") => Kdf::Argon2 {
-                kind: kind.to_owned(),
-                time: number(object, "time"),
-                memory: number(object, "memory"),
-                cpus: number(object, "cpus"),
-                salt,
-            },
-            other => Kdf::Other(other.to_owned()),
-        }
+            "argon2i" => Ok(argon2(Argon2Variant::I)),
+            "argon2id" => Ok(argon2(Argon2Variant::Id)),
+            other => Err(other.to_owned()),
+        };
+        Kdf { pbkdf, salt: text(object, "salt") }
     }
 }
 

@@ -5,7 +5,6 @@ use crate::luks2::{Kdf, Metadata};
 
 use super::{Protection, ReencryptOptions};
 use crate::Error;
-use crate::slot::Pbkdf;
 
 /// Checks that work that was begun is what is asked for.
 ///
@@ -57,9 +56,9 @@ pub(super) fn check(
         return refuse(format!("with the hash {}, not {asked}", digest.hash));
     }
     if let (Some(asked), Some(slot)) = (&options.pbkdf, slot)
-        && kind(asked) != kdf(slot.kdf.as_ref())
+        && asked.name() != kdf(slot.kdf.as_ref())
     {
-        return refuse(format!("with key slots of {}, not {}", kdf(slot.kdf.as_ref()), kind(asked)));
+        return refuse(format!("with key slots of {}, not {}", kdf(slot.kdf.as_ref()), asked.name()));
     }
     check_protection(course, options)
         .or_else(|(begun, asked)| refuse(format!("with {begun}, not {asked}")))?;
@@ -113,20 +112,11 @@ fn check_protection(course: &Reencryption, options: &ReencryptOptions) -> Result
     }
 }
 
-/// The name of a KDF.
-fn kind(pbkdf: &Pbkdf) -> &str {
-    match pbkdf {
-        Pbkdf::Pbkdf2 { .. } => "pbkdf2",
-        Pbkdf::Argon2(argon2) if argon2.variant == casemate_providers::Argon2Variant::I => "argon2i",
-        Pbkdf::Argon2(_) => "argon2id",
-    }
-}
-
+/// The name of a slot's KDF.
 fn kdf(kdf: Option<&Kdf>) -> &str {
-    match kdf {
-        Some(Kdf::Pbkdf2 { .. }) => "pbkdf2",
-        Some(Kdf::Argon2 { kind, .. }) => kind,
-        Some(Kdf::Other(name)) => name,
+    match kdf.map(|kdf| &kdf.pbkdf) {
+        Some(Ok(pbkdf)) => pbkdf.name(),
+        Some(Err(name)) => name,
         None => "another kind",
     }
 }

@@ -13,9 +13,9 @@ use casemate_providers::{Providers, Work};
 
 use super::locks::HeaderLock;
 use super::random::Source;
-use super::slot::Pbkdf;
 use super::{LuksKey, LuksOptions, Volume};
 use crate::Error;
+use crate::pbkdf::Pbkdf;
 
 mod begun;
 mod claims;

@@ -119,7 +119,11 @@ pub(super) fn unlock(
     let unproven = || Reason::ReencryptionNotProven.of(Error::corrupt(unproven));
     let digest = digest.ok_or_else(unproven)?;
     let [old, new] = found.refs();
-    match Check::of_luks2(digest)?.fits_within(&course.message(old, new), &mut budget, &work.providers)? {
+    match Check::of_luks2(digest, work.providers.cpu())?.fits_within(
+        &course.message(old, new),
+        &mut budget,
+        &work.providers,
+    )? {
         true => Ok(found),
         false => Err(unproven()),
     }

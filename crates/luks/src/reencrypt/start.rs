@@ -19,7 +19,7 @@ use crate::digest::new_digest;
 use crate::format::refuse_weak;
 use crate::locks::HeaderLock;
 use crate::random::Source;
-use crate::slot::{Pbkdf, SlotPlace};
+use crate::slot::Slot;
 use crate::unlock::{self, Budget};
 use crate::{LuksKey, LuksOptions, Reason};
 use casemate_crypt::{Mapping, Params};
@@ -227,14 +227,11 @@ pub(super) fn reencrypt(
         // OK to cast: 32 bits.
         let area = (like.area.encryption.clone(), like.area.key_size as usize);
         let area = Some(&area).filter(|(encryption, _)| !unlock::is_null(encryption));
-        let place = SlotPlace::of_luks2(start, new_key.len(), &last.encryption, options.hash())?;
-        let place = place.with_cipher(area);
-        let pbkdf = match &options.pbkdf {
-            Some(pbkdf) => pbkdf.clone(),
-            None => Pbkdf::of(like)?,
-        };
-        let sealed = place.seal(passphrase, &new_key, &pbkdf, &mut Source::System, providers)?;
-        let mut slot = sealed.to_json(new_key.len());
+        let kdf = options.pbkdf.as_ref().map_or_else(|| like.pbkdf(), Ok)?.clone();
+        let sealed = Slot::new(start, new_key.len(), &last.encryption, options.hash(), kdf)?;
+        let mut sealed = sealed.with_cipher(area);
+        let material = sealed.seal(passphrase, &new_key, &mut Source::System, providers)?;
+        let mut slot = sealed.to_json(providers.cpu());
         let section = object.get("keyslots").and_then(Json::object);
         if let Some(priority) = section.and_then(|all| all.get(old.to_string())?.object()?.get("priority")) {
             slot.set("priority", priority.clone());
@@ -256,7 +253,7 @@ pub(super) fn reencrypt(
             }
         }
         metadata = Metadata::new(object.clone(), hdr_size)?;
-        pieces.push((place.area.start, sealed.material));
+        pieces.push((sealed.area.start, material));
     }
     let area = match shift {
         0 => largest_gap(&metadata)?,

@@ -9,8 +9,8 @@ use casemate::luks::json::Json;
 use casemate::luks::luks2::{
     CopyState, Digest, Kdf, Keyslot, Metadata, Priority, Segment, SegmentSize, decode,
 };
-use casemate::luks::{Header, luks1, luks2};
-use casemate::{Error, hex};
+use casemate::luks::{Header, Pbkdf, luks1, luks2};
+use casemate::{Cpu, Error, hex};
 
 use super::options::HeaderArgs;
 use crate::answer::Answer;
@@ -51,7 +51,7 @@ impl Args {
                         format!("the {which} copy of the header is of no use: {}", shown(copy.reason()));
                     Events::note(context, &text);
                 }
-                context.print(lines_of_luks2(header, self.unbound))?;
+                context.print(lines_of_luks2(header, self.unbound, context.providers().cpu()))?;
             }
         }
         Ok(Answer::Yes)
@@ -105,8 +105,7 @@ fn lines_of_luks1(name: &str, header: &luks1::Header) -> String {
 }
 
 /// Text that grows by lines of a name and a value, as the tool aligns them.
-#[derive(Default)]
-struct Lines(String);
+struct Lines(String, Cpu);
 
 const OCTETS: &str = "\t            ";
 
@@ -118,16 +117,16 @@ impl Lines {
 
     /// Bytes that are kept in base64; nothing if they are not.
     fn octets(&mut self, name: &str, base64: &str) {
-        let bytes = decode(base64, name).unwrap_or_default();
+        let bytes = decode(base64, name, self.1).unwrap_or_default();
         write!(self.0, "\t{:<12}{}", format!("{name}:"), octets(&bytes, OCTETS))
             .expect("writing to a string");
     }
 }
 
-fn lines_of_luks2(header: &luks2::Header, unbound: bool) -> String {
+fn lines_of_luks2(header: &luks2::Header, unbound: bool, cpu: Cpu) -> String {
     let metadata = &header.metadata;
     let or = |text: &str, none: &str| if text.is_empty() { none.to_owned() } else { shown(text) };
-    let mut lines = Lines("LUKS header information\n".to_owned());
+    let mut lines = Lines("LUKS header information\n".to_owned(), cpu);
     let mut head = |name: &str, value: String| {
         writeln!(lines.0, "{name}\t{value}").expect("writing to a string");
     };
@@ -263,22 +262,23 @@ fn keyslot_lines(
 }
 
 fn kdf_lines(lines: &mut Lines, kdf: &Kdf, metadata: &Metadata, slot: u32) {
-    match kdf {
-        Kdf::Pbkdf2 { hash, iterations, salt } => {
+    let salt = &kdf.salt;
+    match &kdf.pbkdf {
+        Ok(Pbkdf::Pbkdf2 { hash, iterations }) => {
             lines.field("PBKDF", "pbkdf2");
             lines.field("Hash", hash);
             lines.field("Iterations", iterations);
             lines.octets("Salt", salt);
         }
-        Kdf::Argon2 { kind, time, memory, cpus, salt } => {
-            lines.field("PBKDF", kind);
-            lines.field("Time cost", time);
-            lines.field("Memory", memory);
-            lines.field("Threads", cpus);
+        Ok(Pbkdf::Argon2(argon2)) => {
+            lines.field("PBKDF", argon2.name());
+            lines.field("Time cost", argon2.passes);
+            lines.field("Memory", argon2.memory);
+            lines.field("Threads", argon2.lanes);
             lines.octets("Salt", salt);
         }
         // As there, whatever is not PBKDF2 is shown as Argon2, which some old name stands for.
-        Kdf::Other(name) => {
+        Err(name) => {
             let slots = metadata.object().get("keyslots").and_then(Json::object);
             let kdf = slots.and_then(|slots| slots.get(slot.to_string())?.object()?.get("kdf")?.object());
             let number = |name: &str| kdf.and_then(|kdf| kdf.get(name)?.number()).unwrap_or(0);
