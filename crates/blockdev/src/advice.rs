@@ -101,6 +101,11 @@ advices! {
     ReduceDeviceSize(bytes: u64) = "reduce-device-size" "let the data give up {bytes} bytes at the end of the device";
     /// Where encrypted data are to begin, in bytes.
     CryptOffset(bytes: u64) = "crypt-offset" "let the encrypted data begin at byte {bytes}";
+    /// An encryption in place that was cut off has to be begun once more as it was: the bytes that the data give up, and where the
+    /// encrypted data begin.
+    EncryptAgain(reduce: u64, offset: u64) = "encrypt-again" "let the data give up {reduce} bytes at the end of the device, with the encrypted data from byte {offset} on";
+    /// A LUKS1 volume has to be converted to LUKS2.
+    ConvertToLuks2 = "convert-to-luks2" "convert it to LUKS2 first";
     /// A reencryption that was begun has to be finished.
     FinishReencryption = "finish-reencryption" "finish the reencryption";
     /// A reencryption has to be begun first.

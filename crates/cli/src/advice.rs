@@ -40,6 +40,13 @@ pub fn option(advice: &Advice) -> Option<String> {
         Advice::LuksHeader => "--luks-header FILE",
         Advice::ReduceDeviceSize(bytes) => return Some(format!("--reduce-device-size {bytes}")),
         Advice::CryptOffset(bytes) => return Some(format!("--crypt-offset {bytes}")),
+        Advice::EncryptAgain(reduce, offset) if *offset == reduce / 2 => {
+            return Some(format!("--reduce-device-size {reduce}"));
+        }
+        Advice::EncryptAgain(reduce, offset) => {
+            return Some(format!("--reduce-device-size {reduce} --crypt-offset {offset}"));
+        }
+        Advice::ConvertToLuks2 => "casemate luks convert --type luks2",
         Advice::FinishReencryption => "casemate luks reencrypt --resume-only",
         Advice::BeginReencryption => "casemate luks reencrypt --init-only",
         _ => return None,

@@ -14,8 +14,8 @@ use super::random::Source;
 use super::refuse_empty;
 use super::slot::{Slot, digest};
 use super::unlock::is_null;
-use crate::Error;
 use crate::pbkdf::Pbkdf;
+use crate::{Advice, Error};
 use casemate_crypt::{Mapping, Params};
 
 /// The version of a LUKS header.
@@ -154,8 +154,8 @@ impl LuksFormatOptions {
                 return Err(Error::argument(text));
             }
             None if self.seed.is_some() => {
-                let text = "a volume key that follows from a seed would be no secret: --seed needs --volume-key-file";
-                return Err(Error::argument(text));
+                let text = "a volume key that follows from a seed would be no secret";
+                return Err(Error::argument(text).advise(Advice::VolumeKey));
             }
             None => Source::System.fill(volume_key.expose_mut())?,
         }
@@ -248,7 +248,9 @@ impl LuksFormatOptions {
         let is_xts = self.cipher.contains("-xts-") || self.cipher.contains("xts(");
         match self.key_bits.unwrap_or(if is_xts { 512 } else { 256 }) {
             bits if bits.is_multiple_of(8) && (8..=8192).contains(&bits) => Ok(bits / 8 + mac),
-            bits => Err(Error::argument(format!("--key-size {bits}: it must be a multiple of 8 bits"))),
+            bits => Err(Error::argument(format!(
+                "a key of {bits} bits: it must have a multiple of 8 bits, at most 8192"
+            ))),
         }
     }
 
@@ -282,7 +284,7 @@ impl LuksFormatOptions {
         let mut header = luks1::Header::new(name, mode, &self.hash, volume_key.len() as u32)?;
         let id = self.keyslot;
         let Some(mut slot) = header.slots.get(id as usize).copied() else {
-            return Err(Error::argument(format!("--key-slot {id}: LUKS1 has slots 0 to 7")));
+            return Err(Error::argument(format!("key slot {id}: LUKS1 has slots 0 to 7")));
         };
         let offset = match (self.offset, self.detached) {
             (Some(offset), _) => offset,
@@ -369,7 +371,7 @@ impl LuksFormatOptions {
             return Err(Error::argument(text));
         }
         if self.keyslot >= luks2::KEYSLOTS {
-            return Err(Error::argument(format!("--key-slot {}: LUKS2 has slots 0 to 31", self.keyslot)));
+            return Err(Error::argument(format!("key slot {}: LUKS2 has slots 0 to 31", self.keyslot)));
         }
         let material = sealed.seal(passphrase, volume_key, random, providers)?;
         let mut digest = new_digest(volume_key, &self.hash, &[], random, providers)?;

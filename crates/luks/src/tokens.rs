@@ -8,7 +8,7 @@ use casemate_providers::Work;
 
 use super::unlock::no_slot;
 use super::{Reason, Volume};
-use crate::Error;
+use crate::{Advice, Error};
 
 /// Where a new token goes, and what slots it is of.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +81,8 @@ impl Volume {
                 }
                 Some(id) if options.overwrite || is_free(&id) => id,
                 Some(id) => {
-                    let error = Error::argument(format!("token {id} is there; --overwrite replaces it"));
+                    let error =
+                        Error::argument(format!("token {id} is there already")).advise(Advice::Overwrite);
                     return Err(Reason::TokenInUse(id).of(error));
                 }
             };

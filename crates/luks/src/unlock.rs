@@ -12,7 +12,7 @@ use casemate_providers::{KdfLimits, Providers, Work, pbkdf2};
 use super::{LuksKey, LuksOptions, Reason};
 use crate::pbkdf::Cost;
 use crate::slot::Slot;
-use crate::{Error, ErrorKind};
+use crate::{Advice, Code, Error, ErrorKind};
 
 /// A volume key that was found to be right.
 #[derive(Debug)]
@@ -151,7 +151,13 @@ fn try_slots(
         _ => "no key slot opens with this passphrase".to_owned(),
     };
     failed.iter().for_each(|error| text.push_str(&format!("; {}", error.text())));
-    Err(Reason::WrongPassphrase.of(Error::mismatch(text)))
+    let mut error = Error::mismatch(text);
+    for advice in failed.iter().flat_map(Error::advice) {
+        if !error.advice().contains(advice) {
+            error = error.advise(advice.clone());
+        }
+    }
+    Err(Reason::WrongPassphrase.of(error))
 }
 
 /// How many of these slots are tried at the same time, at least one: those that follow the first and cost no more than twice
@@ -195,9 +201,10 @@ impl Budget {
                     0 => String::new(),
                     spent => format!(", {spent} of which are spent"),
                 };
-                return Err(Error::unsupported(format!(
-                    "it demands {cost} {what}; opening a volume may cost {all}{before}: --key-slot tries one slot alone, --kdf-limit grants more"
-                )));
+                let text = format!("it demands {cost} {what}; opening a volume may cost {all}{before}");
+                return Err(Error::coded(Code::TooCostly, text)
+                    .advise(Advice::KeySlot)
+                    .advise(Advice::KdfLimit));
             }
         }
         self.iterations -= cost.iterations;

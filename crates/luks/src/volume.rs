@@ -404,8 +404,8 @@ impl Volume {
     pub(crate) fn check_readable(&self) -> Result<(), Error> {
         self.check_segments()?;
         if self.is_attached && self.geometry().2 < self.header.metadata_end() {
-            let text = "this is the header of data that lie elsewhere: give these, and the header with --luks-header";
-            return Err(Error::argument(text));
+            let text = "this is the header of data that lie elsewhere, which are opened with it beside them";
+            return Err(Error::argument(text).advise(Advice::LuksHeader));
         }
         Ok(())
     }
@@ -414,10 +414,13 @@ impl Volume {
         let Header::Luks2(header) = &self.header else { return Ok(()) };
         let metadata = &header.metadata;
         if let Some(name) = metadata.requirements().into_iter().next() {
+            if ["offline-reencrypt", "online-reencrypt", "online-reencrypt-v2", "online-reencrypt-v3"]
+                .contains(&&*name)
+            {
+                let text = format!("the LUKS2 header requires {name}: the volume is being reencrypted");
+                return Err(Error::unsupported(text).advise(Advice::FinishReencryption));
+            }
             let why = match &*name {
-                "offline-reencrypt" | "online-reencrypt" | "online-reencrypt-v2" | "online-reencrypt-v3" => {
-                    "it is being reencrypted; casemate luks reencrypt --resume-only finishes this"
-                }
                 "opal" | "opal-v2" => "it needs a disk that encrypts by itself (OPAL)",
                 "inline-hw-tags" => "it needs a disk with room for tags",
                 _ => "whatever that is, casemate does not have it",

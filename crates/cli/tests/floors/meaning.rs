@@ -5,10 +5,6 @@ use std::path::{Path, PathBuf};
 /// Folders of the fronts, and of what is no product.
 const FRONTS: [&str; 2] = ["cli", "testkit"];
 
-/// Literals below the fronts that still name options: a part of the path, and how many there may be. The numbers go down, and
-/// lines go away.
-const STILL_NAMING_OPTIONS: &[(&str, usize)] = &[("luks/", 24)];
-
 /// Where code asks for what a text says.
 const READINGS: &[&str] =
     &["starts_with(", "ends_with(", "contains(", "find(", "strip_prefix(", "=\"", "!\""];
@@ -96,24 +92,16 @@ fn product() -> Vec<Parsed> {
 #[test]
 fn what_is_below_the_fronts_names_no_options() {
     let mut faults = Vec::new();
-    let mut left = vec![0; STILL_NAMING_OPTIONS.len()];
     for (_, path, _, strings) in product().iter().filter(|(name, ..)| !FRONTS.contains(&&**name)) {
         for (line, text) in strings {
             let names_option = text.match_indices("--").any(|(at, _)| {
                 let (before, after) = (text[..at].chars().next_back(), text[at + 2..].chars().next());
                 after.is_some_and(|c| c.is_ascii_lowercase()) && before.is_none_or(|c| " (;,'".contains(c))
             });
-            if !names_option {
-                continue;
-            }
-            match STILL_NAMING_OPTIONS.iter().position(|(part, _)| path.contains(part)) {
-                Some(nth) => left[nth] += 1,
-                None => faults.push(format!("{path}:{line}: {text}")),
+            if names_option {
+                faults.push(format!("{path}:{line}: {text}"));
             }
         }
-    }
-    for ((part, most), found) in STILL_NAMING_OPTIONS.iter().zip(left) {
-        assert!(found <= *most, "{part}: {found} literals name options, and {most} may: use Advice");
     }
     assert!(
         faults.is_empty(),

@@ -287,7 +287,10 @@ fn tokens_are_kept_as_they_are() {
         twins.theirs(theirs);
         twins.same(ours);
     }
-    twins.refused("token import ours token --token-id 9", "token 9 is there; --overwrite replaces it");
+    twins.refused(
+        "token import ours token --token-id 9",
+        "token 9 is there already; allow it to be replaced (--overwrite)",
+    );
     twins.refused("token import ours token --token-id 32", "0 to 31");
     twins.refused("token remove ours 1", "token 1 is not there");
     twins.refused("token unassign ours 9 5", "not of key slot 5");

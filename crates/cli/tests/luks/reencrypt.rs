@@ -266,8 +266,12 @@ fn what_can_not_be_encrypted_or_decrypted_stays_as_it_is() {
     let place = volume("");
     let (disk, plain) = (place.read("disk"), place.read("plain"));
     let encrypt = format!("luks reencrypt plain --encrypt --key-file key {CHEAP}");
-    says(place.own(&encrypt), 2, "--reduce-device-size 32M says what the data give up");
-    says(place.own(&format!("{encrypt} --reduce-device-size 2100000")), 2, "it must be a multiple of 8192");
+    says(
+        place.own(&encrypt),
+        2,
+        "the header needs room, at the end of the device or in a file of its own; let the data give up 33554432 bytes",
+    );
+    says(place.own(&format!("{encrypt} --reduce-device-size 2100000")), 2, "they must be a multiple of 8192");
     says(place.own(&format!("{encrypt} --reduce-device-size 3M")), 2, "too small");
     says(
         place.own(&format!("{encrypt} --reduce-device-size 256K")),
@@ -278,7 +282,7 @@ fn what_can_not_be_encrypted_or_decrypted_stays_as_it_is() {
     says(place.own(&format!("{encrypt} --luks-header h --resume-only")), 2, "nothing to go on with");
     says(place.own(&format!("{encrypt} --luks-header key")), 2, "no LUKS header");
     let decrypt = "luks reencrypt disk --decrypt --key-file key";
-    says(place.own(decrypt), 2, "--luks-header NEW names a new file");
+    says(place.own(decrypt), 2, "needs a new file; name the file of the header (--luks-header FILE)");
     place.file("wrong", "wrong");
     says(place.own("luks reencrypt disk --decrypt --key-file wrong --luks-header h"), 2, "does not open");
     says(
@@ -351,7 +355,7 @@ fn bad_input_is_one_line_and_changes_nothing() {
     let before = place.read("disk");
     says(place.own("luks reencrypt disk --key-file key --hotzone-size x"), 2, "--hotzone-size");
     says(place.own("luks reencrypt disk --key-file key -c aes-ecb -s 256"), 2, "equal blocks of data");
-    says(place.own("luks reencrypt disk --key-file key --device-size 1000"), 2, "--device-size 1000");
+    says(place.own("luks reencrypt disk --key-file key --device-size 1000"), 2, "the first 1000 bytes alone");
     says(place.own("luks reencrypt disk --key-file key --reduce-device-size 4M"), 2, "too small");
     says(place.own("luks reencrypt disk --key-file key --init-only --resume-only"), 2, "cannot be used with");
     says(place.own("luks reencrypt none --key-file key"), 2, "none");

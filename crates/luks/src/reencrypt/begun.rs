@@ -4,7 +4,7 @@ use crate::luks2::reencrypt::{Mode, Reencryption, Resilience};
 use crate::luks2::{Kdf, Metadata};
 
 use super::{Protection, ReencryptOptions};
-use crate::Error;
+use crate::{Advice, Error};
 
 /// Checks that work that was begun is what is asked for.
 ///
@@ -18,8 +18,8 @@ pub(super) fn check(
 ) -> Result<(), Error> {
     let noun = course.mode.noun();
     let refuse = |what: String| {
-        let text = format!("{noun} was begun {what}; --resume-only without other options goes on with it");
-        Err(Error::argument(text))
+        let text = format!("{noun} was begun {what}, and goes on as it was begun alone");
+        Err(Error::argument(text).advise(Advice::FinishReencryption))
     };
     if let Some(mode) = options.mode.filter(|mode| *mode != course.mode) {
         return refuse(format!("here, not {}", mode.noun()));

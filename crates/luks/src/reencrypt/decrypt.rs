@@ -14,11 +14,11 @@ use casemate_providers::Work;
 use super::encrypt::{copy_within, linear};
 use super::sides::Keys;
 use super::{ReencryptOptions, start};
-use crate::Error;
 use crate::areas::free_slot;
 use crate::locks::HeaderLock;
 use crate::random::Source;
 use crate::unlock::{self, Budget};
+use crate::{Advice, Error};
 use crate::{LuksKey, LuksOptions, Volume};
 
 /// Bytes of the first data that are moved, at most, as cryptsetup has it.
@@ -58,9 +58,8 @@ impl Volume {
         let _lock = self.claim_reencryption()?;
         let claim = HeaderLock::of(&self.header_image).take()?;
         let Header::Luks2(header) = &self.header else {
-            return Err(Error::unsupported(
-                "LUKS1 has no decryption in place; a volume that is converted to LUKS2 has",
-            ));
+            let error = Error::unsupported("LUKS1 has no decryption in place here; LUKS2 has");
+            return Err(error.advise(Advice::ConvertToLuks2));
         };
         let mut header = header.clone();
         let previous = header.metadata.segments().remove(0);
@@ -86,9 +85,8 @@ impl Volume {
         }
         let is_moving = match (self.is_attached, export) {
             (true, None) => {
-                let text =
-                    "the header lies where the data will be: --luks-header NEW names a new file for it";
-                return Err(Error::argument(text));
+                let text = "the header lies where the data will be, and needs a new file";
+                return Err(Error::argument(text).advise(Advice::LuksHeader));
             }
             (true, Some(export)) => {
                 copy_header(&header, &self.header_image, export)?;
@@ -102,7 +100,7 @@ impl Volume {
         let last = linear(if is_moving { 0 } else { previous.offset }, SegmentSize::Dynamic);
         let resilience = start::resilience(options, [&previous, &last], len, &work.providers)?;
         if resilience == Resilience::None && is_moving {
-            return Err(Error::argument("--resilience none: data that move are protected"));
+            return Err(Error::argument("data that move are protected, and can't be without protection"));
         }
         let moved = is_moving.then(|| {
             let room = room(&resilience, area.end - area.start, work)?;

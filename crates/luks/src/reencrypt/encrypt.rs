@@ -27,11 +27,11 @@ use casemate_providers::Work;
 
 use super::sides::Keys;
 use super::{ReencryptOptions, start};
-use crate::Error;
 use crate::areas::free_slot;
 use crate::locks::claim_new;
 use crate::new_volume::NewVolume;
 use crate::random::Source;
+use crate::{Advice, Error};
 use crate::{LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, Volume};
 
 /// Bytes that are compared or copied at once.
@@ -116,23 +116,15 @@ impl Front {
     }
 }
 
-/// What an encryption was begun with, as options.
-fn with_options(reduce: u64, shift: u64) -> String {
-    match shift == reduce / 2 {
-        true => format!("--reduce-device-size {reduce}"),
-        false => format!("--reduce-device-size {reduce} --crypt-offset {shift}"),
-    }
-}
-
 /// The error that cut off the writing of the header, with what completes it.
 fn cut_off(error: Error, size: u64, course: &Reencryption) -> Error {
-    let with = with_options(given_up(course, size), course.backups.last.offset);
-    error.map_text(|text| {
+    let error = error.map_text(|text| {
         format!(
-            "{text}; the header was being written over the first data, of which the device's end has a copy: the same \
-             command with {with} completes this, and nothing else must write there"
+            "{text}; the header was being written over the first data, of which the device's end has a copy: only the same \
+             encryption once more completes this, and nothing else must write there"
         )
-    })
+    });
+    error.advise(Advice::EncryptAgain(given_up(course, size), course.backups.last.offset))
 }
 
 /// Bytes that the data give up at the end of a device.
@@ -196,7 +188,7 @@ impl PlainData<'_> {
         work: &Work<'_>,
     ) -> Result<bool, Error> {
         if options.reduce_device_size.is_some() {
-            let text = "with a header in a file of its own the data stay where they are: --reduce-device-size is for the other case";
+            let text = "with a header in a file of its own the data stay where they are, and give up nothing";
             return Err(Error::argument(text));
         }
         self.refuse_luks(work)?;
@@ -242,9 +234,9 @@ impl PlainData<'_> {
     ) -> Result<bool, Error> {
         let size = self.top().size();
         let Some(reduce) = options.reduce_device_size else {
-            let text = "the header needs room: --reduce-device-size 32M says what the data give up at the end, or --luks-header a \
-                        file that it is written to";
-            return Err(Error::argument(text));
+            let text = "the header needs room, at the end of the device or in a file of its own";
+            let error = Error::argument(text).advise(Advice::ReduceDeviceSize(2 * HEADER_LEN));
+            return Err(error.advise(Advice::LuksHeader));
         };
         start::refuse_protection(options)?;
         let shift = options.offset.unwrap_or(reduce / 2);
@@ -255,7 +247,7 @@ impl PlainData<'_> {
         }
         if !reduce.is_multiple_of(8192) || shift == 0 {
             return Err(Error::argument(format!(
-                "--reduce-device-size {reduce}: it must be a multiple of 8192"
+                "{reduce} bytes that the data give up: they must be a multiple of 8192"
             )));
         }
         let len = size.saturating_sub(reduce);
@@ -393,11 +385,9 @@ impl PlainData<'_> {
     fn refuse_luks(&self, work: &Work<'_>) -> Result<(), Error> {
         let begins = crate::begins_with_luks(self)?;
         if begins && let Some((reduce, shift)) = self.begun_with(work)? {
-            let with = with_options(reduce, shift);
-            return Err(Error::argument(format!(
-                "an encryption was cut off here while its header was written over the first data, of which the device's end \
-                 has a copy: only luks reencrypt --encrypt with {with} completes it"
-            )));
+            let text = "an encryption was cut off here while its header was written over the first data, of which the device's \
+                        end has a copy: only the same encryption once more completes it";
+            return Err(Error::argument(text).advise(Advice::EncryptAgain(reduce, shift)));
         }
         let is_luks = begins
             || signatures::device(self.top())?.is_none_or(|what| what == signatures::ZEROS)

@@ -13,11 +13,11 @@ use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 
 use super::{ReencryptOptions, begun};
-use crate::Error;
 use crate::change::wipe;
 use crate::locks::HeaderLock;
 use crate::random::Source;
 use crate::unlock::{self, Budget};
+use crate::{Advice, Error};
 use crate::{LuksKey, LuksOptions, Volume};
 
 /// An end that was cut off between both copies of the header.
@@ -94,8 +94,8 @@ impl Volume {
         let Ending { course, before, leftovers } = ending;
         let noun = course.mode.noun();
         if options.init_only {
-            let text = format!("{noun} was cut off at its very end; --resume-only goes on with it");
-            return Err(Error::argument(text));
+            let text = format!("{noun} was cut off at its very end");
+            return Err(Error::argument(text).advise(Advice::FinishReencryption));
         }
         begun::check(course, before, self.data.top().size(), options)?;
         let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };

@@ -14,8 +14,8 @@ use casemate_providers::{Providers, Work};
 use super::locks::HeaderLock;
 use super::random::Source;
 use super::{LuksKey, LuksOptions, Volume};
-use crate::Error;
 use crate::pbkdf::Pbkdf;
+use crate::{Advice, Error};
 
 mod begun;
 mod claims;
@@ -100,7 +100,9 @@ fn key_len(cipher: &str, bits: Option<usize>) -> Result<usize, Error> {
     let is_xts = cipher.contains("-xts-") || cipher.contains("xts(");
     match bits.unwrap_or(if is_xts { 512 } else { 256 }) {
         bits if bits.is_multiple_of(8) && (8..=8192).contains(&bits) => Ok(bits / 8),
-        bits => Err(Error::argument(format!("--key-size {bits}: it must be a multiple of 8 bits"))),
+        bits => Err(Error::argument(format!(
+            "a key of {bits} bits: it must have a multiple of 8 bits, at most 8192"
+        ))),
     }
 }
 
@@ -123,10 +125,10 @@ fn limit(course: &Reencryption, len: u64, options: &ReencryptOptions) -> Result<
     match options.device_size {
         None => Ok(len),
         Some(limit) if !limit.is_multiple_of(unit) || limit == 0 || limit > len => Err(Error::argument(
-            format!("--device-size {limit}: the data have {len} bytes, in sectors of {unit}"),
+            format!("the first {limit} bytes alone: the data have {len} bytes, in sectors of {unit}"),
         )),
         Some(_) if course.shift.is_some() || course.direction != Direction::Forward => {
-            Err(Error::argument("--device-size: data that move are reencrypted as a whole"))
+            Err(Error::argument("data that move are reencrypted as a whole, not their first bytes alone"))
         }
         Some(limit) => Ok(limit),
     }
@@ -254,7 +256,8 @@ impl Volume {
         }
         let (course, found) = match course {
             Some(_) if options.init_only => {
-                return Err(Error::argument("the work was begun already; --resume-only goes on with it"));
+                let error = Error::argument("the work was begun already");
+                return Err(error.advise(Advice::FinishReencryption));
             }
             Some(course) => {
                 let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
@@ -277,8 +280,8 @@ impl Volume {
                 }
                 let lock = HeaderLock::of(&self.header_image);
                 let Header::Luks2(header) = &mut self.header else {
-                    let text = "LUKS1 has no reencryption; a volume that is converted to LUKS2 has";
-                    return Err(Error::unsupported(text));
+                    let error = Error::unsupported("LUKS1 has no reencryption here; LUKS2 has");
+                    return Err(error.advise(Advice::ConvertToLuks2));
                 };
                 let images = (&self.header_image, &self.data);
                 let found = start::reencrypt(header, images, &lock, keys, unlocking, options, work)?;

@@ -11,9 +11,9 @@ use casemate_providers::{Direction, Work};
 use super::claims::Claims;
 use super::sides::{Keys, Side, Sides};
 use super::zones::Zones;
-use crate::Error;
 use crate::locks::HeaderLock;
 use crate::volume::{Opened, Plain};
+use crate::{Advice, Error};
 use crate::{LuksKey, LuksOptions, Volume};
 
 /// Bytes that clients wait for at most, where nothing else is said.
@@ -61,7 +61,7 @@ impl Volume {
         let (name, data) = (self.header_image.name().to_owned(), self.data.clone());
         let mut open = || {
             let course = self.reencryption()?.ok_or_else(|| {
-                Error::argument("no reencryption was begun; casemate luks reencrypt --init-only begins one")
+                Error::argument("no reencryption was begun").advise(Advice::BeginReencryption)
             })?;
             let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
             let parts = course.parts(data.top().size())?;

@@ -13,7 +13,6 @@ use casemate_providers::{Providers, Work};
 
 use super::sides::Keys;
 use super::{Protection, ReencryptOptions};
-use crate::Error;
 use crate::areas::{free_area, free_slot, gaps};
 use crate::digest::new_digest;
 use crate::format::refuse_weak;
@@ -21,6 +20,7 @@ use crate::locks::HeaderLock;
 use crate::random::Source;
 use crate::slot::Slot;
 use crate::unlock::{self, Budget};
+use crate::{Advice, Error};
 use crate::{LuksKey, LuksOptions, Reason};
 use casemate_crypt::{Mapping, Params};
 
@@ -142,10 +142,11 @@ fn kept(
         });
     };
     if let Some(lost) = ids.iter().find(|id| kept.iter().all(|one| one.id != **id)) {
-        return Err(Error::argument(format!(
-            "key slot {lost} would be lost, which no passphrase that was given opens: give its passphrase too, or name the \
-             slot that stays with --key-slot"
-        )));
+        let text = format!(
+            "key slot {lost} would be lost, which no passphrase that was given opens: give its passphrase too, or choose the \
+             slot that stays"
+        );
+        return Err(Error::argument(text).advise(Advice::KeySlot));
     }
     Ok((kept, key, is_empty))
 }
