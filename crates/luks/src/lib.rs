@@ -1,15 +1,53 @@
-//! LUKS headers, version 1 and 2: read and checked as cryptsetup does, and written as it writes them.
+//! LUKS volumes, version 1 and 2: made, opened, changed and reencrypted as cryptsetup does it, in user space.
+//!
+//! A [`Volume`] is a header with its data, each on a [`Medium`]: a file, a block device, or any [`BlockDevice`]. It is read once,
+//! locked as cryptsetup locks it, and opened with a [`LuksKey`]; the plain data are a medium again. Nothing needs root or
+//! device-mapper.
+//!
+//! ```
+//! use casemate_luks::{Access, BlockDevice, LuksKey, LuksOptions, Medium, Volume, Work};
+//!
+//! # use casemate_luks::{LuksFormatOptions, Pbkdf};
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("disk.img");
+//! # std::fs::File::create(&path)?.set_len(20 << 20)?;
+//! # let mut format = LuksFormatOptions::default();
+//! # format.pbkdf = Some(Pbkdf::Pbkdf2 { hash: "sha256".to_owned(), iterations: 1000 });
+//! # let new = format.prepare(&b"secret".as_slice().into(), &Work::default())?;
+//! # new.format(&Medium::open(&path, Access::Change)?, None, false, &Work::default())?;
+//! let (work, options) = (Work::default(), LuksOptions::default());
+//! let disk = Medium::open(path, Access::Read)?;
+//! let key = LuksKey::Passphrase(b"secret".as_slice().into());
+//! let plain = Volume::read(&disk, None, &work.providers)?.open(&key, &options, &work)?.medium()?;
+//! let mut sector = [0; 512];
+//! plain.top().read_at(&mut sector, 0)?;
+//! # assert_eq!(plain.top().size(), 4 << 20);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | to | there is |
+//! | --- | --- |
+//! | make a volume | [`LuksFormatOptions::prepare`], [`NewVolume`] |
+//! | open it, find its key | [`Volume::open`], [`Volume::unlock`], [`Volume::mapping`] (the dm-crypt table) |
+//! | change its keys | [`Volume::add_key`], [`Volume::change_key`], [`Volume::kill_slot`], [`Volume::erase_slots`] |
+//! | give it another key or cipher | [`Volume::reencrypt`], [`Volume::open_reencrypting`], [`encrypt_in_place`], [`Volume::decrypt`] |
+//! | keep its header safe | [`Volume::backup`], [`HeaderBackup`], [`repair`], [`Volume::convert`] |
+//! | say what a stranger's header must be | [`Policy`], [`Volume::broken_rules`] |
+//!
+//! Not here, because only a kernel, a disk or a service has it: mappings of device-mapper, OPAL, tags that a disk keeps in its
+//! sectors, and keys that tokens fetch from TPMs, FIDO2 devices or servers. LUKS1 is not reencrypted; it can be converted to
+//! LUKS2 first.
+//!
+//! # Headers
 //!
 //! [`Header::read`] finds the header on a device and says which version it is. [`luks1::Header`] is plain old bytes;
 //! [`luks2::Header`] is the better one of two copies, with its [`luks2::Metadata`]: JSON whose foreign members stay as
-//! they are. [`af`] makes stripes of a key. Nothing here derives a key or decrypts: a header names KDFs and ciphers, and
-//! whoever has them opens it.
+//! they are. [`af`] makes stripes of a key.
 //!
 //! ```
-//! use casemate_blockdev::MemoryDevice;
-//! use casemate_luks::{Header, luks1};
-//! use casemate_providers::Providers;
+//! use casemate_luks::{Header, Providers, luks1};
 //!
+//! # use casemate_blockdev::MemoryDevice;
 //! let mut made = luks1::Header::new("aes", "xts-plain64", "sha256", 64)?;
 //! made.payload_offset = 4096;
 //! let mut disk = vec![0; 4 << 20];
@@ -21,9 +59,6 @@
 //!
 //! Sources: the LUKS1 and LUKS2 on-disk format specifications, and what cryptsetup 2.6 and 2.8 do where these are silent.
 #![forbid(unsafe_code)]
-
-use casemate_blockdev::BlockDevice;
-use casemate_providers::Providers;
 
 pub mod af;
 mod areas;
@@ -54,8 +89,9 @@ mod volume;
 pub use authenticated::Protected;
 pub use backup::{HeaderBackup, Replaced};
 pub use calibrate::{Measured, PbkdfTarget};
-pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Result, Uuid};
-pub use casemate_providers::{Argon2, Argon2Variant, Seed};
+pub use casemate_blockdev::{Access, Advice, BlockDevice, Code, Error, ErrorKind, Medium, Result, Uuid};
+pub use casemate_primitives::secret::SecretVec;
+pub use casemate_providers::{Argon2, Argon2Variant, Providers, SecretSource, Seed, Work};
 pub use change::{NewKeyOptions, random_key};
 pub use format::{LuksFormatOptions, LuksVersion};
 pub use new_volume::NewVolume;

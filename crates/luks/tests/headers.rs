@@ -2,13 +2,18 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_luks::json::Json;
 use casemate_luks::luks2::{BINARY_LEN, BinaryHeader, CopyState, Metadata, Place};
-use casemate_luks::{Error, ErrorKind, Header, Result, luks1, luks2};
+use casemate_luks::{
+    Error, ErrorKind, Header, LuksFormatOptions, LuksKey, LuksOptions, Pbkdf, ReencryptOptions, Result, Used,
+    Volume, encrypt_in_place, luks1, luks2,
+};
 use casemate_primitives::hex;
-use casemate_providers::Providers;
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::{Providers, Work};
 use casemate_testkit::{Medium, Rng, cut_states, fixture, run_any, slow_tests, stderr, tempdir, tool};
 
 const HDR_SIZE: u64 = 16384;
@@ -442,4 +447,50 @@ fn a_header_of_luks1_is_written_only_as_it_was_read() {
     assert!(two.write(&device).unwrap_err().is_busy());
     one.write(&device).unwrap();
     assert_eq!(read().uuid, "one");
+}
+
+#[test]
+fn data_give_up_their_end_only_where_it_is_known_what_they_hold() {
+    let (work, passphrase) = (Work::default(), SecretVec::from(b"secret".as_slice()));
+    let mut format = LuksFormatOptions::default();
+    format.pbkdf = Some(Pbkdf::Pbkdf2 { hash: "sha256".to_owned(), iterations: 1000 });
+    let mut plain = vec![0; 4 << 20];
+    plain[..2 << 20].copy_from_slice(&Rng::new(7).bytes(2 << 20));
+    let disk = casemate_luks::Medium::over("disk", Arc::new(MemoryDevice::new(plain.clone())));
+    let bytes = |len: usize| {
+        let mut bytes = vec![0; len];
+        disk.top().read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let mut options = ReencryptOptions::default();
+    options.reduce_device_size = Some(2 << 20);
+    let encrypt =
+        |options: &ReencryptOptions| encrypt_in_place(&disk, None, &passphrase, &format, options, &work);
+    assert_eq!(encrypt(&options).unwrap_err().kind(), ErrorKind::Unsupported);
+    options.contents =
+        Some(|_| Ok(vec![Used { what: "a file system".to_owned(), end: 4 << 20, is_whole: true }]));
+    let error = encrypt(&options).unwrap_err();
+    assert!(error.to_string().contains("a file system ends at byte 4194304"), "{error}");
+    assert!(bytes(4 << 20) == plain);
+    options.contents = Some(|_| Ok(Vec::new()));
+    assert!(encrypt(&options).unwrap());
+    let (key, unlocking) = (LuksKey::Passphrase(passphrase.clone()), LuksOptions::default());
+    let volume = || Volume::read(&disk, None, &work.providers).unwrap();
+    let read = |len: usize| {
+        let opened = volume().open(&key, &unlocking, &work).unwrap().medium().unwrap();
+        let mut bytes = vec![0; len];
+        opened.top().read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    assert!(read(2 << 20) == plain[..2 << 20]);
+    // A volume whose header grows, too.
+    let mut options = ReencryptOptions::default();
+    options.reduce_device_size = Some(1 << 20);
+    let before = bytes(4 << 20);
+    let error = volume().reencrypt(std::slice::from_ref(&key), &unlocking, &options, &work).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(bytes(4 << 20) == before);
+    options.contents = Some(|_| Ok(Vec::new()));
+    assert!(volume().reencrypt(std::slice::from_ref(&key), &unlocking, &options, &work).unwrap());
+    assert!(read(2 << 20) == plain[..2 << 20]);
 }
