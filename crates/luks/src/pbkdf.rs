@@ -5,7 +5,7 @@ use casemate_providers::{Argon2, Argon2Variant, KdfLimits, Providers, pbkdf2};
 
 use crate::Error;
 
-/// What makes a key of a passphrase, and at what cost.
+/// KDF that makes a key of a passphrase, with its costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pbkdf {
     /// PBKDF2.

@@ -31,7 +31,7 @@ pub(super) struct Slot {
     pub cipher_key_len: usize,
     /// The hash of the stripes.
     pub hash: String,
-    /// What makes the cipher's key of a passphrase.
+    /// KDF that makes the cipher's key of a passphrase.
     pub kdf: Pbkdf,
     /// The KDF's salt; none of a slot that nothing was sealed in yet.
     pub salt: Vec<u8>,
@@ -165,7 +165,7 @@ impl Slot {
         }
     }
 
-    /// What the metadata of LUKS2 say of the slot.
+    /// The slot as metadata of LUKS2 describe it.
     pub fn to_json(&self, cpu: Cpu) -> Object {
         let af = Object::default()
             .with("type", "luks1")
@@ -200,7 +200,7 @@ pub(super) fn area_len(key_len: usize) -> Result<u64, Error> {
     len.map(|len| len as u64).ok_or_else(|| Error::argument(format!("a volume key of {key_len} bytes")))
 }
 
-/// What a slot may cost that its owner asks for.
+/// Limits of a slot that its owner asks for: none.
 pub(super) const ALL: KdfLimits = KdfLimits { memory: u32::MAX, work: u64::MAX, iterations: u64::MAX };
 
 /// The digest of a volume key.

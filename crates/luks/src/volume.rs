@@ -167,13 +167,13 @@ pub struct Volume {
 ///
 /// Nobody else changes header or data as long as the medium, or a clone of it, is there.
 pub struct Opened {
-    /// What the plain data lie on, with the locks of the volume.
+    /// Medium that the plain data lie on, with the locks of the volume.
     pub data: Medium,
-    /// How they become plain.
+    /// Way in which they become plain.
     pub plain: Plain,
 }
 
-/// How the data of a volume become plain.
+/// Way in which the data of a volume become plain.
 pub enum Plain {
     /// By a dm-crypt mapping.
     Mapping(Box<Mapping>),

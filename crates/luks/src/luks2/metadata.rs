@@ -72,7 +72,7 @@ pub struct Area {
     pub key_size: u32,
 }
 
-/// What makes a key of a passphrase, and its salt.
+/// KDF with its costs, and its salt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kdf {
     /// The KDF with its costs, or the name of one that is not known.

@@ -28,7 +28,7 @@ pub type Contents = fn(&Medium) -> Result<Vec<Used>, Error>;
 pub(super) fn check(plain: &Medium, len: u64, contents: Option<Contents>) -> Result<bool, Error> {
     let contents = contents.ok_or_else(|| {
         Error::unsupported(
-            "data give up their end only where it is known what they hold, and nobody says that here",
+            "data give up their end only where their contents are known, and no function was given that finds these",
         )
     })?;
     let used = contents(plain)?;
