@@ -39,7 +39,7 @@ macro_rules! advices {
 }
 
 advices! {
-    /// What is there has to be replaced, and the caller has to say so.
+    /// The contents have to be replaced, and the caller has to say so.
     Overwrite = "overwrite" "allow it to be replaced";
     /// The block of a copy of the superblock that can be read by.
     Superblock(block: u64) = "superblock" "read by the copy of the superblock in block {block}";
@@ -55,7 +55,7 @@ advices! {
     CheckLayers = "check-layers" "check the cipher's parameters and the offset of the data";
     /// The number of dm-verity's data blocks has to be given.
     DataBlocks = "data-blocks" "give the number of data blocks";
-    /// What the size of a file system has to be a multiple of, in bytes.
+    /// The number that the size of a file system has to be a multiple of, in bytes.
     Align(bytes: u64) = "align" "make its size a multiple of {bytes} bytes";
     /// The bits of a key that use all of a key file.
     KeySize(bits: u64) = "key-size" "use all of it as a key of {bits} bits";

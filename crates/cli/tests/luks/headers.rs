@@ -36,7 +36,10 @@ fn backups_are_those_of_cryptsetup_and_go_back() {
         assert!(place.read("backup") == place.read("backup.theirs"));
 
         twins.ours("kill-slot ours 0");
-        twins.refused("header-restore ours backup", "will be lost with its key slots; --batch-mode says");
+        twins.refused(
+            "header-restore ours backup",
+            "will be lost with its key slots; use --batch-mode to confirm",
+        );
         twins.ours("header-restore ours backup --batch-mode");
         twins.theirs("luksHeaderRestore -q theirs --header-backup-file backup");
         assert!(place.read("ours") == place.read("theirs"), "{options}");

@@ -132,7 +132,7 @@ fn a_header_may_lie_apart() {
     let place = place("luks2-detached");
     yes(place.own("luks extract --luks-header header image out --key-file key"));
     assert_eq!(place.read("out").len(), 4096);
-    says(place.own("luks extract image out2 --key-file key"), 2, "no LUKS header");
+    says(place.own("luks extract image out2 --key-file key"), 2, "no valid LUKS header");
     for (target, input) in [("header", "header"), ("key", "key")] {
         let before = place.read(target);
         let line = format!("luks extract --luks-header header image {target} --key-file key");

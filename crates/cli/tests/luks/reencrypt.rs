@@ -164,7 +164,7 @@ fn what_is_decrypted_but_for_its_header_is_ended_after_a_question() {
             says(wrong, 2, if command == "extract" { why } else { "use --batch-mode to confirm" });
             if !has_slot {
                 let right = place.own(&format!("luks {command} {with} {option}"));
-                says(right, 2, if command == "extract" { why } else { "--batch-mode says" });
+                says(right, 2, if command == "extract" { why } else { "use --batch-mode to confirm" });
             }
         }
         says(place.own(&format!("serve --luks {wrong} --write --exec true")), 2, why);
@@ -280,7 +280,7 @@ fn what_can_not_be_encrypted_or_decrypted_stays_as_it_is() {
     );
     says(place.own(&format!("{encrypt} --luks-header h -c cipher_null-ecb")), 2, "encrypts nothing");
     says(place.own(&format!("{encrypt} --luks-header h --resume-only")), 2, "nothing to go on with");
-    says(place.own(&format!("{encrypt} --luks-header key")), 2, "no LUKS header");
+    says(place.own(&format!("{encrypt} --luks-header key")), 2, "no valid LUKS header");
     let decrypt = "luks reencrypt disk --decrypt --key-file key";
     says(place.own(decrypt), 2, "needs a new file; name the file of the header (--luks-header FILE)");
     place.file("wrong", "wrong");
@@ -359,7 +359,7 @@ fn bad_input_is_one_line_and_changes_nothing() {
     says(place.own("luks reencrypt disk --key-file key --reduce-device-size 4M"), 2, "too small");
     says(place.own("luks reencrypt disk --key-file key --init-only --resume-only"), 2, "cannot be used with");
     says(place.own("luks reencrypt none --key-file key"), 2, "none");
-    says(place.own("luks reencrypt plain --key-file key"), 2, "no LUKS header");
+    says(place.own("luks reencrypt plain --key-file key"), 2, "no valid LUKS header");
     assert!(place.read("disk") == before);
     yes(place.own(&format!("luks format --type luks1 --from plain old --key-file key {CHEAP}")));
     says(place.own("luks reencrypt old --key-file key"), 2, "LUKS1 has no reencryption");
