@@ -282,7 +282,7 @@ fn extract_copies_what_patterns_choose() {
     for (options, said) in [
         ("--include nothing", "nothing there matches"),
         ("--include [[:alpha:]]", "a class of characters"),
-        ("--exclude /", "without a name"),
+        ("--exclude /", "the pattern holds no name"),
         ("--path /z.gz --include z.gz", "for directories"),
     ] {
         let output = place.own(&format!("ext4 extract image other {options}"));

@@ -238,7 +238,7 @@ fn damaged_contexts() {
     for (byte, value, what) in [
         (0, 9, "version 9 is unknown"),
         (1, 99, "contents encryption mode 99 is unknown"),
-        (2, 1, "no pair of modes"),
+        (2, 1, "can't be combined"),
         (3, 0x1c, "policy flags 0x1c make no sense"),
         (4, 40, "data units of 2^40 bytes"),
         (5, 1, "reserved bytes are set"),

@@ -129,7 +129,7 @@ pub(crate) fn check_size(cipher: &SectorCipher, size: u64) -> Result<(), Error> 
     let sector = cipher.sector_size() as u64;
     if !size.is_multiple_of(sector) {
         return Err(Error::argument(format!(
-            "the image has {size} bytes, no multiple of the sector size {sector}; {} bytes are left over",
+            "the image has {size} bytes, not a multiple of the sector size {sector}; {} bytes are left over",
             size % sector
         )));
     }

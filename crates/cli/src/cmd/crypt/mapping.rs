@@ -30,7 +30,7 @@ pub struct MappingArgs {
     #[arg(long, value_name = "FILE", alias = "table-file", conflicts_with_all = ["key_file", "key_fd", "keyfile_offset", "key_size", "passphrase_hash", "crypt_offset", "skip", "sector_size", "iv_large_sectors"])]
     crypt_table: Option<PathBuf>,
     /// Read the key from this file; "-" is standard input. It is used as it is, cut to the key's size. Without it a
-    /// passphrase is asked for, or is the first line of standard input if that is no terminal.
+    /// passphrase is asked for, or is the first line of standard input if that is not a terminal.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Read the key from this open file descriptor.

@@ -56,7 +56,7 @@ pub struct Layer {
 
 const KEY_FILE: &str = "Read the key from this file, as it is, cut to the key's size; with --luks the passphrase, all of it. \"-\" is \
                         standard input. Without it a passphrase is asked for, or is the first line of standard input if that \
-                        is no terminal";
+                        is not a terminal";
 
 /// The group of options that say what a key is for.
 const KEYED: &str = "keyed";
