@@ -151,7 +151,7 @@ fn try_slots(
         _ => "no key slot opens with this passphrase".to_owned(),
     };
     failed.iter().for_each(|error| text.push_str(&format!("; {}", error.text())));
-    let mut error = Error::mismatch(text);
+    let mut error = Error::coded(Code::WrongKey, text);
     for advice in failed.iter().flat_map(Error::advice) {
         if !error.advice().contains(advice) {
             error = error.advise(advice.clone());
@@ -459,7 +459,7 @@ fn check_key(
     providers: &Providers,
 ) -> Result<Unlocked, Error> {
     // HMAC fills keys up with zeros, so a key of another length may have the same digest.
-    let wrong = || Reason::WrongVolumeKey.of(Error::mismatch("this is not the volume key"));
+    let wrong = || Reason::WrongVolumeKey.of(Error::coded(Code::WrongKey, "this is not the volume key"));
     if len.is_some_and(|len| len as usize != key.len()) {
         return Err(wrong());
     }

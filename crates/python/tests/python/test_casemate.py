@@ -206,6 +206,10 @@ class Devices(World):
             with self.assertRaises(casemate.MismatchError) as caught:
                 device.luks(passphrase="wrong secret")
             self.assertNotIn("wrong secret", str(caught.exception))
+            self.assertEqual(caught.exception.code, "wrong-key")
+        with self.assertRaises(FileNotFoundError) as caught:
+            casemate.open(self.folder / "none")
+        self.assertEqual((caught.exception.code, caught.exception.advice), ("not-found", ()))
 
 
     def test_a_luks_volume_is_made_and_its_keys_are_changed(self):
