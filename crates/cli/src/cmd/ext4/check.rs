@@ -15,7 +15,7 @@ use casemate::blockdev::NoEvents;
 use casemate::ext4::{
     CheckReport, ChecksumKind, FileSystem, Finding, FindingKind, Level, Problem, VerityPolicy,
 };
-use casemate::{Access, Error, Keys, Work, probe};
+use casemate::{Access, Error, ErrorKind, Image, Keys, Work, probe};
 
 use super::image::ImageArgs;
 use crate::answer::Answer;
@@ -96,7 +96,8 @@ impl Args {
         if self.repair {
             return self.repair(context);
         }
-        let access = if self.fix_checksums && !self.dry_run { Access::Change } else { Access::Read };
+        // What changes meanwhile would be blamed on the image.
+        let access = if self.fix_checksums && !self.dry_run { Access::Change } else { Access::ReadLocked };
         let image = self.image.image(access, context)?;
         let mut options = self.image.options()?;
         options.check_verity = self.verity;
@@ -120,7 +121,15 @@ impl Args {
         let progress = context.progress(&name, total);
         let work = context.work(context.providers().clone(), &progress);
         let report = image.ext4_check(&options, &work);
-        let report = report.map_err(|error| explained(error, &image, probe::EXT))?;
+        let report = match report {
+            // Damage of something else is no answer to the question whether a file system is sound.
+            Err(error) if error.kind() == ErrorKind::Corrupt && !is_ext4(&image) => {
+                drop(progress);
+                context.complain(&explained(error, &image, probe::EXT));
+                return Ok(Answer::Failed);
+            }
+            report => report?,
+        };
         drop(progress);
         if !self.fix_checksums {
             self.print(context, &report, &[])?;
@@ -183,7 +192,11 @@ impl Args {
         let repaired = repaired.map_err(|error| explained(error, &image, probe::EXT))?;
         let mended = repaired.mended;
         if !context.json() && !mended.is_empty() {
-            let verb = if self.dry_run { "would be" } else { "were" };
+            let verb = match (self.dry_run, mended.len()) {
+                (true, _) => "would be",
+                (false, 1) => "was",
+                (false, _) => "were",
+            };
             let mut text = String::new();
             groups(&mut text, context, &mended);
             context.print(format!("{text}{} {verb} mended\n", count(mended.len() as u64, "finding")))?;
@@ -267,6 +280,11 @@ impl Args {
             false => Answer::No,
         }
     }
+}
+
+/// Whether the image has a superblock of ext4, damaged or not.
+fn is_ext4(image: &Image) -> bool {
+    probe::look(image).is_ok_and(|found| found.what == Some(probe::EXT))
 }
 
 /// What can be done about the faults that a repair has left.

@@ -118,6 +118,10 @@ impl Args {
         {
             return Err(Error::argument("nothing there matches --include"));
         }
+        if matches!(self.fsverity, Verity::Require) && !failed && report.files == 0 {
+            let text = "--fsverity require: there is no file that it could be demanded of";
+            return Err(Error::argument(text).at(fs.name()));
+        }
         let taken = |failure: &&Failure| failure.error.code() == Code::Exists;
         let taken = report.failures.iter().filter(taken).count();
         let mut failures = Vec::new();
@@ -177,6 +181,9 @@ impl Args {
         copy(&*fs.open(&self.path)?, |error| fs.error(&self.path, error), &mut output)
             .map_err(|error| error.at(target.display()))?;
         output.commit()?;
+        if !target.is_file() {
+            return self.told(inode, &target, context);
+        }
         let file = File::options().write(true).open(&target).map_err(at)?;
         let Time { seconds, nanoseconds } = inode.modified();
         let whole = Duration::from_secs(seconds.unsigned_abs());
@@ -187,6 +194,10 @@ impl Args {
         let time = second.and_then(|time| time.checked_add(Duration::from_nanos(nanoseconds.into())));
         time.map_or(Ok(()), |time| file.set_modified(time)).map_err(at)?;
         casemate::blockdev::os::set_mode(&file, (inode.mode() & 0o777).into()).map_err(at)?;
+        self.told(inode, &target, context)
+    }
+
+    fn told(&self, inode: &Inode, target: &Path, context: &Context) -> Result<Answer, Error> {
         if context.json() {
             context.print_json(&json!({
                 "files": 1, "directories": 0, "others": 0, "bytes": inode.size(), "failures": [],
