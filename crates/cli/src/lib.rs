@@ -55,6 +55,7 @@ struct Cli {
 /// The command: does what the process's arguments say.
 pub fn main() -> ExitCode {
     leave_no_core();
+    streams::begin();
     let args: Vec<OsString> = std::env::args_os().collect();
     let code = match tools::called_as(&args) {
         Some(tool) => tool(&args),
@@ -90,8 +91,11 @@ pub fn understands(args: &[OsString]) -> bool {
 
 fn run(args: &[OsString]) -> u8 {
     if args.len() == 3 && args[1] == "help" && args[2] == "layers" {
-        let printed = Context::default().print(help::LAYERS);
-        return answer::exit_status(&printed.map(|()| answer::Answer::Yes), "help");
+        let printed = Context::default().print(help::LAYERS).map(|()| answer::Answer::Yes);
+        if let Some(error) = printed.as_ref().err().filter(|error| !error.is_broken_pipe()) {
+            Context::default().complain(error);
+        }
+        return answer::exit_status(&printed, "help");
     }
     let described = cmd::described_for(args, Cli::command);
     if let Some(error) = tried_first(&described, args) {
@@ -153,7 +157,7 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
         std::process::exit(2);
     }
     if !error.use_stderr() {
-        std::process::exit(match error.print() {
+        std::process::exit(match streams::print_parsed(error) {
             Ok(()) => 0,
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => answer::CUT.into(),
             Err(error) => {

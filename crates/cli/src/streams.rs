@@ -2,7 +2,8 @@
 //!
 //! Whoever reads standard output may stop reading. A command that prints what it finds ends then, as one of coreutils does,
 //! with an exit status that is not zero ([`crate::answer::CUT`]). A command whose exit status is an answer goes on without
-//! its reader, because the answer is still to be found; see [`StandardOutput::goes_on`].
+//! its reader, because the answer is still to be found; see [`StandardOutput::goes_on`]. A stream that was closed when the process
+//! began is an error for all: nobody closed it in answer to what was printed.
 // The one place where these streams are used.
 #![expect(clippy::disallowed_methods)]
 
@@ -33,8 +34,9 @@ impl StandardOutput {
     /// Standard output for data that are no text.
     ///
     /// # Errors
-    /// `Argument` if it is a terminal, which they would upset.
+    /// `Argument` if it is a terminal, which they would upset; `Io` if it was closed when the process began.
     pub fn for_data(&self) -> Result<&StandardOutput, Error> {
+        check_output().map_err(|error| Error::io("standard output", error))?;
         match self.is_terminal() {
             true => Err(Error::argument("standard output is a terminal; send the data to a file or a pipe")),
             false => Ok(self),
@@ -51,6 +53,7 @@ impl Write for &StandardOutput {
         if self.is_closed.load(Ordering::Relaxed) {
             return Ok(bytes.len());
         }
+        check_output()?;
         let mut out = io::stdout().lock();
         match out.write_all(bytes).and_then(|()| out.flush()) {
             Err(error) if self.goes_on && error.kind() == io::ErrorKind::BrokenPipe => {
@@ -65,6 +68,45 @@ impl Write for &StandardOutput {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Looks at the standard streams before anything else is done. What stands in the place of one that was closed, and would take
+/// every byte or seem empty, becomes a file that refuses: also for whoever opens `/dev/stdin` or `/dev/stdout`.
+pub fn begin() {
+    #[cfg(target_os = "linux")]
+    {
+        use casemate_sys::standard::{Standard, was_closed};
+        use std::fs::File;
+        // Where there is no such file, the null device stays.
+        if was_closed(Standard::Output)
+            && let Ok(full) = File::options().write(true).open("/dev/full")
+        {
+            let _ = rustix::stdio::dup2_stdout(full);
+        }
+        if was_closed(Standard::Input)
+            && let Ok(folder) = File::open("/")
+        {
+            let _ = rustix::stdio::dup2_stdin(folder);
+        }
+    }
+}
+
+/// Refuses a standard output that was closed when the process began.
+fn check_output() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use casemate_sys::standard::{Standard, was_closed};
+        if was_closed(Standard::Output) {
+            return Err(rustix::io::Errno::BADF.into());
+        }
+    }
+    Ok(())
+}
+
+/// Prints what the parser of the command line has to say to standard output: help, a version.
+pub fn print_parsed(text: &clap::Error) -> io::Result<()> {
+    check_output()?;
+    text.print()
 }
 
 /// Writes a message of one line to standard error, without what would steer a terminal or begin another line: names in it may

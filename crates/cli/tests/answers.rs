@@ -64,6 +64,12 @@ fn only_a_question_is_answered_with_no() {
         format!("verity verify-signature {root} root.sig --cert key.pem"),
         format!("ext4 ls {crypt} wrong.key root.enc"),
         format!("ext4 check {crypt} wrong.key root.enc"),
+        "ext4 check f".to_owned(),
+        "ext4 check root.hash".to_owned(),
+        "ext4 check root.enc".to_owned(),
+        "ext4 check disk.key --json".to_owned(),
+        "ext4 extract root.img out --fsverity require".to_owned(),
+        "ext4 extract root.img --tar=out.tar --fsverity require".to_owned(),
         format!("ext4 ls --dm-verity root.hash {other} root.img"),
         "serve --overlay f root.img --exec true".to_owned(),
         format!("serve -r --dm-verity root.hash {other} root.img --exec true"),
@@ -72,7 +78,8 @@ fn only_a_question_is_answered_with_no() {
         "base64 decode cert.pem".to_owned(),
         "crypt encrypt f g --hash sha256 --key-file disk.key".to_owned(),
     ] {
-        place.is(&line, 2, "casemate: ");
+        let said = if line.contains("--json") { "\"error\"" } else { "casemate: " };
+        place.is(&line, 2, said);
     }
 }
 
@@ -190,6 +197,90 @@ fn what_was_not_all_printed_is_not_done() {
     ] {
         let output = run_any(line_of(&place, line).stdout(File::create("/dev/full").unwrap()));
         assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
+    }
+}
+
+/// A line of this command without one of its standard streams, which the shell closes.
+#[cfg(target_os = "linux")]
+fn run_without(place: &Place, line: &str, stream: &str) -> std::process::Output {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let script = format!("exec \"$0\" \"$@\" {stream}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).arg(place.link(words[0])).args(&words[1..]).current_dir(place.folder());
+    command.stdin(Stdio::null());
+    run_any(&mut command)
+}
+
+/// The runtime puts the null device in the place of a stream that is closed, where everything is taken and nothing is kept.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_standard_output_that_is_closed_takes_no_results() {
+    let Some(place) = place() else { return };
+    let root = add_wrong_ones(&place);
+    for line in [
+        &*format!("casemate verity verify root.img root.hash {root} --json"),
+        "casemate ext4 check root.img",
+        "casemate ext4 ls root.img /",
+        "casemate ext4 extract root.img -",
+        "casemate ext4 extract root.img --tar=-",
+        "casemate ext4 extract root.img --tar=/dev/stdout",
+        "casemate ext4 build - --size 8M",
+        "casemate ext4 build - --android-sparse --size 8M",
+        "casemate luks dump volume",
+        "casemate luks extract volume - --key-file pass",
+        "casemate base64 encode f",
+        "casemate --version",
+        "casemate --help",
+        "casemate help layers",
+        "casemate ext4 --help",
+        "cryptsetup luksDump volume",
+        "veritysetup dump root.hash",
+        "fsverity digest f",
+    ] {
+        let output = run_without(&place, line, ">&-");
+        assert!(![0, 141].contains(&status(&output)), "{line}: {}", stderr(&output));
+        assert!(!stderr(&output).is_empty(), "{line}");
+        // The null device of the caller takes what it is given.
+        assert_eq!(status(&run_without(&place, line, ">/dev/null")), 0, "{line}");
+        assert_eq!(status(&run_without(&place, line, "1<>/dev/null")), 0, "{line}");
+    }
+    // What has nothing to say is not asked whether it could.
+    assert_eq!(status(&run_without(&place, "casemate luks is-luks volume", ">&-")), 0);
+}
+
+/// A standard input that is closed is no empty one; and no file that is opened takes the number of a stream that is closed.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_standard_input_that_is_closed_is_not_an_empty_one() {
+    let Some(place) = place() else { return };
+    add_wrong_ones(&place);
+    for line in [
+        "casemate base64 encode -",
+        "casemate fsverity digest -",
+        "casemate fsverity check -",
+        "casemate ext4 put root.img - /new",
+        "casemate ext4 build new.img --tar - --size 8M",
+        "casemate crypt encrypt - new.enc --key-file disk.key --key-size 512",
+        "casemate luks test-passphrase volume --key-file -",
+        "casemate luks test-passphrase volume",
+        "cryptsetup open --test-passphrase volume --key-file -",
+    ] {
+        let output = run_without(&place, line, "<&-");
+        assert!(
+            ![0, 1].contains(&status(&output)) || line.starts_with("crypts"),
+            "{line}: {}",
+            stderr(&output)
+        );
+        assert_ne!(status(&output), 0, "{line}");
+        assert!(!stderr(&output).is_empty(), "{line}");
+    }
+    let before = fs::read(place.path("root.img")).unwrap();
+    place.is("ext4 check root.img", 0, "");
+    for streams in ["<&- >&-", "<&- >&- 2>&-", ">&- 2>&-", "2>&-"] {
+        run_without(&place, "casemate ext4 ls -l root.img /", streams);
+        run_without(&place, "casemate ext4 mkdir none.img /new", streams);
+        run_without(&place, "casemate ext4 mkdir root.img /etc --progress-json", streams);
+        assert!(fs::read(place.path("root.img")).unwrap() == before, "{streams}");
     }
 }
 

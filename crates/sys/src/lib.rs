@@ -24,3 +24,5 @@ pub mod memory;
 #[cfg(not(unix))]
 #[path = "memory_plain.rs"]
 pub mod memory;
+#[cfg(target_os = "linux")]
+pub mod standard;
