@@ -363,9 +363,9 @@ impl From<Error> for io::Error {
             ErrorKind::Unsupported => io::ErrorKind::Unsupported,
             ErrorKind::Locked => io::ErrorKind::PermissionDenied,
             ErrorKind::Argument => io::ErrorKind::InvalidInput,
-            ErrorKind::Io | ErrorKind::Busy | ErrorKind::Interrupted => {
-                error.io_kind().unwrap_or(io::ErrorKind::Other)
-            }
+            ErrorKind::Io | ErrorKind::Busy => error.io_kind().unwrap_or(io::ErrorKind::Other),
+            // The standard library's kind of this name means "once more" to all who read and write.
+            ErrorKind::Interrupted => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
     }

@@ -1,11 +1,11 @@
 //! Files that commands write: there whole or not at all, where that can be had.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use casemate_blockdev::os::FileTypeExt;
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, is_same_storage, signatures};
+use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, Stream, is_same_storage, signatures};
 
 use crate::Error;
 use crate::target::{self, Consent, Loss, Made};
@@ -23,7 +23,7 @@ pub struct Output {
 enum Kind {
     Aside(OutputFile),
     BlockDevice(FileDevice),
-    Stream(File),
+    Stream(Stream),
 }
 
 impl Output {
@@ -80,9 +80,7 @@ impl Output {
             Ok(metadata) if metadata.file_type().is_block_device() => {
                 FileDevice::open_exclusive(path).map(Kind::BlockDevice)
             }
-            Ok(metadata) if !metadata.is_file() => {
-                Ok(Kind::Stream(OpenOptions::new().write(true).open(path)?))
-            }
+            Ok(metadata) if !metadata.is_file() => Ok(Kind::Stream(Stream::open_for_writing(path)?)),
             Ok(_) => OutputFile::create(fs::canonicalize(path)?).map(Kind::Aside),
             Err(_) => OutputFile::create(path).map(Kind::Aside),
         };

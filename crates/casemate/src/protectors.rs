@@ -1,12 +1,12 @@
 //! Keys for encrypted images from the key files that google/fscrypt leaves in them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Stream};
 use casemate_ext4::{Ext4, FileType};
 use casemate_fscrypt::metadata::{MAX_LEN, PolicyFile, Protector, ProtectorId, ProtectorKey, Source};
 use casemate_fscrypt::{KeyId, Keyring};
@@ -124,7 +124,7 @@ impl ToolFiles for Taken {
 
 fn read_host_file(path: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| Error::io(path.display(), error))?;
+    let file = Stream::open(path).map_err(|error| Error::io(path.display(), error))?;
     let read = file.take(MAX_LEN as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| Error::io(path.display(), error))?;
     Ok(bytes)

@@ -1,7 +1,6 @@
 //! What every command shares: threads, CPU, output and progress.
 
 use std::fmt::Display;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -12,7 +11,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use casemate::blockdev::{Events, Pool};
+use casemate::blockdev::{Events, Pool, Stream};
 use casemate::{Advice, Cpu, Error, Providers, Work};
 
 use crate::advice;
@@ -347,9 +346,9 @@ pub fn check_driver(providers: &Providers, name: &str, driver: Option<&str>) -> 
 pub fn read_small(path: &Path) -> Result<Vec<u8>, Error> {
     let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let file: Box<dyn Read> = match path.as_os_str() == "-" {
-            true => Box::new(io::stdin()),
-            false => Box::new(File::open(path)?),
+        let file = match path.as_os_str() == "-" {
+            true => Stream::input()?,
+            false => Stream::open(path)?,
         };
         file.take(SMALL_FILE + 1).read_to_end(&mut bytes)?;
         Ok(bytes)

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use casemate::blockdev::Events;
-use casemate::{Advice, Error, ErrorKind};
+use casemate::blockdev::{Events, stop_waiting_when};
+use casemate::{Advice, Error, ErrorKind, stop_derivations_when};
 
 use crate::context::Context;
 use crate::streams::{json, tell};
@@ -133,8 +133,14 @@ fn new_bar(total: u64) -> ProgressBar {
 pub fn stop_flag() -> Arc<AtomicBool> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     static REGISTER: Once = Once::new();
+    fn is_set() -> bool {
+        FLAG.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
     let flag = FLAG.get_or_init(Arc::default);
     REGISTER.call_once(|| {
+        // What waits for others hears of it, and what derives keys, which takes minutes where they cost much.
+        stop_waiting_when(is_set);
+        stop_derivations_when(is_set);
         for signal in [SIGINT, SIGTERM] {
             // The order matters: the shutdown looks at the flag before this signal sets it.
             let shutdown = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(flag));

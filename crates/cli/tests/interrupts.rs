@@ -99,6 +99,94 @@ fn an_interrupted_verify_has_no_answer() {
     assert_eq!(end(child, errors), (Some(130), String::new(), vec!["casemate: interrupted".to_owned()]));
 }
 
+/// A signal ends a command that waits for the other end of a pipe, or for what it brings, as it ends one that works.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_interrupt_ends_waiting_for_a_pipe() {
+    use casemate_testkit::{mke2fs, tool};
+    use std::os::unix::fs::FileTypeExt;
+
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = place(1 << 20);
+    mke2fs::make(&mke2fs, "-t ext4", &place.path().join("image"), "8M");
+    fs::write(place.path().join("key"), (0..64).collect::<Vec<u8>>()).unwrap();
+    let made = Command::new("mkfifo").arg(place.path().join("pipe")).status().unwrap();
+    assert!(made.success());
+    let before = names(&place);
+    for signal in ["-INT", "-TERM"] {
+        for (line, writer) in [
+            ("ext4 put image pipe /new", false),
+            ("ext4 put image pipe /new", true),
+            ("ext4 put image - /new", true),
+            ("ext4 put image --tar pipe /", false),
+            ("ext4 put image --tar - /", true),
+            ("ext4 extract image --tar=pipe", false),
+            ("ext4 build new --tar pipe", false),
+            ("ext4 build new --tar - --size 8M", true),
+            ("fsverity digest pipe", false),
+            ("crypt encrypt - new --key-file key --key-size 512", true),
+            ("crypt encrypt data new --key-file pipe --key-size 512", false),
+            ("luks format new --size 32M --key-file pipe", false),
+            ("luks format new --size 32M", true),
+            ("integrity format new --from pipe", false),
+        ] {
+            let mut command = Command::new(CASEMATE);
+            command.args(line.split_whitespace()).current_dir(place.path());
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            // Somebody who has the other end, and writes nothing.
+            let other = (writer && line.contains("pipe"))
+                .then(|| File::options().read(true).write(true).open(place.path().join("pipe")).unwrap());
+            wait_until_idle(&mut child, line);
+            send(&child, signal);
+            let status = ended(&mut child);
+            drop(other);
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            // Before a command has begun what it would have to clean up, the system ends it.
+            assert!(matches!(status.code(), Some(130) | None), "{line}: {status}: {said}");
+            assert_eq!(names(&place), before, "{line}: {said}");
+            assert!(fs::metadata(place.path().join("pipe")).unwrap().file_type().is_fifo());
+        }
+    }
+}
+
+/// Waits until a process sleeps, having used no processor for a while: it waits for somebody.
+#[cfg(target_os = "linux")]
+fn wait_until_idle(child: &mut Child, line: &str) {
+    use std::time::Duration;
+    let stat = format!("/proc/{}/stat", child.id());
+    let used = || {
+        let text = fs::read_to_string(&stat).unwrap();
+        let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
+        (fields[0].to_owned(), fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+    };
+    let (mut before, mut still) = (used(), 0);
+    while still < 10 {
+        assert!(child.try_wait().unwrap().is_none(), "{line}: it ended by itself");
+        std::thread::sleep(Duration::from_millis(20));
+        let now = used();
+        still = if now == before && now.0 == "S" { still + 1 } else { 0 };
+        before = now;
+    }
+}
+
+/// The end of a process, which is ended here if it does not end in a time that is long for any machine.
+#[cfg(target_os = "linux")]
+fn ended(child: &mut Child) -> std::process::ExitStatus {
+    use std::time::{Duration, Instant};
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(60) {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    let _ = child.wait();
+    panic!("a signal did not end it");
+}
+
 #[test]
 fn data_that_shrinks_is_an_error() {
     for line in

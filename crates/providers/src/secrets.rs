@@ -3,12 +3,11 @@
 //! What is read goes into memory that is wiped ([`SecretVec`]), without a buffer between that nobody wipes.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::Error;
+use casemate_blockdev::{Error, Stream};
 use casemate_primitives::secret::SecretVec;
 
 /// Place that a key or a passphrase is read from: a file, an open descriptor, standard input, a person, or memory.
@@ -263,7 +262,7 @@ impl SecretSource {
     /// The bytes behind those that are passed over.
     fn open(&self) -> Result<Box<dyn Read + '_>, Error> {
         let mut reader: Box<dyn Read> = match &self.kind {
-            Kind::File(path) => Box::new(File::open(path).map_err(|error| self.error(error))?),
+            Kind::File(path) => Box::new(Stream::open(path).map_err(|error| self.error(error))?),
             Kind::StandardInput => Box::new(Unbuffered),
             Kind::Memory(secret) => Box::new(secret.expose()),
             Kind::Prompt(_) => {

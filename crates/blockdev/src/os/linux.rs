@@ -4,15 +4,20 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::num::NonZeroU64;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Advice, CWD, FallocateFlags, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::Below;
 use crate::identity::FileId;
+use crate::stream::{check_stop, is_stoppable};
 
 /// The bytes of a block device.
 pub(crate) fn device_size(mut file: &File) -> io::Result<u64> {
@@ -121,4 +126,61 @@ pub(crate) fn below(id: FileId) -> Option<Below> {
     // Both are in sectors of 512 bytes, whatever those of the disk are.
     let bytes = |name| number(name)?.checked_mul(512);
     Some(Below { id, range: range(bytes("start"), bytes("size")), backing: None })
+}
+
+/// How often those who wait ask whether to go on.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Opens a file for reading. A named pipe waits for what is written to it, and not for who writes.
+pub(crate) fn open_stream(path: &Path) -> io::Result<File> {
+    let Some(file) = open_pipe(path, OpenOptions::new().read(true))? else { return File::open(path) };
+    wait_to_read(&file)?;
+    Ok(file)
+}
+
+/// Opens a file that is there for writing. A named pipe is asked again and again whether somebody reads it.
+pub(crate) fn open_stream_for_writing(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    loop {
+        match open_pipe(path, &mut options.clone()) {
+            Ok(Some(file)) => return Ok(file),
+            Ok(None) => return options.open(path),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => {
+                check_stop()?;
+                thread::sleep(PATIENCE / 10);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A named pipe without its other end; `None` for files of other kinds, and where nobody would stop to wait.
+fn open_pipe(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
+    if !is_stoppable() || !fs::metadata(path)?.file_type().is_fifo() {
+        return Ok(None);
+    }
+    options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path).map(Some)
+}
+
+/// Waits until a file has something to read, or its end.
+pub(crate) fn wait_to_read(file: impl AsFd) -> io::Result<()> {
+    wait(file, PollFlags::IN)
+}
+
+/// Waits until a file has room for what is written.
+pub(crate) fn wait_to_write(file: impl AsFd) -> io::Result<()> {
+    wait(file, PollFlags::OUT)
+}
+
+fn wait(file: impl AsFd, flags: PollFlags) -> io::Result<()> {
+    let patience = Timespec::try_from(PATIENCE).ok().filter(|_| is_stoppable());
+    loop {
+        check_stop()?;
+        match poll(&mut [PollFd::new(&file, flags)], patience.as_ref()) {
+            Ok(0) | Err(Errno::INTR) => {}
+            // Also where a file can't be waited for: then reading tells why.
+            _ => return Ok(()),
+        }
+    }
 }

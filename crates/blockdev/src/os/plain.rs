@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::Below;
 use crate::identity::FileId;
+use crate::stream::check_stop;
 
 pub(crate) fn device_size(_: &File) -> io::Result<u64> {
     Err(io::Error::new(
@@ -44,4 +45,20 @@ pub(crate) fn loop_device(_: FileId) -> Option<String> {
 
 pub(crate) fn below(_: FileId) -> Option<Below> {
     None
+}
+
+pub(crate) fn open_stream(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
+pub(crate) fn open_stream_for_writing(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).open(path)
+}
+
+pub(crate) fn wait_to_read<T>(_: T) -> io::Result<()> {
+    check_stop()
+}
+
+pub(crate) fn wait_to_write<T>(_: T) -> io::Result<()> {
+    check_stop()
 }

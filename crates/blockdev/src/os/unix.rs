@@ -66,6 +66,7 @@ pub fn input() -> io::Result<File> {
 /// # Errors
 /// What the system says.
 pub fn read_input(buffer: &mut [u8]) -> io::Result<usize> {
+    super::wait_to_read(io::stdin())?;
     Ok(rustix::io::read(io::stdin(), buffer)?)
 }
 

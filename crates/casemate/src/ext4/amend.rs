@@ -189,5 +189,5 @@ fn from_mount_point<'a>(path: &'a [u8], mount_point: &[u8]) -> Option<&'a [u8]> 
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|error| Error::io(path.display(), error))
+    casemate_blockdev::Stream::read_all(path).map_err(|error| Error::io(path.display(), error))
 }

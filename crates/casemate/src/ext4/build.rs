@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::os::{FileTypeExt, inode};
-use casemate_blockdev::{BlockDevice, FileDevice, Window};
+use casemate_blockdev::{BlockDevice, FileDevice, Stream, Window};
 use casemate_ext4::{Encrypt, Plan, Seal, uuid_text};
 use casemate_providers::Work;
 use casemate_trees::{Packing, unpacked};
@@ -185,15 +185,15 @@ pub fn read_tree(
         match source {
             Source::Folder(path) => tree.add_folder(path, &options, work.pool)?,
             Source::Tar(path) | Source::Layer(path) if path == Path::new("-") => {
-                add_tar_stream(&mut tree, io::stdin().lock(), "-", &options, work)?;
+                add_tar_stream(&mut tree, Stream::input()?, "-", &options, work)?;
             }
             Source::Tar(path) | Source::Layer(path) => {
-                let file = File::open(path).map_err(|error| Error::io(path.display(), error))?;
+                let file = Stream::open(path).map_err(|error| Error::io(path.display(), error))?;
                 add_tar(&mut tree, file, path, &options, work)?;
             }
             Source::Oci(folder, name) => {
                 for layer in oci::layers(folder, name.as_deref(), work)? {
-                    add_tar(&mut tree, layer.file, &layer.path, &options, work)?;
+                    add_tar(&mut tree, Stream::over(layer.file)?, &layer.path, &options, work)?;
                 }
             }
         }
@@ -204,13 +204,13 @@ pub fn read_tree(
 /// Adds what a tar file has; its contents are read where they lie, unless it is compressed or a pipe.
 fn add_tar(
     tree: &mut Tree,
-    file: File,
+    file: Stream,
     path: &Path,
     options: &TreeOptions,
     work: &Work<'_>,
 ) -> Result<(), Error> {
     let name = path.display().to_string();
-    match FileDevice::from_file(file.try_clone()?) {
+    match FileDevice::from_file(file.file().try_clone()?) {
         Ok(device) if packing(&device).map_err(|error| error.at(&name))?.is_none() => {
             tree.add_tar(Arc::new(device), &name, options, work.events)
         }

@@ -263,7 +263,7 @@ impl VeritySpec {
             _ => sealing.choose(self.patterns),
         }
         let Some(path) = &self.manifest else { return Ok(sealing) };
-        let bytes = std::fs::read(path).map_err(|error| Error::io(path.display(), error))?;
+        let bytes = Stream::read_all(path).map_err(|error| Error::io(path.display(), error))?;
         let Manifest { entries, malformed } = Manifest::from_bytes(&bytes);
         if let Some(line) = malformed.first() {
             return Err(

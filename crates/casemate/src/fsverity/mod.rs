@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::os::FileTypeExt;
-use casemate_blockdev::{BlockDevice, FileDevice, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, Pool, Stream};
 use casemate_providers::Work;
 use casemate_verity::tree::{Finding, SpilledLevels, Summary, TreeDevice, TreeSink};
 
@@ -40,7 +40,7 @@ pub enum Input {
     /// A regular file or a block device.
     Device(FileDevice),
     /// A pipe, a socket or a terminal.
-    Stream(File),
+    Stream(Stream),
 }
 
 impl Input {
@@ -49,7 +49,7 @@ impl Input {
     /// # Errors
     /// `Io`, also for directories.
     pub fn open(path: &Path) -> Result<Input, Error> {
-        File::open(path).and_then(Input::from_file).map_err(|error| Error::io(path.display(), error))
+        Stream::open(path).and_then(Input::from_stream).map_err(|error| Error::io(path.display(), error))
     }
 
     /// Uses a file that is open already, such as standard input; a regular file is taken from its beginning.
@@ -57,14 +57,19 @@ impl Input {
     /// # Errors
     /// `IsADirectory` for directories, and what asking for the file's kind says.
     pub fn from_file(file: File) -> io::Result<Input> {
+        Input::from_stream(Stream::over(file)?)
+    }
+
+    fn from_stream(stream: Stream) -> io::Result<Input> {
+        let file = stream.file();
         let kind = file.metadata()?.file_type();
         if kind.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         if kind.is_file() || kind.is_block_device() {
-            return Ok(Input::Device(FileDevice::from_file(file)?));
+            return Ok(Input::Device(FileDevice::from_file(stream.into_file())?));
         }
-        Ok(Input::Stream(file))
+        Ok(Input::Stream(stream))
     }
 
     /// The size in bytes, if it is known before reading.

@@ -1,9 +1,9 @@
 //! The two ends of a command that turns one stream into another.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use casemate::blockdev::Stream;
 use casemate::{Error, Output};
 
 use crate::answer::Answer;
@@ -37,13 +37,12 @@ impl Ends {
         context: &Context,
         work: impl FnOnce((&mut dyn Read, &str), (&mut dyn Write, &str)) -> Result<(), Error>,
     ) -> Result<Answer, Error> {
-        let (mut input, input_name): (Box<dyn Read>, _) = if self.input == Path::new("-") {
-            (Box::new(io::stdin().lock()), "standard input".into())
-        } else {
-            let file = File::open(&self.input).map_err(|error| Error::io(self.input.display(), error))?;
-            (Box::new(file), self.input.to_string_lossy())
+        let (input, input_name) = match self.input == Path::new("-") {
+            true => (Stream::input(), "standard input".into()),
+            false => (Stream::open(&self.input), self.input.to_string_lossy()),
         };
-        let input: (&mut dyn Read, &str) = (&mut *input, &input_name);
+        let mut input = input.map_err(|error| Error::io(&input_name, error))?;
+        let input: (&mut dyn Read, &str) = (&mut input, &input_name);
         match &self.output {
             Some(path) if path != Path::new("-") => {
                 check_output(path, &[&self.input])?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde_json::json;
 
-use casemate::blockdev::is_same_file;
+use casemate::blockdev::{Stream, is_same_storage};
 use casemate::integrity::{FormatOptions, IntegrityOptions, Superblock, Volume, random_salt, read_key};
 use casemate::target::Made;
 use casemate::{Access, Error, Image, SecretSource, hex, probe};
@@ -299,12 +299,16 @@ impl FormatArgs {
 /// The data that a volume is made with.
 fn input(path: &Path, image: &Path) -> Result<Box<dyn Read>, Error> {
     if path == Path::new("-") {
-        return Ok(Box::new(std::io::stdin()));
+        let input = Stream::input().map_err(|error| Error::io("standard input", error))?;
+        return Ok(Box::new(BufReader::with_capacity(1 << 20, input)));
     }
-    if is_same_file(path, image) {
-        return Err(Error::argument(format!("{}: a volume can't be made of itself", path.display())));
+    if is_same_storage(path, image) {
+        return Err(Error::argument(format!(
+            "{}: a volume can't be made of itself, or of what lies on the same bytes",
+            path.display()
+        )));
     }
-    let file = std::fs::File::open(path).map_err(|error| Error::io(path.display(), error))?;
+    let file = Stream::open(path).map_err(|error| Error::io(path.display(), error))?;
     Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
 }
 

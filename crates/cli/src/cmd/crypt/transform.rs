@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use casemate::blockdev::{BlockDevice, FileDevice};
+use casemate::blockdev::{BlockDevice, FileDevice, Stream};
 use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, InPlaceOptions, Mapping};
 use casemate::target::{Loss, Made};
 use casemate::{Access, Error, Image, Output, probe};
@@ -145,11 +145,8 @@ fn stream(
         return Err(Error::argument(text.to_owned()));
     }
     let standard = |path: &Path| path.as_os_str() == "-";
-    let mut input: Box<dyn io::Read + Send> = if standard(source) {
-        Box::new(io::stdin())
-    } else {
-        Box::new(std::fs::File::open(source).map_err(|error| Error::io(source.display(), error))?)
-    };
+    let input = if standard(source) { Stream::input() } else { Stream::open(source) };
+    let mut input = input.map_err(|error| Error::io(source.display(), error))?;
     let name = |path: &Path, standard_name: &str| match standard(path) {
         true => standard_name.to_owned(),
         false => path.display().to_string(),

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use casemate::blockdev::Stream;
 use casemate::blockdev::os::OsStrExt;
 use casemate::ext4::{PutOptions, PutReport, Writer};
 use casemate::{Error, Work};
@@ -145,19 +146,21 @@ impl Args {
     ) -> Result<PutReport, Error> {
         let name = source.display().to_string();
         match (self.tar.is_some(), is_input(source)) {
-            (true, true) => writer.put_tar(&mut std::io::stdin().lock(), STANDARD_INPUT, to, options, work),
+            (true, true) => writer.put_tar(&mut input()?, STANDARD_INPUT, to, options, work),
             (true, false) => {
-                let file = std::fs::File::open(source).map_err(|error| Error::io(&name, error))?;
+                let file = Stream::open(source).map_err(|error| Error::io(&name, error))?;
                 let mut file = BufReader::with_capacity(1 << 16, file);
                 writer.put_tar(&mut file, &name, to, options, work)
             }
-            (false, true) => {
-                let input = &mut std::io::stdin().lock();
-                writer.put_contents(input, Path::new(STANDARD_INPUT), to, options, work)
-            }
+            (false, true) => writer.put_contents(&mut input()?, Path::new(STANDARD_INPUT), to, options, work),
             (false, false) => writer.put(source, to, options, work),
         }
     }
+}
+
+fn input() -> Result<BufReader<Stream>, Error> {
+    let input = Stream::input().map_err(|error| Error::io(STANDARD_INPUT, error))?;
+    Ok(BufReader::with_capacity(1 << 16, input))
 }
 
 fn is_input(source: &Path) -> bool {

@@ -1,14 +1,13 @@
 //! `casemate fscrypt backup` and `casemate fscrypt extract`.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use casemate::backup::{self, RestoreOptions};
-use casemate::blockdev::Events;
+use casemate::blockdev::{Events, Stream};
 use casemate::ext4::ExtractReport;
 use casemate::{Error, Output};
 
@@ -120,9 +119,10 @@ impl ExtractArgs {
 /// A backup to read; "-" is standard input.
 pub fn open(tar: &Path) -> Result<Box<dyn Read>, Error> {
     if tar == Path::new("-") {
-        return Ok(Box::new(std::io::stdin().lock()));
+        let input = Stream::input().map_err(|error| Error::io("standard input", error))?;
+        return Ok(Box::new(BufReader::with_capacity(1 << 20, input)));
     }
-    let file = File::open(tar).map_err(|error| Error::io(tar.display(), error))?;
+    let file = Stream::open(tar).map_err(|error| Error::io(tar.display(), error))?;
     Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
 }
 

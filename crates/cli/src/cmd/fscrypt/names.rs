@@ -1,11 +1,12 @@
 //! `casemate fscrypt encrypt-name`, `decrypt-name` and `nokey-name`.
 
 use std::ffi::OsString;
-use std::io::BufRead;
+use std::io::{BufRead, BufReader};
 
 use serde_json::json;
 
 use casemate::Error;
+use casemate::blockdev::Stream;
 use casemate::blockdev::os::{OsStrExt, OsStringExt};
 use casemate::fscrypt::{LONGEST_NAME, NoKeyName};
 use casemate::hex;
@@ -127,7 +128,8 @@ fn each(
         names.iter().try_for_each(|name| print(name.as_bytes()))?;
         return Ok(Answer::Yes);
     }
-    for line in std::io::stdin().lock().split(b'\n') {
+    let input = Stream::input().map_err(|error| Error::io("standard input", error))?;
+    for line in BufReader::new(input).split(b'\n') {
         let line = line.map_err(|error| Error::io("standard input", error))?;
         print(OsString::from_vec(line).as_bytes())?;
     }

@@ -1,8 +1,9 @@
 //! `casemate fsverity check`: files against a list of digests, or one file against its stored tree.
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use casemate::blockdev::Stream;
 use casemate::fsverity::{self, Algorithm, Descriptor, Entry, FileDigest, Manifest, escape_name};
 use casemate::hex;
 use casemate::tree::{Block, Fault, Finding, Summary};
@@ -295,8 +296,8 @@ impl Tally {
 fn read_list(list: &Path) -> Result<Manifest, Error> {
     let mut bytes = Vec::new();
     let read = match list.as_os_str() == "-" {
-        true => io::stdin().read_to_end(&mut bytes),
-        false => std::fs::File::open(list).and_then(|mut file| file.read_to_end(&mut bytes)),
+        true => Stream::input().and_then(|mut file| file.read_to_end(&mut bytes)),
+        false => Stream::open(list).and_then(|mut file| file.read_to_end(&mut bytes)),
     };
     read.map_err(|error| Error::io(list.display(), error))?;
     Ok(Manifest::from_bytes(&bytes))

@@ -1,11 +1,11 @@
 //! `casemate luks format`.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use casemate::blockdev::Stream;
 use casemate::luks::{LuksFormatOptions, LuksVersion, NewVolume, Seed, Uuid};
 use casemate::target::{Loss, Made};
 use casemate::{Access, Error, Image, Output, SecretVec, Target, probe};
@@ -182,7 +182,7 @@ impl Args {
 
     /// Encrypts a file, or standard input if there is none, to what is no stream.
     fn of_file(&self, from: Option<&Path>, new: New, context: &Context) -> Result<Answer, Error> {
-        let source = from.map(|from| Image::open(from, Access::Read)).transpose()?;
+        let source = from.map(|from| Image::open(from, Access::ReadLocked)).transpose()?;
         let target = match self.place.is_part() {
             // A part of a disk is written where it lies.
             true => Target::on(self.place.open(Access::Change)?, LUKS, &|loss| self.overwrite.consent(loss))?,
@@ -195,7 +195,7 @@ impl Args {
         let work = context.work(context.providers().clone(), &progress);
         match &source {
             Some(source) => made.encrypt(source, &target, new.header.as_ref(), &work)?,
-            None => made.protect_stream(&mut io::stdin(), &target, new.header.as_ref(), &work)?,
+            None => made.protect_stream(&mut Stream::input()?, &target, new.header.as_ref(), &work)?,
         }
         drop(progress);
         self.answer(context, &made)
@@ -204,10 +204,8 @@ impl Args {
     /// Encrypts what comes as it comes.
     fn streamed(&self, from: &Path, new: New, context: &Context) -> Result<Answer, Error> {
         let (standard, target) = (Path::new("-"), &*self.place.image);
-        let mut input: Box<dyn Read + Send> = match from == standard {
-            true => Box::new(io::stdin()),
-            false => Box::new(File::open(from).map_err(|error| Error::io(from.display(), error))?),
-        };
+        let input = if from == standard { Stream::input() } else { Stream::open(from) };
+        let mut input = input.map_err(|error| Error::io(from.display(), error))?;
         let name = from.display().to_string();
         let input: (&str, &mut (dyn Read + Send)) = (&name, &mut input);
         let progress = context.progress(input.0, 0);

@@ -151,7 +151,7 @@ impl Writer {
         options: &PutOptions,
         work: &Work<'_>,
     ) -> Result<PutReport> {
-        let told = |error: std::io::Error| Error::path(error.kind(), told(source, &error));
+        let told = |error| told(source, error);
         let link = std::fs::symlink_metadata(source).map_err(told)?;
         let follow = !options.no_dereference;
         let metadata = if follow { std::fs::metadata(source).map_err(told)? } else { link.clone() };
@@ -190,7 +190,7 @@ impl Writer {
         let kind = metadata.file_type();
         let is_linked_device = link.is_symlink() && (kind.is_char_device() || kind.is_block_device());
         if let Some(name) = name.as_ref().filter(|_| follow && (kind.is_fifo() || is_linked_device)) {
-            let mut from = std::fs::File::open(source).map_err(told)?;
+            let mut from = casemate_blockdev::Stream::open(source).map_err(told)?;
             let mut from = Ahead::new(&mut from, source);
             let stream = Stream { from: &mut from, events: work.events };
             return self.put_unowned(parent, name, stream, options);
@@ -250,8 +250,12 @@ impl Writer {
 }
 
 /// What is said of an error of the host at a path.
-fn told(path: &Path, error: &std::io::Error) -> String {
-    format!("{}: {error}", path.display())
+fn told(path: &Path, error: std::io::Error) -> Error {
+    let (kind, text) = (error.kind(), format!("{}: {error}", path.display()));
+    match Error::from(error) {
+        error if error.is_interrupt() => error,
+        _ => Error::path(kind, text),
+    }
 }
 
 impl Put<'_> {

@@ -52,8 +52,7 @@ impl<'a> Ahead<'a> {
 
 impl Chunks for Ahead<'_> {
     fn next(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>> {
-        let len = read_all(self.from, buffer)
-            .map_err(|error| Error::path(error.kind(), told(self.path, &error)))?;
+        let len = read_all(self.from, buffer).map_err(|error| told(self.path, error))?;
         let start = self.at;
         self.at += len as u64;
         Ok((len > 0).then_some((start, len)))
