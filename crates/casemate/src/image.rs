@@ -403,6 +403,13 @@ impl Image {
         self.preferred_block
     }
 
+    /// Whether a layer of dm-integrity has blocks whose tags were still to be computed by its superblock, and that are read
+    /// without being checked.
+    pub fn has_unknown_blocks(&self) -> bool {
+        let has = |layer: &Layer| matches!(layer, Layer::Integrity(device) if device.has_unknown_blocks());
+        self.layers.iter().any(has)
+    }
+
     /// Work of each layer so far, from the image upwards.
     pub fn statistics(&self) -> Vec<LayerStatistics> {
         let of = |layer: &Layer| match layer {

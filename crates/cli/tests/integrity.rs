@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::process::Command;
 
 use casemate::blockdev::BlockDevice;
 use casemate::integrity::{Flags, IntegrityOptions, read_key};
 use casemate::{Access, Image, Providers, SecretSource};
 use casemate_testkit::uml::Uml;
-use casemate_testkit::{Place, Rng, mke2fs, status, stderr, stdout, tool};
+use casemate_testkit::{Place, Rng, mke2fs, run_any, status, stderr, stdout, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -289,6 +290,15 @@ fn leave_in_bitmap(place: &Place, number: usize, patch: &[u8]) {
     assert_eq!(copied["unknown"], 1, "{copied}");
     assert!(place.read(format!("unchecked{number}"))[PATCHED..].starts_with(patch));
     place.is(&format!("extract {name} -"), 2, unchecked);
+    // Whoever reads through the layer is told; of a volume whose tags are all there, nothing.
+    let through = |name: &str| {
+        let line = format!("serve -r --dm-integrity crc32c {name} --exec true");
+        stderr(&run_any(Command::new(CASEMATE).args(line.split_whitespace()).current_dir(place.folder())))
+    };
+    let told = "blocks without one are read and not checked";
+    assert!(through(&name).contains(told), "{}", through(&name));
+    place.is(&format!("format whole{number} --size 2M --from payload -I crc32c"), 0, "");
+    assert!(!through(&format!("whole{number}")).contains(told));
 }
 
 /// What is in a volume is read and changed like anything else, alone and with other layers.

@@ -251,6 +251,16 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         self.wrong.load(Ordering::Relaxed)
     }
 
+    /// Whether blocks may be read whose tags are not there yet, and that are not checked therefore: by the superblock, as it was
+    /// when the volume was opened, tags were still to be computed.
+    pub fn has_unknown_blocks(&self) -> bool {
+        let superblock = &self.superblock;
+        let is_recalculating = superblock.flags.contains(Flags::RECALCULATING)
+            && superblock.recalc_sector < superblock.provided_data_sectors;
+        (is_recalculating && self.believes(Flags::RECALCULATING))
+            || (superblock.flags.contains(Flags::DIRTY_BITMAP) && self.believes(Flags::DIRTY_BITMAP))
+    }
+
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }

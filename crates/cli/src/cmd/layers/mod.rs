@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgGroup;
 
+use casemate::blockdev::Events;
 use casemate::integrity::IntegrityOptions;
 use casemate::luks::{LuksKey, LuksOptions, Reencrypting, Volume};
 use casemate::verity::partition_uuids;
@@ -305,7 +306,14 @@ impl IntegrityArgs {
         }
         let data = self.integrity_data_device.as_ref().map(|path| image.open_alike(path)).transpose()?;
         let over = image.clone().integrity(data.as_ref(), &options, context.providers());
-        over.map_err(|error| explained(error, &image, probe::INTEGRITY))
+        let over = over.map_err(|error| explained(error, &image, probe::INTEGRITY))?;
+        if over.has_unknown_blocks() {
+            context.note(&format!(
+                "{}: by its superblock tags were still to be computed; blocks without one are read and not checked",
+                image.name()
+            ));
+        }
+        Ok(over)
     }
 }
 
