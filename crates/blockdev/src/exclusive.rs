@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::beneath::Beneath;
 use crate::error::{Error, Result};
 use crate::file::{FileDevice, open_to_read};
+use crate::identity::all_below;
 use crate::lock::Sharing;
 use crate::os::{self, FileTypeExt};
 
@@ -63,7 +64,19 @@ impl FileDevice {
 /// Keeps others from using a file as long as it is open.
 fn claim(file: File) -> Result<Held> {
     let held = Held::lock(file, Sharing::Exclusive)?;
-    match os::loop_device(os::id_of(&held)?) {
+    let id = os::id_of(&held)?;
+    // The kernel's own users have no locks, and open the device that they use alone.
+    let is_used = |name: &String| {
+        let mut options = OpenOptions::new();
+        os::exclusively(options.read(true));
+        let opened = options.open(Path::new("/dev").join(name));
+        opened.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
+    };
+    let devices = std::iter::once(id).chain(all_below(id).into_iter().map(|(_, below)| below.id));
+    if let Some(name) = devices.flat_map(os::loops_beside).find(is_used) {
+        return Err(busy(&format!("/dev/{name} stands on the same file, and is mounted or in use")));
+    }
+    match os::loop_device(id) {
         Some(name) => Err(busy(&format!("in use by /dev/{name}; unmount and detach that first"))),
         None => Ok(held),
     }

@@ -1,15 +1,14 @@
 //! Which file or device it is, whatever name leads to it.
 
 use std::ffi::OsStr;
-use std::iter;
 use std::ops::Range;
 use std::path::Path;
 
 use crate::error::Result;
-use crate::os;
+use crate::os::{self, Below};
 
-/// How many devices are followed that lie on each other: few do.
-pub(crate) const MAX_DEPTH: usize = 16;
+/// How many devices are looked at that lie on each other: few do.
+const MOST: usize = 64;
 
 /// A file or a device of this system. Hard links are one file, and all nodes of a block device are one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +35,15 @@ impl FileId {
         match self {
             FileId::BlockDevice(number) => os::numbers(number),
             FileId::Inode(..) => None,
+        }
+    }
+
+    /// The block device that begins at a byte of this one: itself, or a partition that the kernel knows.
+    pub fn device_at(self, start: u64) -> Option<FileId> {
+        match (self, start) {
+            (FileId::Inode(..), _) => None,
+            (FileId::BlockDevice(_), 0) => Some(self),
+            (FileId::BlockDevice(_), _) => os::partition_at(self, start),
         }
     }
 
@@ -67,19 +75,47 @@ pub fn is_same_storage(one: &Path, other: &Path) -> bool {
 
 /// Whether two files or devices lie on bytes that both have, over any number of devices.
 fn share_bytes(one: FileId, other: FileId) -> bool {
-    places(one).any(|(one, part)| {
-        places(other).any(|(other, range)| one == other && part.start < range.end && range.start < part.end)
+    let others = places(other);
+    places(one).iter().any(|(one, part)| {
+        others.iter().any(|(other, range)| one == other && part.start < range.end && range.start < part.end)
     })
 }
 
 /// A file or device and all that it lies on, each with the bytes of it that it has there.
-fn places(id: FileId) -> impl Iterator<Item = (FileId, Range<u64>)> {
-    let next = |(id, part): &(FileId, Range<u64>)| {
-        let below = os::below(*id)?;
-        let at = |offset| below.range.start.saturating_add(offset);
-        Some((below.id, at(part.start)..at(part.end).min(below.range.end)))
-    };
-    iter::successors(Some((id, 0..u64::MAX)), next).take(MAX_DEPTH)
+fn places(id: FileId) -> Vec<(FileId, Range<u64>)> {
+    let mut all = vec![(id, 0..u64::MAX)];
+    let mut next = 0;
+    while next < all.len().min(MOST) {
+        let (id, part) = all[next].clone();
+        let place = |below: Below| {
+            // A mapping of the kernel has its bytes anywhere in what it lies on.
+            if below.backing.is_none() && below.range == (0..u64::MAX) {
+                return (below.id, below.range);
+            }
+            let at = |offset| below.range.start.saturating_add(offset);
+            (below.id, at(part.start)..at(part.end).min(below.range.end))
+        };
+        all.extend(os::below(id).into_iter().map(place));
+        next += 1;
+    }
+    all
+}
+
+/// A block device and all that it lies on, each with what is directly below it.
+pub(crate) fn all_below(id: FileId) -> Vec<(FileId, Below)> {
+    let mut all: Vec<(FileId, Below)> = Vec::new();
+    let (mut wanted, mut next) = (vec![id], 0);
+    while next < wanted.len().min(MOST) {
+        let device = wanted[next];
+        for below in os::below(device) {
+            if !wanted.contains(&below.id) {
+                wanted.push(below.id);
+            }
+            all.push((device, below));
+        }
+        next += 1;
+    }
+    all
 }
 
 /// The folder that a new file will lie in, and its name there.

@@ -283,10 +283,10 @@ impl Medium {
         self.file.as_ref().is_some_and(|file| file.is_block_device)
     }
 
-    /// The major and minor number of the block device that the medium is, from its first byte on.
+    /// The major and minor number of the block device that begins where this does: the one that was opened, or a partition of it.
     pub fn device_numbers(&self) -> Option<(u32, u32)> {
-        let file = self.file.as_ref().filter(|file| file.start == 0 && file.is_block_device)?;
-        file.id?.device_numbers()
+        let file = self.file.as_ref().filter(|file| file.is_block_device)?;
+        file.id?.device_at(file.start)?.device_numbers()
     }
 
     /// The bytes from `offset` on: `len` of them, or all.

@@ -71,6 +71,15 @@ impl Place {
         run_any(command.args(line.split_whitespace()).current_dir(self.path()).stdin(Stdio::null()))
     }
 
+    /// A command line by the name of a tool.
+    fn called(&self, line: &str) -> Output {
+        let mut words = line.split_whitespace();
+        let name = self.path().join(".names").join(words.next().unwrap());
+        fs::create_dir_all(name.parent().unwrap()).unwrap();
+        let _ = std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_casemate"), &name);
+        run_any(Command::new(name).args(words).current_dir(self.path()).stdin(Stdio::null()))
+    }
+
     /// Every writer is refused with these words, and nothing is written or left.
     fn all_are_refused(&self, image: &str, why: &str) {
         let names = || {
@@ -138,7 +147,20 @@ const READERS: &[&str] = &[
     "crypt encrypt IMAGE out --key-file key",
     "integrity extract IMAGE out",
     "integrity verify IMAGE",
+    "ext4 check IMAGE",
+    "ext4 check -n --repair IMAGE",
+    "ext4 cat IMAGE /lost+found",
+    "ext4 digest IMAGE",
+    "ext4 extract IMAGE out",
+    "luks format out --from IMAGE --key-file key --pbkdf pbkdf2 --iter-time 1",
+    "verity format IMAGE out",
+    "verity verify IMAGE tree ROOT",
+    "verity verify data IMAGE ROOT",
+    "verity repair -n IMAGE tree ROOT --fec-device parity",
 ];
+
+/// The same of other tools, by the names that they are called.
+const OTHER_READERS: &[&str] = &["veritysetup format IMAGE out", "veritysetup verify IMAGE tree ROOT"];
 
 /// What is changed meanwhile is not read as one image.
 #[test]
@@ -146,11 +168,13 @@ fn what_somebody_writes_to_is_not_read_as_a_whole() {
     let Some(place) = Place::new() else { return };
     let image = place.path().join("image");
     let all_are_refused = |image: &str| {
-        for line in READERS {
-            let output = place.casemate(&line.replace("IMAGE", image));
+        let own = READERS.iter().map(|line| format!("casemate {line}"));
+        for line in own.chain(OTHER_READERS.iter().map(|line| (*line).to_owned())) {
+            let output = place.called(&line.replace("IMAGE", image).replace("ROOT", &place.root));
             let stderr = String::from_utf8_lossy(&output.stderr);
             let is_busy = stderr.contains("another process is working on");
-            assert_eq!((output.status.code(), is_busy), (Some(2), true), "{line}: {stderr}");
+            let code = if line.starts_with("casemate") { 2 } else { 5 };
+            assert_eq!((output.status.code(), is_busy), (Some(code), true), "{line}: {stderr}");
             assert!(!place.path().join("out").exists(), "{line}");
         }
     };
@@ -161,6 +185,118 @@ fn what_somebody_writes_to_is_not_read_as_a_whole() {
     drop(writer);
     let read = place.casemate(&format!("crypt decrypt {} out --key-file key", device.0));
     assert!(read.status.success(), "{read:?}");
+}
+
+/// Who may read, and not write, reads as before: a lock needs no right to write, and none on the folder.
+#[test]
+fn readers_need_no_right_to_write() {
+    let Some(place) = Place::new() else { return };
+    let set = |mode: &str| run(Command::new("chmod").args(["-R", mode, "."]).current_dir(place.path()));
+    set("a-w,a+rX");
+    let reader = FileDevice::open_shared(place.path().join("data")).unwrap();
+    for line in ["verity verify data tree ROOT", "ext4 check fs", "ext4 digest fs", "fsverity digest data"] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--clear-groups", env!("CARGO_BIN_EXE_casemate")]);
+        let line = line.replace("ROOT", &place.root);
+        let output = run_any(command.args(line.split_whitespace()).current_dir(place.path()));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if stderr.contains("setpriv") || stderr.contains(".rs:") {
+            skip("setpriv: not root here");
+            break;
+        }
+        assert_eq!(output.status.code(), Some(0), "{line}: {stderr}");
+    }
+    drop(reader);
+    set("u+w");
+}
+
+/// Loop devices on other parts of one file are used together by one command, as partitions are.
+#[test]
+fn loop_devices_of_one_file_that_lie_apart_are_used_together() {
+    let Some(place) = Place::new() else { return };
+    let whole = place.path().join("whole");
+    fs::File::create(&whole).unwrap().set_len(2 << 20).unwrap();
+    if Loop::new(&whole).is_none() {
+        return;
+    }
+    let part = |options: &[&str]| {
+        let output = run(Command::new("losetup").args(["--find", "--show"]).args(options).arg(&whole));
+        Loop(output.trim().to_owned())
+    };
+    let (data, hash) = (part(&["--sizelimit", "1048576"]), part(&["--offset", "1048576"]));
+    let made = place.casemate(&format!("verity format {} {} --root-hash-file root", data.0, hash.0));
+    assert!(made.status.success(), "{made:?}");
+    let reader = FileDevice::open_shared(&whole).unwrap();
+    let read = place.casemate(&format!("verity verify {} {} @root", data.0, hash.0));
+    assert!(read.status.success(), "{read:?}");
+    drop(reader);
+    // Another process has all of it.
+    let user = FileDevice::open_exclusive(&data.0).unwrap();
+    let read = place.casemate(&format!("verity dump {}", hash.0));
+    assert!(read.status.success(), "{read:?}");
+    drop(user);
+}
+
+/// The kernel's users of a second loop device of a file, such as a mount, take no lock.
+#[test]
+fn a_second_loop_device_that_is_mounted_is_seen() {
+    let Some(place) = Place::new() else { return };
+    let image = place.path().join("image");
+    let (Some(one), Some(two)) = (Loop::new(&image), Loop::new(&image)) else { return };
+    let exclusive = rustix::fs::OFlags::EXCL.bits().cast_signed();
+    let user = fs::OpenOptions::new().read(true).custom_flags(exclusive).open(&two.0).unwrap();
+    place.all_are_refused(&one.0, &format!("{} stands on the same file, and is mounted or in use", two.0));
+    let line = format!("integrity format {} --from {} --overwrite", one.0, two.0);
+    drop(user);
+    let before = fs::read(&image).unwrap();
+    let output = place.casemate(&line);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && stderr.contains("on the same bytes"), "{stderr}");
+    assert!(fs::read(&image).unwrap() == before);
+}
+
+/// cryptsetup names its lock of a header after the device that it opens: a partition's own, not its disk's.
+#[test]
+fn a_header_in_a_partition_of_a_disk_is_locked_by_the_name_of_the_partition() {
+    let Some(place) = Place::new() else { return };
+    let Some(sfdisk) = tool("sfdisk") else { return };
+    let disk = place.path().join("disk");
+    fs::File::create(&disk).unwrap().set_len(40 << 20).unwrap();
+    let script = "sfdisk=$1; disk=$2; printf 'label: gpt\n2048,\n' | $sfdisk -q $disk";
+    run(Command::new("sh").args(["-c", script, "sh"]).args([&sfdisk, &disk]));
+    let format = "luks format disk --partition 1 --key-file key --pbkdf pbkdf2 --iter-time 1";
+    let made = place.casemate(format);
+    assert!(made.status.success(), "{made:?}");
+    let output = run_any(Command::new("losetup").args(["--find", "--show", "-P"]).arg(&disk));
+    if !output.status.success() {
+        return skip("no loop devices here");
+    }
+    let device = Loop(String::from_utf8(output.stdout).unwrap().trim().to_owned());
+    let name = Path::new(&device.0).file_name().unwrap().to_str().unwrap();
+    let Ok(numbers) = fs::read_to_string(format!("/sys/block/{name}/{name}p1/dev")) else {
+        return skip("no partitions of loop devices here");
+    };
+    let folder = Path::new("/run/cryptsetup");
+    let _ = fs::create_dir(folder);
+    let lock = folder.join(format!("L_{}", numbers.trim()));
+    let held = fs::File::create(&lock).unwrap();
+    held.lock().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+    let line = format!("luks config {} --partition 1 --label new", device.0);
+    command.args(line.split_whitespace()).current_dir(place.path()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It asks for the lock until it has it.
+    let files = format!("/proc/{}/fd", child.id());
+    let has_open = || {
+        let files = fs::read_dir(&files).into_iter().flatten().flatten();
+        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file == lock)
+    };
+    while !has_open() {
+        assert!(child.try_wait().unwrap().is_none(), "it did not ask for {}", lock.display());
+    }
+    drop(held);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// A loop device may be attached while somebody works on its file already.

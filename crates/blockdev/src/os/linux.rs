@@ -98,19 +98,76 @@ fn backing_file(device: &Path) -> Option<PathBuf> {
     Some(OsString::from_vec(path).into())
 }
 
-/// The file that a loop device stands on, or the disk of a partition, as the kernel tells them.
-pub(crate) fn below(id: FileId) -> Option<Below> {
+/// The folder of a block device in sysfs.
+fn folder_of(id: FileId) -> Option<PathBuf> {
     let FileId::BlockDevice(number) = id else { return None };
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    let number =
-        |name: &str| -> Option<u64> { fs::read_to_string(device.join(name)).ok()?.trim().parse().ok() };
+    Some(PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
+}
+
+/// The device that has a folder in sysfs.
+fn device_of(folder: &Path) -> Option<FileId> {
+    let numbers = fs::read_to_string(folder.join("dev")).ok()?;
+    let (major, minor) = numbers.trim().split_once(':')?;
+    Some(FileId::BlockDevice(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?)))
+}
+
+/// A number that sysfs tells of a device.
+fn number_of(folder: &Path, name: &str) -> Option<u64> {
+    fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
+}
+
+/// The partition of a disk that begins at this byte, if the kernel knows one.
+pub(crate) fn partition_at(disk: FileId, start: u64) -> Option<FileId> {
+    for entry in fs::read_dir(folder_of(disk)?).ok()?.flatten() {
+        let folder = entry.path();
+        // In sectors of 512 bytes, whatever those of the disk are.
+        let begins = || number_of(&folder, "start")?.checked_mul(512);
+        if folder.join("partition").exists() && begins() == Some(start) {
+            return device_of(&folder);
+        }
+    }
+    None
+}
+
+/// Other loop devices on the bytes of the file that one stands on, by their names.
+pub(crate) fn loops_beside(id: FileId) -> Vec<String> {
+    let find = || -> Option<Vec<String>> {
+        let own = below(id).into_iter().find(|below| below.backing.is_some())?;
+        let mut all = Vec::new();
+        for entry in fs::read_dir("/sys/block").ok()?.flatten() {
+            let other = device_of(&entry.path()).filter(|other| *other != id);
+            let beside = other.into_iter().flat_map(below).find(|other| {
+                let meets = other.range.start < own.range.end && own.range.start < other.range.end;
+                other.backing.is_some() && other.id == own.id && meets
+            });
+            all.extend(beside.map(|_| entry.file_name().to_string_lossy().into_owned()));
+        }
+        Some(all)
+    };
+    find().unwrap_or_default()
+}
+
+/// The file that a loop device stands on, the disk of a partition, or the devices that a mapping lies on, as the kernel tells
+/// them.
+pub(crate) fn below(id: FileId) -> Vec<Below> {
+    let Some(device) = folder_of(id) else { return Vec::new() };
+    // Which bytes of them a mapping has is not known here.
+    let beneath = fs::read_dir(device.join("slaves")).into_iter().flatten().flatten();
+    let devices = beneath.filter_map(|entry| device_of(&entry.path()));
+    let mut all: Vec<Below> = devices.map(|id| Below { id, range: 0..u64::MAX, backing: None }).collect();
+    all.extend(below_alone(&device));
+    all
+}
+
+fn below_alone(device: &Path) -> Option<Below> {
+    let number = |name: &str| number_of(device, name);
     // What is not known is taken for all that can be.
     let range = |start: Option<u64>, len: Option<u64>| match (start, len) {
         (Some(start), Some(len)) => start..start.saturating_add(len),
         _ => 0..u64::MAX,
     };
-    if let Some(path) = backing_file(&device) {
+    if let Some(path) = backing_file(device) {
         let len = number("loop/sizelimit").map(|limit| if limit == 0 { u64::MAX } else { limit });
         let range = range(number("loop/offset"), len);
         return Some(Below { id: FileId::at(&path)?, range, backing: Some(path) });
@@ -119,10 +176,7 @@ pub(crate) fn below(id: FileId) -> Option<Below> {
         return None;
     }
     // A partition's folder lies in that of its disk.
-    let disk = fs::canonicalize(&device).ok()?;
-    let disk = fs::read_to_string(disk.parent()?.join("dev")).ok()?;
-    let (major, minor) = disk.trim().split_once(':')?;
-    let id = FileId::BlockDevice(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?));
+    let id = device_of(fs::canonicalize(device).ok()?.parent()?)?;
     // Both are in sectors of 512 bytes, whatever those of the disk are.
     let bytes = |name| number(name)?.checked_mul(512);
     Some(Below { id, range: range(bytes("start"), bytes("size")), backing: None })

@@ -43,8 +43,16 @@ pub(crate) fn loop_device(_: FileId) -> Option<String> {
     None
 }
 
-pub(crate) fn below(_: FileId) -> Option<Below> {
+pub(crate) fn below(_: FileId) -> Vec<Below> {
+    Vec::new()
+}
+
+pub(crate) fn partition_at(_: FileId, _: u64) -> Option<FileId> {
     None
+}
+
+pub(crate) fn loops_beside(_: FileId) -> Vec<String> {
+    Vec::new()
 }
 
 pub(crate) fn open_stream(path: &Path) -> io::Result<File> {

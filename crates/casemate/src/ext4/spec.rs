@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use casemate_blockdev::Stream;
 use casemate_ext4::{BuildOptions, BuildReport, BuildSize, Geometry, Time, Tree, TreeOptions};
 use casemate_fscrypt::Mode;
 use casemate_primitives::secret::SecretVec;

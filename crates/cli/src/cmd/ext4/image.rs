@@ -134,12 +134,13 @@ impl ImageArgs {
     }
 
     pub fn open<'a>(&self, context: &'a Context) -> Result<Opened<'a>, Error> {
-        self.open_with(Verity::default(), context)
+        self.open_as(Access::Read, Verity::default(), context)
     }
 
-    /// Opens the file system; of files that are read by path this is demanded.
+    /// Opens the file system for its contents, which are kept from changes meanwhile; of files that are read by path this is
+    /// demanded.
     pub fn open_with<'a>(&self, verity: Verity, context: &'a Context) -> Result<Opened<'a>, Error> {
-        self.open_as(Access::Read, verity, context)
+        self.open_as(Access::ReadLocked, verity, context)
     }
 
     /// The same, where the image may be kept from changes as long as it is open.

@@ -149,13 +149,14 @@ impl StoredArgs {
                 || (parity && fec.is_some_and(|fec| is_same_file(path, fec)))
         };
         let open = |path: &Path| match (is_changed(path), changes) {
-            (false, _) => Image::open(path, Access::Read),
+            (false, _) => Image::open(path, Access::ReadLocked),
             (true, Some(Changes::New)) if on_trial => Image::create_on_trial(path),
             (true, Some(Changes::New)) => Image::create(path),
             (true, _) if on_trial => Image::open(path, Access::ReadLocked)?.on_trial(),
             (true, _) => Image::open(path, Access::Change),
         };
-        let disk = if self.data.exists() { open(&self.data) } else { Image::open(&self.data, Access::Read) }?;
+        let disk =
+            if self.data.exists() { open(&self.data) } else { Image::open(&self.data, Access::ReadLocked) }?;
         let data = match self.partition {
             Some(number) => disk.clone().partition(number)?,
             None => disk.clone(),
