@@ -28,7 +28,7 @@ macro_rules! advices {
         }
 
         impl fmt::Display for Advice {
-            /// What to do, in words that fit every front: `read by the copy of the superblock in block 8193`.
+            /// Words for what to do, which fit every front: `read by the copy of the superblock in block 8193`.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self {
                     $(Advice::$advice $(($($value),+))? => write!(f, $text),)*
@@ -59,7 +59,7 @@ advices! {
     Align(bytes: u64) = "align" "make its size a multiple of {bytes} bytes";
     /// The bits of a key that use all of a key file.
     KeySize(bits: u64) = "key-size" "use all of it as a key of {bits} bits";
-    /// The same file is source and target: the work can be done in place.
+    /// One file is source and target: the work can be done in place.
     InPlace = "in-place" "transform it in place";
     /// A journal on a disk has to be named.
     Journal = "journal" "name a journal on a disk";
@@ -75,9 +75,9 @@ advices! {
     Protector = "protector" "try one protector alone";
     /// More work may be allowed for fscrypt's protectors.
     FscryptKdfLimit = "fscrypt-kdf-limit" "allow protectors more work";
-    /// Who uses a mounted folder may go on, while it is unmounted for everybody else.
+    /// Programs that use a mounted folder may go on, while it is unmounted for everybody else.
     Lazy = "lazy" "unmount it for everybody else";
-    /// What is mounted on a folder has to be unmounted.
+    /// A mounted folder has to be unmounted.
     Unmount = "unmount" "unmount it";
     /// A mounted folder can be unmounted without its last changes.
     LoseChanges = "lose-changes" "unmount it without them";
@@ -97,7 +97,7 @@ advices! {
     VolumeKey = "volume-key" "give the volume key";
     /// The file of a LUKS header has to be named.
     LuksHeader = "luks-header" "name the file of the header";
-    /// What the data give up at the end of the device for a header, in bytes.
+    /// Room that the data give up at the end of the device for a header, in bytes.
     ReduceDeviceSize(bytes: u64) = "reduce-device-size" "let the data give up {bytes} bytes at the end of the device";
     /// Where encrypted data are to begin, in bytes.
     CryptOffset(bytes: u64) = "crypt-offset" "let the encrypted data begin at byte {bytes}";
@@ -112,7 +112,7 @@ advices! {
     BeginReencryption = "begin-reencryption" "begin a reencryption first";
 }
 
-/// What a text about an error ends with: `; do this (--option), or do that (--other)`, in which `word` says what the caller's
+/// End of a text about an error: `; do this (--option), or do that (--other)`, in which `word` says what the caller's
 /// language calls it. Empty without advice.
 pub(crate) fn ending(advice: &[Advice], word: &dyn Fn(&Advice) -> Option<String>) -> String {
     let mut text = String::new();

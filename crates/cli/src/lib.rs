@@ -201,7 +201,7 @@ fn tried_first(mut command: &clap::Command, args: &[OsString]) -> Option<Error> 
                     .get_subcommands()
                     .any(|inner| inner.get_name().strip_prefix(name).is_some_and(is_word));
                 let hint = hints::of(name).filter(|_| command.has_subcommands() && !is_short)?;
-                return Some(Error::argument(format!("'{name}' is not a command; {hint}")));
+                return Some(Error::argument(format!("unknown command '{name}'; did you mean: {hint}")));
             }
         }
     }

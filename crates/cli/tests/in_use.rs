@@ -273,7 +273,14 @@ fn a_header_in_a_partition_of_a_disk_is_locked_by_the_name_of_the_partition() {
     }
     let device = Loop(String::from_utf8(output.stdout).unwrap().trim().to_owned());
     let name = Path::new(&device.0).file_name().unwrap().to_str().unwrap();
-    let Ok(numbers) = fs::read_to_string(format!("/sys/block/{name}/{name}p1/dev")) else {
+    let numbers = || fs::read_to_string(format!("/sys/block/{name}/{name}p1/dev"));
+    // Where the kernel does not look for partitions of loop devices by itself.
+    if numbers().is_err()
+        && let Some(partx) = tool("partx")
+    {
+        run_any(Command::new(partx).args(["-a", &device.0]));
+    }
+    let Ok(numbers) = numbers() else {
         return skip("no partitions of loop devices here");
     };
     let folder = Path::new("/run/cryptsetup");

@@ -179,7 +179,7 @@ mod tests {
             ("aes-ecb-plain", "takes no IV"),
             ("aes-xts-plain65", "unknown IV mode 'plain65'"),
             ("aes:3-cbc-plain", "power of two"),
-            ("aes:x-cbc-plain", "no number"),
+            ("aes:x-cbc-plain", "not a number"),
             ("aes-cbc-essiv", "needs a hash"),
             ("aes-gcm-random", "dm-integrity"),
             ("capi:-plain64", "capi:"),

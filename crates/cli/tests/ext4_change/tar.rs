@@ -193,7 +193,7 @@ fn hostile_tar_streams_stay_in_their_directory() {
         (&[link("x", b'2', "")], "a link's target"),
         (&[tar_member("x", b'0', "", 1 << 32, b"little")], "ends within a member"),
         (&[tar_member("x", b'M', "", 0, b"")], "a member of type 'M'"),
-        (&[b"no tar stream".repeat(99)], "no tar header"),
+        (&[b"no tar stream".repeat(99)], "a tar header is missing"),
     ];
     for (members, what) in cases {
         let before = place.yes("tree --json image /");

@@ -226,7 +226,7 @@ fn what_no_cryptsetup_would_take_is_not_made() {
     says(
         place.own(&format!("luks format --from odd disk --key-file key {CHEAP1} --overwrite")),
         2,
-        "no multiple of the sector size",
+        "not a multiple of the sector size",
     );
     assert!(!place.path("disk").exists());
 }

@@ -75,7 +75,11 @@ fn what_is_in_use_stays_until_it_is_not() {
     folders.mount("root.img", "own");
     let process = folders.process("own");
     let mut open = fs::File::open(folders.path("own/file")).unwrap();
-    folders.is("umount own", 2, "own: somebody uses a file or folder in it; --lazy");
+    folders.is(
+        "umount own",
+        2,
+        "own: somebody uses a file or folder in it; unmount it for everybody else (--lazy)",
+    );
     assert!(folders.path("own/sub").exists());
     folders.yes("umount --lazy own");
     assert!(!folders.is_mounted("own") && !folders.path("own/sub").exists());
@@ -114,7 +118,8 @@ fn a_folder_whose_process_was_killed_is_explained_and_given_back() {
     let process = folders.process("own");
     kill("-KILL", &process);
     wait_until(|| fs::metadata(folders.path("own")).is_err());
-    let why = "the process that showed root.img here has ended without unmounting it; casemate umount own";
+    let why =
+        "the process that showed root.img here has ended without unmounting it; unmount it (casemate umount)";
     let output = folders.own("mount root.img own");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(status(&output), 2);

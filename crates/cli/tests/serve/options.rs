@@ -252,7 +252,7 @@ fn clients_can_only_read_unless_they_may_write() {
         return;
     }
     for (options, said) in [
-        ("image --verbose", "casemate: note: clients can only read; --write lets them write"),
+        ("image --verbose", "casemate: note: clients can only read; use --write to let them write"),
         // Nobody is at the terminal of a service.
         ("image", ""),
         ("image --read-only", ""),
@@ -362,7 +362,7 @@ fn wrong_options_are_refused() {
         ("image --hash-offset 4096 --exec true", "--dm-verity <HASH> <ROOT>"),
         // -s is the key's size here, and what belongs to dm-verity does nothing without it.
         ("image -s 512 --exec true", "--crypt <SPEC>"),
-        ("image --crypt aes-xts-plain64 --key-file key -s 100 --exec true", "--key-size 100"),
+        ("image --crypt aes-xts-plain64 --key-file key -s 100 --exec true", "a key size of 100 bits"),
         ("image --crypt aes-cbc-essiv:sha256 --hash ripemd160 --exec true", "--dm-verity <HASH> <ROOT>"),
         ("image --verity-hash sha512 --exec true", "--dm-verity <HASH> <ROOT>"),
         ("image --salt 00 --exec true", "--dm-verity <HASH> <ROOT>"),
@@ -406,7 +406,7 @@ fn wrong_options_are_refused() {
         ("image --crypt-table none --crypt aes-xts-plain64 --exec true", "none: No such file"),
         (
             "image --crypt aes-xts-plain64 --key-file key --crypt-offset 18446744073709551615 --exec true",
-            "no multiple of 512 bytes",
+            "multiple of 512 bytes",
         ),
         ("image --crypt aes-xts-plain64 --key-file key --crypt-provider none --exec true", "none"),
         (
