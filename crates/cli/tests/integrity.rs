@@ -391,8 +391,8 @@ fn slips_are_refused_before_anything_is_written() {
             "the key that tags are made with",
         ),
         ("format zeros --overwrite --salt 00", "not 16 bytes in hex"),
-        ("format small --size 4K", "no room"),
-        ("verify file", "no dm-integrity superblock"),
+        ("format small --size 4K", "too few for a volume"),
+        ("verify file", "dm-integrity superblock: not found"),
         ("verify volume --integrity-key-file file", "a key has at most 4096 bytes"),
         (
             "verify volume --journal-integrity hmac-sha256 --journal-integrity-key-file file",

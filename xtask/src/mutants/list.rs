@@ -210,11 +210,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "integrity-wrong-block-is-given-out",
         file: "crates/integrity/src/device.rs",
-        text: r"                Err(Error::mismatch(text))
-            }",
-        by: r"                drop(Error::mismatch(text));
-                Ok(())
-            }",
+        text: "Err(Error::coded(Code::BadDigest, text))",
+        by: "{ drop(text); Ok(()) }",
         suites: &[INTEGRITY_JOURNAL],
     },
     Mutation {
@@ -830,11 +827,11 @@ pub const MUTATIONS: &[Mutation] = &[
         suites: &[EXT4_INTERRUPTED],
     },
     Mutation {
-        name: "ext4-failed-flush-told-once",
-        file: "crates/ext4/src/transaction/flushes.rs",
-        text: "self.device.flush().inspect_err(|error| *failed = Some(again(error)))",
-        by: "{ let _ = &mut failed; self.device.flush() }",
-        suites: &[EXT4_LIB_TRANSACTION],
+        name: "blockdev-failed-flush-told-once",
+        file: "crates/blockdev/src/file.rs",
+        text: "*has_failed = done.is_err();",
+        by: "",
+        suites: &[BLOCKDEV_LIB],
     },
     Mutation {
         name: "ext4-journal-block-checksum-skipped",
@@ -894,32 +891,32 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "luks-digest-of-a-key-always-right",
-        file: "crates/casemate/src/luks/unlock.rs",
+        file: "crates/luks/src/unlock.rs",
         text: "Ok(constant_time_eq(found.expose(), &self.digest))",
         by: "Ok(found.len() == self.digest.len())",
         suites: &[CLI_LUKS_OTHERS, CASEMATE_LUKS],
     },
     Mutation {
         name: "luks-digest-length-not-checked",
-        file: "crates/casemate/src/luks/unlock.rs",
+        file: "crates/luks/src/unlock.rs",
         text: "if !DIGEST_LEN.contains(&self.digest.len()) {",
         by: "if false && !DIGEST_LEN.contains(&self.digest.len()) {",
         suites: &[CASEMATE_LUKS],
     },
     Mutation {
         name: "luks-area-not-wiped",
-        file: "crates/casemate/src/luks/change.rs",
+        file: "crates/luks/src/change.rs",
         text: "device.write_at(&noise[..now], place)?;",
         by: "",
         suites: &[CLI_LUKS_HEADERS],
     },
     Mutation {
         name: "luks-material-not-flushed-before-the-header",
-        file: "crates/casemate/src/luks/change.rs",
-        text: r"    device.write_at(sealed.material.expose(), sealed.place.area.start)?;
+        file: "crates/luks/src/change.rs",
+        text: r"    device.write_at(material.expose(), slot.area.start)?;
     device.flush()
 ",
-        by: r"    device.write_at(sealed.material.expose(), sealed.place.area.start)
+        by: r"    device.write_at(material.expose(), slot.area.start)
 ",
         suites: &[CLI_POWER_CUT_KEYS_CHANGE],
     },

@@ -196,7 +196,7 @@ fn directories_are_encrypted() {
         ("--encrypt a=key --encrypt a/b=other", "lies in another"),
         ("--encrypt a/b=key", "hard link"),
         ("--encrypt c=tree/one", "16 to 64 bytes"),
-        ("--encrypt c=key --contents aes-128-cbc", "no pair"),
+        ("--encrypt c=key --contents aes-128-cbc", "can't be combined"),
         ("--encrypt c=key --data-unit-size 8192", "data units of 8192"),
         ("--encrypt c", "DIR=KEYFILE"),
     ] {

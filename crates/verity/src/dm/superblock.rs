@@ -162,7 +162,7 @@ mod tests {
             (69, 0, "verity superblock: the block size is 0"),
             (72, 0, "verity superblock: 0 data blocks"),
             (79, 0xff, "verity superblock: 18374686479671623683 data blocks"),
-            (81, 2, "verity superblock: a salt of 516 bytes"),
+            (81, 2, "verity superblock: the salt has 516 bytes"),
             (87, 1, "verity superblock: bytes 82 to 87, which are reserved, are not zero"),
             (92, 1, "verity superblock: the salt is followed by other bytes"),
             (344, 1, "verity superblock: bytes 344 to 511, which are reserved, are not zero"),

@@ -60,6 +60,6 @@ mod tests {
         let flags = |list: &str| list.parse::<KernelOptions>().map(|options| options.flags());
         assert_eq!(flags("ro,nodev,nosuid"), Ok(Vec::new()));
         assert_eq!(flags("dev,,noexec,dev"), Ok(vec![Flag::Dev, Flag::NoExec]));
-        assert!(flags("rw").unwrap_err().starts_with("rw is none of dev, nodev"));
+        assert!(flags("rw").unwrap_err().starts_with("rw is not one of dev, nodev"));
     }
 }
