@@ -212,8 +212,8 @@ fn run_without(place: &Place, line: &str, stream: &str) -> std::process::Output 
 }
 
 /// The runtime puts the null device in the place of a stream that is closed, where everything is taken and nothing is kept.
-#[test]
 #[cfg(target_os = "linux")]
+#[test]
 fn a_standard_output_that_is_closed_takes_no_results() {
     let Some(place) = place() else { return };
     let root = add_wrong_ones(&place);
@@ -249,8 +249,8 @@ fn a_standard_output_that_is_closed_takes_no_results() {
 }
 
 /// A standard input that is closed is no empty one; and no file that is opened takes the number of a stream that is closed.
-#[test]
 #[cfg(target_os = "linux")]
+#[test]
 fn a_standard_input_that_is_closed_is_not_an_empty_one() {
     let Some(place) = place() else { return };
     add_wrong_ones(&place);

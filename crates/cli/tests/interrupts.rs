@@ -100,8 +100,8 @@ fn an_interrupted_verify_has_no_answer() {
 }
 
 /// A signal ends a command that waits for the other end of a pipe, or for what it brings, as it ends one that works.
-#[test]
 #[cfg(target_os = "linux")]
+#[test]
 fn an_interrupt_ends_waiting_for_a_pipe() {
     use casemate_testkit::{mke2fs, tool};
     use std::os::unix::fs::FileTypeExt;
