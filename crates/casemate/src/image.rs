@@ -85,7 +85,7 @@ impl Image {
     }
 
     /// Opens a file or block device to be written, or begins a file that is not there: that one gets its name with
-    /// [`Image::commit`], and leaves nothing behind without.
+    /// [`Medium::commit`], and leaves nothing behind without.
     ///
     /// # Errors
     /// Those of [`Image::open`].
@@ -93,7 +93,7 @@ impl Image {
         Medium::create(path).map(Image::from)
     }
 
-    /// Begins a file that gets its name with [`Image::commit`], and takes the place of a regular file that has the name; a
+    /// Begins a file that gets its name with [`Medium::commit`], and takes the place of a regular file that has the name; a
     /// link is followed.
     ///
     /// # Errors

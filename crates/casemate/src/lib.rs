@@ -170,7 +170,7 @@
 //! Images, devices and open file systems are read and written through `&self` by any number of threads. What takes long
 //! spreads over [`Work::pool`](Work), and stops when [`blockdev::Events::advance`] says so. A [`ext4::Writer`] is used by one
 //! thread at a time; what was not committed when it is dropped never happened. Bytes of an image have one writer at a time: a
-//! second one is refused as `Busy` ([`Image::lease`]). A [`ext4::FileSystem`] that was opened before a change was committed may
+//! second one is refused as `Busy` ([`Medium::lease`]). A [`ext4::FileSystem`] that was opened before a change was committed may
 //! show neither what was nor what is: open it again.
 //!
 //! # Limits

@@ -47,7 +47,7 @@ pub struct InPlaceOptions {
     pub journal: Option<PathBuf>,
     /// Whether the work that the journal tells of goes on. Without, there must be no journal.
     pub resume: bool,
-    /// Bytes that go to the journal at a time: whole sectors, at most [`MAX_HOT_ZONE`].
+    /// Bytes that go to the journal at a time: whole sectors, at most [`MAX_HOT_ZONE`](crate::in_place::MAX_HOT_ZONE).
     pub hot_zone: u64,
     /// Whether nothing is written: all is checked, and all of the image that is to be transformed is read.
     pub dry_run: bool,
