@@ -18,7 +18,7 @@ pub struct Error(Box<Inner>);
 
 struct Inner {
     kind: ErrorKind,
-    /// What is known beyond kind and cause.
+    /// Text, place, code and advice beyond kind and cause.
     code: Option<Code>,
     place: Place,
     advice: Vec<Advice>,
@@ -141,13 +141,13 @@ impl Error {
         Error::path(io::ErrorKind::InvalidInput, text).with_code(Code::LinkLoop)
     }
 
-    /// The same error with a code that says more than its kind.
+    /// Adds a code that says more than the kind.
     pub fn with_code(mut self, code: Code) -> Error {
         self.0.code = Some(code);
         self
     }
 
-    /// The same error with advice, after what it carries already.
+    /// Adds advice behind what the error carries already.
     pub fn advise(mut self, advice: Advice) -> Error {
         self.0.advice.push(advice);
         self
@@ -165,26 +165,26 @@ impl Error {
         error
     }
 
-    /// The same error with what is known of its place. The file's name stays as it was.
+    /// Adds a place; the file's name stays as it was.
     pub fn with_place(mut self, place: Place) -> Error {
         let file = self.0.place.file.take().or(place.file);
         self.0.place = Place { file, ..place };
         self
     }
 
-    /// The same error with what caused it.
+    /// Adds the cause.
     pub fn with_cause(mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         self.0.cause = Some(cause.into());
         self
     }
 
-    /// The same error with the name of the file or device, unless one that is nearer is known already.
+    /// Adds the name of the file or device, unless a nearer one is known already.
     pub fn at(mut self, file: impl fmt::Display) -> Error {
         self.0.place.file.get_or_insert_with(|| file.to_string());
         self
     }
 
-    /// The same error with a name before those that are known: an image's before that of a file in it.
+    /// Puts a name before those that are known: an image's before that of a file in it.
     pub fn within(mut self, outer: impl fmt::Display) -> Error {
         let file = match self.0.place.file.take() {
             Some(inner) => format!("{outer}: {inner}"),
@@ -194,7 +194,7 @@ impl Error {
         self
     }
 
-    /// The same error with a text that says more.
+    /// Replaces the text by one that says more.
     pub fn map_text(mut self, f: impl FnOnce(&str) -> String) -> Error {
         self.0.text = f(&self.text()).into();
         self
@@ -234,7 +234,7 @@ impl Error {
         file + &self.text_worded(word)
     }
 
-    /// What [`Error::worded`] gives, without the file's name.
+    /// Text of [`Error::worded`] without the file's name.
     pub fn text_worded(&self, word: &dyn Fn(&Advice) -> Option<String>) -> String {
         self.text().into_owned() + &ending(&self.0.advice, word)
     }
