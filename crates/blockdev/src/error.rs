@@ -18,7 +18,7 @@ pub struct Error(Box<Inner>);
 
 struct Inner {
     kind: ErrorKind,
-    /// Text, place, code and advice beyond kind and cause.
+    /// Code that says more than the kind, if there is one.
     code: Option<Code>,
     place: Place,
     advice: Vec<Advice>,
