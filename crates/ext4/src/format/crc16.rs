@@ -9,7 +9,7 @@ pub(crate) fn crc16(crc: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// What each value of the low four bits adds once they are shifted out.
+/// Contribution of each value of the low four bits, once they are shifted out.
 const NIBBLES: [u16; 16] = {
     let mut table = [0; 16];
     let mut value = 0;

@@ -9,7 +9,7 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-/// What each value of the high four bits adds once they are shifted out.
+/// Contribution of each value of the high four bits, once they are shifted out.
 const NIBBLES: [u32; 16] = {
     let mut table = [0; 16];
     let mut value = 0;

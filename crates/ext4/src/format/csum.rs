@@ -24,13 +24,13 @@ const USUAL_INODE: usize = 256;
 /// How the checksum of one kind of structure is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
-    /// What it is for.
+    /// The structure that it protects.
     pub subject: Subject,
     /// Which CRC.
     pub algorithm: Algorithm,
     /// The register before the first byte.
     pub seed: Seed,
-    /// What goes in before the structure.
+    /// Bytes that go in before the structure.
     pub prefix: Prefix,
     /// Which bytes of the structure go in.
     pub covered: Covered,
@@ -84,7 +84,7 @@ pub enum Seed {
     Journal,
 }
 
-/// What goes in before the structure's own bytes.
+/// Bytes that go in before the structure's own ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefix {
     /// Nothing.
@@ -106,9 +106,9 @@ pub enum Prefix {
 pub enum Covered {
     /// All that is given; the checksum lies elsewhere.
     All,
-    /// What lies before the checksum.
+    /// All bytes before the checksum.
     BeforeChecksum,
-    /// What lies before the last so many bytes.
+    /// All bytes but the last so many.
     AllBut(usize),
     /// Everything, with the checksum taken as zero.
     ChecksumZeroed,
@@ -182,7 +182,7 @@ recipes! {
     JournalData          Crc32c Journal    Sequence      (All)             (Elsewhere);
 }
 
-/// What a structure's checksum takes from around it; see [`Prefix`].
+/// Context of a structure: inputs of its checksum that lie outside it; see [`Prefix`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// The group's number.
@@ -239,7 +239,7 @@ impl Checksums {
         Ok(Checksums { crc32c, kind, seed, journal_seed: 0, old_seed: crc16(!0, &superblock.uuid) })
     }
 
-    /// The same for the journal with this UUID.
+    /// The checksums, with those of the journal that has this UUID.
     pub fn with_journal(self, uuid: &[u8; 16]) -> Checksums {
         Checksums { journal_seed: self.crc32c.update(!0, uuid), ..self }
     }

@@ -24,7 +24,7 @@ const MAJOR: Le32 = Le32(0);
 const MINOR: Le32 = Le32(4);
 const HASH: usize = 8;
 
-/// What stands for each kind of file, from 1 on.
+/// Kinds of files by their stored number, from 1 on.
 const KINDS: [FileType; 7] = [
     FileType::Regular,
     FileType::Directory,
@@ -53,7 +53,7 @@ pub struct RawEntry<'a> {
     pub offset: usize,
 }
 
-/// What the records of a file system or directory look like.
+/// Format of the records of a file system or directory.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryFormat {
     /// Whether records tell the kind of file (feature `filetype`).
@@ -79,9 +79,9 @@ pub(crate) struct Record<'a> {
     /// 0 if the record is free.
     pub inode: u32,
     pub name: &'a [u8],
-    /// What is stored behind the name in some directories.
+    /// The hash that is stored behind the name in some directories.
     pub hash: Option<DirHash>,
-    /// What is needed of it: nothing if it is free.
+    /// The bytes in use of the record: none if it is free.
     pub stored: &'a [u8],
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn find(block: &[u8], format: EntryFormat, place: Place, name: &[u8])
     Entries::new(block, format, place).find(named).map(|entry| Ok(entry?.inode)).transpose()
 }
 
-/// The same of usual records, several times as fast; `None` if some are of another kind, or make no sense.
+/// Finds a name in usual records, several times as fast; `None` if some are of another kind, or invalid.
 fn find_in_sound(block: &[u8], format: EntryFormat, name: &[u8]) -> Option<Option<u32>> {
     let last = *name.last().filter(|_| format.with_type && !format.with_hash)?;
     let mut at = 0;
@@ -186,7 +186,7 @@ pub(crate) fn removed<'a>(
     })
 }
 
-/// What was a record of a name before `end`.
+/// A removed record of a name before `end`.
 fn removed_at(block: &[u8], at: usize, end: usize, format: EntryFormat) -> Option<RawEntry<'_>> {
     let bytes = &block[at..end];
     let inode = INODE.get(bytes);
@@ -364,7 +364,7 @@ pub(crate) fn stored_length(len: usize, block: usize) -> [u8; 2] {
     }
 }
 
-/// What kind of file an entry's byte stands for.
+/// The kind of file that an entry's byte stands for.
 fn kind_of(byte: u8) -> Option<FileType> {
     KINDS.get(usize::from(byte).checked_sub(1)?).copied()
 }

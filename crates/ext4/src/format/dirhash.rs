@@ -9,9 +9,9 @@ use crate::format::superblock::HashDefaults;
 /// A name's place in the order of a directory's hash tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DirHash {
-    /// What the tree is ordered by. Its lowest bit is clear.
+    /// The hash that orders the tree. Its lowest bit is clear.
     pub major: u32,
-    /// What orders names of the same `major` while a directory is read.
+    /// The hash that orders names of the same `major` while a directory is read.
     pub minor: u32,
 }
 
@@ -177,7 +177,7 @@ mod tests {
     /// The seed is that of debugfs's `dx_hash -s 01020304-0506-0708-090a-0b0c0d0e0f10`.
     const SEED: [u32; 4] = [0x0403_0201, 0x0807_0605, 0x0c0b_0a09, 0x100f_0e0d];
 
-    /// What debugfs prints for each name with legacy, half_md4 and tea. The last name has high bytes.
+    /// Hashes that debugfs prints for each name with legacy, half_md4 and tea. The last name has high bytes.
     const ANSWERS: [(&str, [(u32, u32); 3]); 4] = [
         ("a", [(0xe74b53e2, 0), (0x8d08ec4c, 0x2fbccd78), (0xf53528f0, 0xea54fb01)]),
         ("hello", [(0x32252546, 0), (0xe2ddf968, 0xc8bc0924), (0x1a5692b6, 0x2fd9857d)]),

@@ -12,7 +12,7 @@ pub(crate) const MOST_LEVELS: u16 = 5;
 /// Blocks of a written extent; an unwritten one has one less.
 pub(crate) const LONGEST: u64 = UNWRITTEN as u64;
 
-/// What is added to the length of an unwritten extent.
+/// Addend to the length of an unwritten extent.
 const UNWRITTEN: u16 = 32768;
 
 /// Bytes of the header and of each entry.
@@ -194,7 +194,7 @@ pub(crate) fn root_bytes(depth: u16, entries: &[u8]) -> Vec<u8> {
     node_bytes(60, depth, entries)
 }
 
-/// What is to be written, and at which byte, for a node to have so many entries.
+/// The bytes to be written, and their place in the node, for it to have so many entries.
 pub(crate) fn entries_patch(entries: usize) -> (usize, [u8; 2]) {
     // OK to truncate: not more than a node has room for.
     (ENTRIES.0, (entries as u16).to_le_bytes())

@@ -31,7 +31,7 @@ const HEAD_SEQUENCE: Le32 = Le32(8);
 
 /// Of ranges and inodes the inode, of names the directory.
 const NUMBER: Le32 = Le32(4);
-/// What is behind the number: an extent or an inode as they lie on the disk.
+/// Offset of the contents behind the number: an extent or an inode as they lie on the disk.
 const CONTENTS: usize = 8;
 /// A range that goes: its first block, counted in the file, and its length.
 const LOGICAL: Le32 = Le32(8);
@@ -47,7 +47,7 @@ pub(crate) struct Record<'a> {
     tag: u16,
 }
 
-/// What a record says that happened.
+/// Event that a record describes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event<'a> {
     /// A run of an inode's blocks has a place.
@@ -100,7 +100,7 @@ impl<'a> Record<'a> {
         (self.tag == TAIL).then(|| TAIL_CHECKSUM.get(self.bytes))
     }
 
-    /// What the checksum covers of it.
+    /// Bytes of the record that the checksum covers.
     pub fn covered(&self) -> &'a [u8] {
         if self.tag == TAIL { &self.bytes[..TAIL_CHECKSUM.0] } else { self.bytes }
     }
@@ -110,7 +110,7 @@ impl<'a> Record<'a> {
         self.bytes
     }
 
-    /// What happened; `None` for records that only frame others.
+    /// The record's event; `None` for records that only frame others.
     pub fn event(&self, place: Place) -> Result<Option<Event<'a>>> {
         let bytes = self.bytes;
         let number = if bytes.len() >= NUMBER.end() { NUMBER.get(bytes) } else { 0 };

@@ -97,7 +97,7 @@ flags! {
     ORPHAN_PRESENT 0x10000 "orphan_present",
 }
 
-/// What this reader understands of [`Incompat`].
+/// Flags of [`Incompat`] that this reader understands.
 const READABLE: u32 = Incompat::FILETYPE.0
     | Incompat::RECOVER.0
     | Incompat::META_BG.0
@@ -112,7 +112,7 @@ const READABLE: u32 = Incompat::FILETYPE.0
     | Incompat::ENCRYPT.0
     | Incompat::CASEFOLD.0;
 
-/// What may be set in [`RoCompat`] while checksums are rewritten: all that changes no recipe.
+/// Flags of [`RoCompat`] that may be set while checksums are rewritten: all that change no recipe.
 const WRITABLE: u32 = 0x1ffff
     & !(RoCompat::BTREE_DIR.0 | RoCompat::HAS_SNAPSHOT.0 | RoCompat::REPLICA.0 | RoCompat::READONLY.0);
 

@@ -14,7 +14,7 @@ macro_rules! numbers {
 
         #[allow(dead_code, reason = "every width has the same functions")]
         impl $field {
-            /// The same field where the structure begins at byte `base`.
+            /// The field in a structure that begins at byte `base`.
             pub const fn from(self, base: usize) -> $field {
                 $field(base + self.0)
             }

@@ -149,7 +149,7 @@ impl Descriptor {
         Descriptor { raw, len }
     }
 
-    /// Says where the bitmaps and the inode table lie.
+    /// Sets the blocks where the bitmaps and the inode table begin.
     pub fn set_places(&mut self, block_bitmap: u64, inode_bitmap: u64, inode_table: u64) {
         let is_long = self.fields().is_long();
         for (field, block) in

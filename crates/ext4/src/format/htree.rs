@@ -16,7 +16,7 @@ pub(crate) const TAIL: usize = 8;
 /// Bytes of the record of "."; that of ".." follows.
 const DOT: usize = 12;
 
-/// What the root has behind the name of "..".
+/// Reserved bytes of the root behind the name of "..".
 const RESERVED: Le32 = Le32(0x18);
 const VERSION: Byte = Byte(0x1c);
 const INFO_LENGTH: Byte = Byte(0x1d);
@@ -43,7 +43,7 @@ const CHECKSUM: usize = 4;
 /// Levels of nodes that the kernel allows, the root among them, with `large_dir`.
 const MOST_LEVELS: u8 = 3;
 
-/// What a tree's root says about the tree.
+/// Header of a tree's root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HtreeRoot {
     /// How names are hashed.
@@ -88,8 +88,8 @@ impl HtreeRoot {
     }
 }
 
-/// What a directory's first block says of a tree, whether or not it can be: hash version, levels, unused flags, and
-/// whether the reserved bytes are as they must be.
+/// Fields of a tree's root in a directory's first block, whether or not they are valid: hash version, levels, unused
+/// flags, and whether the reserved bytes are as they must be.
 pub(crate) fn root_fields(block: &[u8], with_checksums: bool) -> Option<(u8, u8, u8, bool)> {
     // Where the checksum is follows from the length.
     let length = INFO_LENGTH.get(block);
@@ -164,7 +164,7 @@ impl<'a> HtreeNode<'a> {
         self.entry_at(self.limit)
     }
 
-    /// What is to be written, and at which byte of the block, for the node to have so many entries.
+    /// The bytes to be written, and their place in the block, for the node to have so many entries.
     pub(crate) fn count_patch(&self, count: usize) -> (usize, [u8; 2]) {
         // OK to truncate: fewer than a block has room for.
         (COUNT.from(self.at).0, (count as u16).to_le_bytes())

@@ -43,8 +43,8 @@ const CREATED: Le32 = Le32(0x90);
 const CREATED_EXTRA: Le32 = Le32(0x94);
 pub(in crate::format) const PROJECT: Le32 = Le32(0x9c);
 
-/// What an inode that holds an attribute's value keeps in the place of the access time, and in those of `i_version` and
-/// the change time.
+/// Fields of an inode that holds an attribute's value: its hash in the place of the access time, its users in those of
+/// `i_version` and the change time.
 pub(in crate::format) const VALUE_HASH: Le32 = ACCESSED;
 pub(in crate::format) const VALUE_USERS: Split<Le32, Le32> = Split(Le32(0x24), CHANGED);
 
@@ -77,7 +77,7 @@ impl InodeFlags {
     }
 }
 
-/// What lsattr prints for a flag, and its name.
+/// Flags: bit, letter of lsattr, name.
 const FLAG_NAMES: [(u32, char, &str); 21] = [
     (0x1, 's', "secure_deletion"),
     (0x2, 'u', "undelete"),
@@ -270,7 +270,7 @@ impl Inode {
         BLOCK_AREA.get_mut(&mut self.raw)
     }
 
-    /// What is behind the extra fields, for attributes.
+    /// The bytes behind the extra fields, for attributes.
     pub(crate) fn xattr_area_mut(&mut self) -> &mut [u8] {
         let start = self.raw.len() - self.xattr_area().len();
         &mut self.raw[start..]
@@ -303,17 +303,17 @@ impl Inode {
         self.number
     }
 
-    /// What the checksums of the inode's blocks start from.
+    /// The context of the checksums of the inode's blocks.
     pub(crate) fn context(&self) -> Context {
         Context { inode: self.number(), generation: self.generation(), ..Context::default() }
     }
 
-    /// What kind of file it is.
+    /// The kind of file.
     pub fn kind(&self) -> FileType {
         self.kind
     }
 
-    /// Whether it is a directory.
+    /// True for a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == FileType::Directory
     }
@@ -363,7 +363,7 @@ impl Inode {
         GENERATION.get(&self.raw)
     }
 
-    /// What is allocated, in units of 512 bytes.
+    /// The allocated size, in units of 512 bytes.
     pub fn sectors(&self, block_size: u32) -> u64 {
         let count = BLOCKS.get(&self.raw);
         // Counted in blocks.
@@ -387,7 +387,7 @@ impl Inode {
         if self.raw.len() > OLD_INODE_SIZE { usize::from(EXTRA_SIZE.get(&self.raw)) } else { 0 }
     }
 
-    /// What is behind the extra fields: the place of extended attributes. Empty where inodes have 128 bytes.
+    /// The bytes behind the extra fields: the place of extended attributes. Empty where inodes have 128 bytes.
     pub fn xattr_area(&self) -> &[u8] {
         match self.raw.len() {
             OLD_INODE_SIZE => &[],
@@ -411,7 +411,7 @@ impl Inode {
         self.time(Stamp::Modified)
     }
 
-    /// What it is beside its contents, as trees of any file system have it.
+    /// The attributes beside the contents, as trees of any file system have them.
     pub(crate) fn node(&self) -> Node {
         Node {
             kind: self.kind,

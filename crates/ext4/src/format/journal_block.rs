@@ -46,7 +46,7 @@ const LAST: u32 = 8;
 const USED: Be32 = Be32(0xc);
 const NUMBERS: usize = USED.end();
 
-/// What a block of the journal is.
+/// Kind of a block of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Tags: which blocks the copies behind it are of.

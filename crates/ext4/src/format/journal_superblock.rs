@@ -159,7 +159,7 @@ impl JournalSuperblock {
         self.incompat & ASYNC_COMMIT != 0
     }
 
-    /// Whether it has room for fast commits.
+    /// True if the journal has room for fast commits.
     pub fn has_fast_commits(&self) -> bool {
         self.incompat & FAST_COMMIT != 0
     }
@@ -219,7 +219,7 @@ pub(crate) fn new_bytes(block_size: usize, blocks: u32, fast_commit_blocks: u32)
     raw
 }
 
-/// Lets the log of a superblock's bytes begin at `start` with the transaction `sequence`, or be empty if `start` is 0.
+/// Sets the log in a superblock's bytes: it begins at `start` with transaction `sequence`, or is empty if `start` is 0.
 pub(crate) fn set_log(raw: &mut [u8], sequence: u32, start: u32) {
     SEQUENCE.set(raw, sequence);
     START.set(raw, start);

@@ -168,7 +168,7 @@ impl Layout {
         self.groups.div_ceil(self.descriptors_per_block())
     }
 
-    /// The same layout, of whose descriptors a group's copies are read: where these lie elsewhere, other copies.
+    /// The layout with descriptors read from a group's copies; from other copies where these lie elsewhere.
     #[must_use]
     pub fn by_copies_of(self, group: u32) -> Layout {
         Layout { home: group, ..self }

@@ -48,7 +48,7 @@ impl MmpBlock {
         Ok(MmpBlock { raw: array(bytes, 0) })
     }
 
-    /// Says who uses the file system, and how many seconds its number stays as it is at most.
+    /// Sets the user of the file system, and the seconds that its number stays unchanged at most.
     pub fn set_user(&mut self, node: &[u8], device: &[u8], interval: u16) {
         NODE.set_text(&mut self.raw, node);
         DEVICE.set_text(&mut self.raw, device);

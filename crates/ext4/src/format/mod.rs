@@ -1,4 +1,4 @@
-//! What lies on the disk: one file a structure, and the checksum recipes beside them. Nothing here does I/O.
+//! Structures on the disk: one file each, and the checksum recipes beside them. Nothing here does I/O.
 
 pub(crate) mod acl;
 pub(crate) mod bitmap;

@@ -45,11 +45,11 @@ const KEEPS: Byte = Byte(INODES.time.0);
 /// Entries of a block.
 pub(crate) const ENTRIES: usize = (BLOCK - HEADER) / ENTRY;
 
-/// What an entry counts, and what it says about that.
+/// A counter of an entry with its limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counter {
     value: Le64,
-    /// What binds after a while, in units of so many.
+    /// Limit that binds after a grace period, in units of so many.
     soft_limit: Le64,
     unit: u64,
     /// When it begins to bind, in seconds since 1970.
@@ -108,7 +108,7 @@ impl Kind {
 }
 
 impl Counter {
-    /// What is counted.
+    /// The current usage.
     pub fn value(self, entry: &[u8]) -> u64 {
         self.value.get(entry)
     }

@@ -8,7 +8,7 @@ use crate::format::inode::{
     MODIFIED, OLD_INODE_SIZE, PROJECT, SIZE, UID, VALUE_HASH, VALUE_USERS, XATTR_BLOCK,
 };
 
-/// What old systems kept fragments of blocks with.
+/// Fragment field of old systems.
 const FRAGMENT: Le32 = Le32(0x70);
 const HURD_FRAGMENT: [Byte; 2] = [Byte(0x74), Byte(0x75)];
 
@@ -20,7 +20,7 @@ pub(crate) struct RawInode<'a> {
 }
 
 impl<'a> RawInode<'a> {
-    /// What the checksums of the inode and its blocks start from.
+    /// The context of the checksums of the inode and its blocks.
     pub fn context(self) -> Context {
         Context { inode: self.number, generation: self.generation(), ..Context::default() }
     }
@@ -117,7 +117,7 @@ impl<'a> RawInode<'a> {
         (VALUE_HASH.get(self.raw), VALUE_USERS.get(self.raw))
     }
 
-    /// The same as a structure of its own, if it is one in use.
+    /// The inode as a structure of its own, if it is one in use.
     pub fn to_inode(self) -> Result<inode::Inode> {
         inode::Inode::from_bytes(self.number, self.raw)
     }

@@ -11,7 +11,7 @@ pub(crate) const HEADER: usize = SUM.end();
 /// The bytes of a disk that are written at once: of a block that was being written some may be new.
 pub(crate) const SECTOR: usize = 512;
 
-/// What a file begins with, and how much of it is that of all versions.
+/// Magic number of the file, and how many of its bytes all versions share.
 const MAGIC: &[u8; 16] = b"casemate redo 2\n";
 const FAMILY: usize = 14;
 

@@ -42,7 +42,7 @@ pub struct XattrEntry<'a> {
 /// Entries, and the bytes that their values lie in.
 #[derive(Clone, Copy, Debug)]
 pub struct XattrEntries<'a> {
-    /// What values' offsets count from.
+    /// The bytes that values' offsets count from.
     base: &'a [u8],
     at: usize,
     place: Place,
@@ -195,7 +195,7 @@ pub(crate) fn raw_entries<'a>(
     }
 }
 
-/// What a block of attributes says of itself: whether it is one, its users, its blocks.
+/// Fields of a block of attributes: whether its magic number is right, its users, its blocks.
 pub(crate) fn block_header(block: &[u8]) -> (bool, u32, u32) {
     (MAGIC_AT.get(block) == MAGIC, USERS.get(block), BLOCKS.get(block))
 }

@@ -23,18 +23,18 @@ impl SuperblockMut<'_> {
         UUID.get_mut(self.raw).copy_from_slice(uuid);
     }
 
-    /// Says how many blocks are free.
+    /// Sets the number of free blocks.
     pub fn set_free_blocks(&mut self, blocks: u64) {
         let bits64 = REVISION.get(self.raw) > 0 && Incompat(INCOMPAT.get(self.raw)).has(Incompat::BITS64);
         BLOCKS_FREE.set_if(bits64, self.raw, blocks);
     }
 
-    /// Says how many inodes are free.
+    /// Sets the number of free inodes.
     pub fn set_free_inodes(&mut self, inodes: u32) {
         INODES_FREE.set(self.raw, inodes);
     }
 
-    /// Says how much is free, in blocks and inodes, and how many clusters the file system's own structures have.
+    /// Sets the numbers of free blocks and inodes, and of clusters that the file system's own structures have.
     pub fn set_counts(&mut self, blocks_free: u64, inodes_free: u32, overhead_clusters: u32) {
         let bits64 = Incompat(INCOMPAT.get(self.raw)).has(Incompat::BITS64);
         BLOCKS_FREE.set_if(bits64, self.raw, blocks_free);
@@ -42,7 +42,7 @@ impl SuperblockMut<'_> {
         OVERHEAD_CLUSTERS.set(self.raw, overhead_clusters);
     }
 
-    /// Says which inode the journal has, with a copy of its map and its size.
+    /// Sets the journal's inode, with a copy of its map and its size in bytes.
     pub fn set_journal(&mut self, inode: u32, map: &[u8; 60], size: u64) {
         JOURNAL_INODE.set(self.raw, inode);
         // The only kind of copy there is.
@@ -55,12 +55,12 @@ impl SuperblockMut<'_> {
         ORPHAN_FILE.set(self.raw, inode);
     }
 
-    /// Says which inodes count what users, groups and projects have.
+    /// Sets the inode of a quota file: of users, groups or projects.
     pub fn set_quota_inode(&mut self, kind: crate::format::quota::Kind, inode: u32) {
         QUOTA_INODES[kind as usize].set(self.raw, inode);
     }
 
-    /// Says where multi-mount protection has its block, and how many seconds its number stays as it is.
+    /// Sets the block of multi-mount protection, and the seconds that its number stays unchanged.
     pub fn set_mmp(&mut self, block: u64, interval: u16) {
         MMP_BLOCK.set(self.raw, block);
         MMP_INTERVAL.set(self.raw, interval);
@@ -71,13 +71,13 @@ impl SuperblockMut<'_> {
         WRITTEN.set(self.raw, seconds.cast_unsigned());
     }
 
-    /// Says whether nobody is changing the file system.
+    /// Sets if the file system is clean: nobody is changing it.
     pub fn set_clean(&mut self, clean: bool) {
         let others = STATE.get(self.raw) & !CLEAN;
         STATE.set(self.raw, if clean { others | CLEAN } else { others });
     }
 
-    /// Says that the file system is sound, and that nobody is changing it.
+    /// Marks the file system as sound and clean.
     pub fn set_sound(&mut self) {
         STATE.set(self.raw, STATE.get(self.raw) & !ERRORS | CLEAN);
     }
@@ -90,7 +90,7 @@ impl SuperblockMut<'_> {
         }
     }
 
-    /// Lets the list of orphans begin with this inode; 0 if it is empty.
+    /// Sets the first inode of the list of orphans; 0 for an empty list.
     pub fn set_last_orphan(&mut self, number: u32) {
         LAST_ORPHAN.set(self.raw, number);
     }
@@ -109,7 +109,7 @@ impl SuperblockMut<'_> {
         RO_COMPAT.set(self.raw, RO_COMPAT.get(self.raw) & !feature.0);
     }
 
-    /// Says whether the journal must be replayed.
+    /// Sets if the journal must be replayed.
     pub fn set_needs_recovery(&mut self, needs: bool) {
         let others = INCOMPAT.get(self.raw) & !Incompat::RECOVER.0;
         INCOMPAT.set(self.raw, if needs { others | Incompat::RECOVER.0 } else { others });

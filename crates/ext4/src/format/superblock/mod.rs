@@ -19,7 +19,7 @@ pub const SUPERBLOCK_SIZE: usize = 1024;
 /// Where the primary superblock lies, in bytes.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 
-/// What the first revision does not say: the first inode that is not reserved, and the bytes of an inode.
+/// Numbers that the first revision has no fields for: the first inode that is not reserved, and the bytes of an inode.
 const OLD_FIRST_INODE: u32 = 11;
 const OLD_INODE_SIZE: u32 = 128;
 
@@ -395,7 +395,7 @@ impl Superblock {
         [COMPAT, INCOMPAT, RO_COMPAT].map(|field| field.get(&self.raw[..]))
     }
 
-    /// Whether it was made for the Hurd, which has other fields in inodes (`s_creator_os`).
+    /// True for a file system of the Hurd, which has other fields in inodes (`s_creator_os`).
     pub(crate) fn is_hurd(&self) -> bool {
         CREATOR.get(&self.raw[..]) == 1
     }

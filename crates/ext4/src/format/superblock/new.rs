@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a new file system's superblock says. Counts of what is free are set when they are known.
+/// Contents of a new file system's superblock. Free blocks and inodes are set when they are counted.
 #[derive(Clone, Debug)]
 pub(crate) struct NewSuperblock<'a> {
     pub compat: Compat,
