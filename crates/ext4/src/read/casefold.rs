@@ -5,7 +5,7 @@
 
 use unicode_normalization::UnicodeNormalization;
 
-/// What two names must share to be the same name; `None` for names that are no UTF-8, which differ unless
+/// The form that names share which differ in case alone; `None` for names that are no UTF-8, which differ unless
 /// they are equal.
 pub fn fold(name: &[u8]) -> Option<String> {
     let name = std::str::from_utf8(name).ok()?;

@@ -26,7 +26,7 @@ pub struct DirEntry {
     pub name: Vec<u8>,
 }
 
-/// What a block of a directory is.
+/// Role of a block of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockRole {
     /// Records of names.
@@ -101,7 +101,7 @@ impl Ext4 {
         })
     }
 
-    /// What makes names of records.
+    /// The decoder from stored names to names.
     fn name_decoder(&self, dir: &Inode) -> Result<impl Fn(&RawEntry<'_>) -> Result<Vec<u8>> + use<>> {
         let place = Place::inode(Structure::Directory, dir.number());
         let names = match (self.encrypted(dir)?, self.encryption()) {
@@ -254,7 +254,7 @@ impl Ext4 {
         self.checksums().verify(subject, context, bytes, place)
     }
 
-    /// What a block of a directory is, from its first bytes.
+    /// The role of a block of a directory, from its first bytes.
     pub(crate) fn block_role(&self, dir: &Inode, logical: u64, bytes: &[u8]) -> BlockRole {
         if !self.is_indexed(dir) {
             return BlockRole::Leaf;
@@ -270,7 +270,7 @@ impl Ext4 {
             && self.superblock().compat.has(Compat::DIR_INDEX)
     }
 
-    /// What a directory's records look like.
+    /// The format of a directory's records.
     pub(crate) fn entry_format(&self, dir: &Inode) -> EntryFormat {
         EntryFormat {
             with_type: self.superblock().incompat.has(Incompat::FILETYPE),

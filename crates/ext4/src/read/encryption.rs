@@ -1,6 +1,6 @@
-//! What encrypted inodes need from outside: their names and contents.
+//! Names and contents of encrypted inodes, which a caller with the keys supplies.
 //!
-//! ext4 knows where fscrypt's context lies and which bytes are ciphertext, and nothing about keys. Whoever
+//! ext4 knows where fscrypt's context lies and which bytes are ciphertext, and nothing about keys. A caller that
 //! joins the two implements [`Encryption`] and gives it to [`OpenOptions`](crate::OpenOptions).
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::read::fs::Ext4;
 pub struct EncryptedInode {
     /// The inode's number.
     pub number: u32,
-    /// What kind of file it is.
+    /// Kind of the file.
     pub kind: FileType,
     /// Whether the names of this directory are looked up without regard to case.
     pub casefolded: bool,
@@ -129,7 +129,7 @@ impl Ext4 {
         }
     }
 
-    /// What decryption needs to know of an inode; `None` if it is not encrypted.
+    /// The facts of an inode that decryption needs; `None` if it is not encrypted.
     ///
     /// # Errors
     /// `Corrupt` when an encrypted inode has no context.

@@ -93,7 +93,7 @@ impl Ext4 {
 }
 
 impl FileReader {
-    /// The same file with another size: what lies allocated behind the end becomes readable.
+    /// The file with another size: allocated blocks behind the end become readable.
     pub fn with_size(self, size: u64) -> FileReader {
         FileReader { size, ..self }
     }

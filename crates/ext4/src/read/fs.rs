@@ -30,7 +30,7 @@ pub struct OpenOptions {
     /// Whether a journal that must be replayed is, in memory. On by default; without, the image is read as
     /// it lies there, which may be anything between two states.
     pub replay_journal: bool,
-    /// Who reads names and contents of encrypted inodes.
+    /// Reader of names and contents of encrypted inodes.
     pub encryption: Option<Arc<dyn Encryption>>,
     /// Whether the device may end before the file system does: what lies behind its end fails when it is read. Off by
     /// default.
@@ -130,18 +130,18 @@ impl Ext4 {
         })))
     }
 
-    /// The same file system, with what was done about its journal.
+    /// The file system, with a report on its journal.
     pub(crate) fn with_recovery(self, recovery: Recovery) -> Ext4 {
         self.with(|inner| inner.recovery = recovery)
     }
 
-    /// The same file system, some MiB of whose metadata are kept in memory: for one that nobody changes.
+    /// The file system, some MiB of whose metadata are kept in memory: for one that nobody changes.
     pub(crate) fn keeping_blocks(self) -> Ext4 {
         let kept = KeptBlocks::new(self.layout().block_size);
         self.with(|inner| inner.kept = Some(Arc::new(kept)))
     }
 
-    /// The same file system, of whose encrypted inodes somebody else reads names and contents.
+    /// The file system, with another reader of names and contents of encrypted inodes.
     #[must_use]
     pub fn with_encryption(&self, encryption: Arc<dyn Encryption>) -> Ext4 {
         self.clone().with(|inner| inner.encryption = Some(encryption))
@@ -193,7 +193,7 @@ impl Ext4 {
         &self.0.checksums
     }
 
-    /// What was done about the journal.
+    /// The report on the journal.
     pub fn recovery(&self) -> &Recovery {
         &self.0.recovery
     }
@@ -203,7 +203,7 @@ impl Ext4 {
         &self.0.device
     }
 
-    /// Who reads names and contents of encrypted inodes.
+    /// The reader of names and contents of encrypted inodes.
     pub(crate) fn encryption(&self) -> Option<&Arc<dyn Encryption>> {
         self.0.encryption.as_ref()
     }
@@ -226,7 +226,7 @@ impl Ext4 {
         Ok(inode)
     }
 
-    /// The same for an inode that may have no names, as one has that is in use until it is closed.
+    /// The inode, which may have no names, as one in use until it is closed.
     ///
     /// # Errors
     /// `Corrupt` when there is no such inode, or its checksum does not fit.

@@ -88,7 +88,7 @@ struct Search<'a> {
     fs: &'a Ext4,
     dir: &'a Inode,
     name: &'a [u8],
-    /// What the name has in common with those that differ in case alone, where they are the same.
+    /// The folded name, which names share that differ in case alone, where they are equal.
     folded: Option<String>,
     hash: u32,
     /// Blocks that may still be read: no honest tree leads to more than the directory has.

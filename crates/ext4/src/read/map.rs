@@ -29,7 +29,7 @@ impl Mapping {
     }
 }
 
-/// Hears about a file's blocks in their order in the file.
+/// Visitor of a file's blocks, in their order in the file.
 pub(crate) trait MapVisitor {
     /// A run of blocks. A break ends the walk.
     fn mapping(&mut self, mapping: Mapping) -> Result<ControlFlow<()>>;

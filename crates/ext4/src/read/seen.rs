@@ -1,4 +1,4 @@
-//! What keeps a walk over a tree of directories finite, whatever the image says.
+//! Directories that a walk has seen, which keep it finite whatever the image holds.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

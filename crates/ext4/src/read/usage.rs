@@ -1,4 +1,4 @@
-//! What statfs(2) says of a mounted file system.
+//! Counts and sizes that statfs(2) returns for a mounted file system.
 
 use crate::error::Result;
 use crate::format::features::{Incompat, RoCompat};
@@ -23,7 +23,7 @@ pub struct Usage {
 const MOST_KEPT: u64 = 4096;
 
 impl Ext4 {
-    /// What statfs(2) would say.
+    /// The counts and sizes of statfs(2).
     ///
     /// # Errors
     /// `Corrupt` for a damaged group descriptor or journal inode.
@@ -38,7 +38,7 @@ impl Ext4 {
         self.usage_of(free_clusters, inodes_free)
     }
 
-    /// The same with so many free clusters and inodes.
+    /// The counts and sizes of statfs(2), with so many free clusters and inodes.
     pub(crate) fn usage_of(&self, free_clusters: u64, inodes_free: u64) -> Result<Usage> {
         let (layout, superblock) = (self.layout(), self.superblock());
         let cluster_blocks = u64::from(layout.cluster_blocks);

@@ -18,7 +18,7 @@ const TREE_ALIGNMENT: u64 = 1 << 16;
 /// The largest descriptor with its signature, as the kernel has it.
 const LARGEST_DESCRIPTOR: u32 = 1 << 14;
 
-/// What a file with fs-verity has behind its end.
+/// Metadata of fs-verity, which lie behind the end of a file's contents.
 pub struct VerityMetadata {
     /// The descriptor, followed by the signature if there is one.
     pub descriptor: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct VerityMetadata {
 }
 
 impl Ext4 {
-    /// What fs-verity keeps for a file; `None` for files without.
+    /// The fs-verity metadata of a file; `None` for files without.
     ///
     /// # Errors
     /// `Corrupt` when it is not where it belongs; and all errors of

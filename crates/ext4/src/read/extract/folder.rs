@@ -29,7 +29,7 @@ const LARGE: u64 = 32 << 20;
 /// Large files that are open at once; more of one level are copied like small ones.
 const MOST_LARGE: usize = 8;
 
-/// What a worker copies of a large file at once.
+/// Bytes of a large file that a worker copies at once.
 const LARGE_PIECE: u64 = 8 << 20;
 
 /// Names that a worker makes at once in one folder.
@@ -82,7 +82,7 @@ struct Large {
     contents: Box<dyn BlockDevice>,
 }
 
-/// What is in a directory of a level.
+/// Entries of a directory of one level.
 struct Listed {
     /// The directory's number in its level.
     number: usize,

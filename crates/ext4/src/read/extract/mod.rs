@@ -27,9 +27,9 @@ pub struct ExtractOptions<'a> {
     /// Whether what is there already under the name of a file, a folder aside, gives way to it; without, it stays, and the
     /// file is a failure.
     pub overwrite: bool,
-    /// What of the tree is copied; all of it if `None`.
+    /// Selection of the files to copy; all if `None`.
     pub selection: Option<&'a Selection>,
-    /// Who opens the contents of files.
+    /// Reader of the contents of files.
     pub contents: &'a dyn Contents,
 }
 
@@ -61,7 +61,7 @@ impl Contents for PlainContents {
 }
 
 impl ExtractOptions<'_> {
-    /// What becomes of a name in a folder; `within` says that the folder is wanted.
+    /// The choice for a name in a folder; `within` is true if the folder is wanted.
     fn choice(&self, folder: &[u8], name: &[u8], is_dir: bool, within: bool) -> Choice {
         match self.selection {
             Some(selection) => selection.choice(&join(folder, name), is_dir, within),
@@ -81,7 +81,7 @@ impl ExtractOptions<'_> {
     }
 }
 
-/// What was copied, and what was not.
+/// Counts of copied files, and failures.
 #[derive(Debug, Default)]
 pub struct ExtractReport {
     /// Regular files.
@@ -92,7 +92,7 @@ pub struct ExtractReport {
     pub others: u64,
     /// Bytes of file contents, holes not counted.
     pub bytes: u64,
-    /// What could not be copied or restored, in no certain order.
+    /// Files that could not be copied or restored, in no certain order.
     pub failures: Vec<Failure>,
     /// Failures beyond those listed: a list has an end, damage may have none.
     pub failures_left_out: u64,

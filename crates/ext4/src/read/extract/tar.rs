@@ -78,7 +78,7 @@ struct Stream<'a> {
 struct Level {
     path: Vec<u8>,
     folder: Arc<Folder>,
-    /// What is still to come.
+    /// Names that are still to come.
     rest: IntoNames,
 }
 

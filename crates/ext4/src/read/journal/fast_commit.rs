@@ -17,7 +17,7 @@ pub(crate) struct FastCommits {
 }
 
 impl FastCommits {
-    /// Those on top of transaction `sequence - 1`.
+    /// Reads the fast commits on top of transaction `sequence - 1`.
     pub fn read(journal: &Journal, sequence: u32) -> Result<FastCommits> {
         let mut found = FastCommits::default();
         if !journal.superblock.has_fast_commits() {
@@ -62,7 +62,7 @@ impl FastCommits {
         self.commits == 0
     }
 
-    /// What happened.
+    /// The events of the commits.
     pub fn events(&self) -> Result<Vec<Event<'_>>> {
         let place = Place::of(Structure::JournalBlock);
         let mut events = Vec::new();

@@ -19,7 +19,7 @@ use crate::read::runs::BlockRuns;
 pub(crate) use fast_commit::FastCommits;
 pub(crate) use overlay::{Copy, Overlay};
 
-/// What opening a file system did about its journal.
+/// Report on the journal when a file system was opened.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
     /// Transactions that were replayed over the image, in memory.
@@ -37,7 +37,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// What is missing where the log was cut, in words.
+    /// The part that is missing where the log was cut, in words.
     pub fn cut_text(&self) -> Option<String> {
         if self.missing {
             return Some("the journal lies behind the end of the image, and was not replayed".to_owned());
@@ -159,11 +159,11 @@ impl Journal {
     }
 }
 
-/// What is to be replayed of a journal.
+/// Contents of a journal that are to be replayed.
 pub(crate) struct Replayable {
     /// The device as its transactions make it.
     pub overlay: Overlay,
-    /// What happened after the last transaction.
+    /// Events after the last transaction.
     pub fast_commits: FastCommits,
     pub recovery: Recovery,
 }

@@ -21,7 +21,7 @@ pub(crate) struct Copy {
 /// Reads as if the copies had been written to their places; can't be written. Only positions are kept in memory.
 pub(crate) struct Overlay {
     inner: Arc<dyn BlockDevice>,
-    /// What the copies lie on.
+    /// The device that holds the copies.
     copies: Arc<dyn BlockDevice>,
     block_size: u64,
     /// In the order of blocks.

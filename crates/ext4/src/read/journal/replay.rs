@@ -7,7 +7,7 @@ use crate::format::journal_block::{self, Kind, Tag};
 use crate::read::journal::Journal;
 use crate::read::journal::overlay::Copy;
 
-/// What a log holds.
+/// Contents of a log.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
     /// Whole transactions.
@@ -153,7 +153,7 @@ pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
     Ok(replay)
 }
 
-/// What was read of the transaction that is not committed yet.
+/// The part read so far of a transaction that is not committed yet.
 struct Transaction {
     /// A block with a wrong checksum.
     suspect: Option<Corrupt>,
