@@ -50,7 +50,7 @@ struct Block {
     dirty: bool,
 }
 
-/// What the current operation replaced, oldest first.
+/// Bytes that the current operation replaced, oldest first.
 #[derive(Default)]
 struct Undo {
     steps: Vec<Step>,
@@ -165,7 +165,7 @@ impl Cache {
         }
     }
 
-    /// The same for a block that is here already.
+    /// Calls `f` with a block's bytes if it is in the cache.
     pub fn held<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
         self.count_looks(1);
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);

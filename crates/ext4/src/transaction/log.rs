@@ -43,7 +43,7 @@ pub(crate) struct Log {
 enum Failed {
     /// The log holds all of it. The same blocks are committed once more before anything else is changed.
     Logged(Error),
-    /// Whether it counts, only whoever opens the file system next can tell.
+    /// The commit's outcome is unknown: the next program that opens the file system finds it.
     Unknown,
 }
 
@@ -140,7 +140,7 @@ impl Log {
         matches!(self.failed, Some(Failed::Logged(_)))
     }
 
-    /// Lets nothing be committed any more.
+    /// Breaks off: nothing is committed any more.
     pub fn break_off(&mut self) {
         self.failed = Some(Failed::Unknown);
     }
@@ -238,8 +238,8 @@ impl Log {
         })
     }
 
-    /// Lets a transaction count that the journal holds, writes its blocks to their places, and empties the log. Each step may
-    /// be done again with the same blocks.
+    /// Makes a transaction valid that the journal holds, writes its blocks to their places, and empties the log. Each
+    /// step may be done again with the same blocks.
     fn place(&mut self, device: &dyn BlockDevice, blocks: &Blocks<'_>) -> Result<()> {
         let size = self.block_size;
         match &self.kind {
@@ -288,7 +288,7 @@ impl Log {
         }
     }
 
-    /// Lets the superblock in a transaction say that the journal must be replayed: it does while it is written.
+    /// Sets the flag "journal must be replayed" in the transaction's superblock, for while the transaction is written.
     fn set_recover(&self, blocks: &mut Blocks<'_>) {
         let size = self.block_size as u64;
         let base = (SUPERBLOCK_OFFSET % size) as usize;
@@ -384,7 +384,7 @@ impl InJournal {
         }
     }
 
-    /// Lets the log begin at `start` with the transaction `sequence`, or be empty if that is 0.
+    /// Sets the log's beginning to `start` with the transaction `sequence`, or empties the log if `start` is 0.
     fn write_superblock(&mut self, device: &dyn BlockDevice, sequence: u32, start: u32) -> Result<()> {
         journal_superblock::set_log(&mut self.raw, sequence, start);
         if self.superblock.has_checksums() {

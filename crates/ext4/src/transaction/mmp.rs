@@ -28,7 +28,7 @@ use crate::read::fs::OpenOptions;
 /// Seconds that are waited for at least (`EXT4_MMP_MIN_CHECK_INTERVAL`), and between counts if nothing says so.
 const SHORTEST: u16 = 5;
 
-/// Says that the file system is in use, until it is dropped.
+/// Mark that the file system is in use, until it is dropped.
 pub(crate) struct Mmp {
     shared: Arc<Shared>,
     /// Dropped to end the thread that counts.

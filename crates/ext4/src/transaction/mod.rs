@@ -92,7 +92,7 @@ impl Transaction {
         Ok((fs, Transaction { mmp, ..transaction }))
     }
 
-    /// The same on top of what else lies behind the journal's last transaction: that stays until the commit.
+    /// Opens a transaction on top of the fast commits behind the journal's last one: these stay until the commit.
     pub fn on_top(
         device: Arc<dyn BlockDevice>,
         options: &OpenOptions,
@@ -144,7 +144,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Lets commits go through a recovery file from now on, whatever the file system has a journal.
+    /// Sends commits through a recovery file from now on, whether or not the file system has a journal.
     ///
     /// # Errors
     /// `Unsupported` without such a file.
@@ -167,7 +167,7 @@ impl Transaction {
         self.log.is_logged()
     }
 
-    /// Lets nothing be committed any more: what the changes lead to is not there.
+    /// Breaks off: nothing is committed any more, because the basis of the changes is missing.
     pub fn break_off(&mut self) {
         self.log.break_off();
     }
@@ -177,7 +177,7 @@ impl Transaction {
         self.cache.dirty_count() > 0
     }
 
-    /// Whether it is time for a commit: the changes fill a good part of the log, or what is in it is to be completed.
+    /// True if it is time for a commit: the changes fill a good part of the log, or its contents are to be completed.
     pub fn is_large(&self) -> bool {
         self.is_logged() || self.cache.dirty_count() >= self.log.comfortable()
     }
@@ -187,12 +187,12 @@ impl Transaction {
         self.cache.dirty_count() >= self.log.most()
     }
 
-    /// What computes checksums, and how they are brought up to date.
+    /// The patcher, which computes checksums and brings them up to date.
     pub fn patcher(&self) -> &Patcher {
         &self.patcher
     }
 
-    /// What computes checksums.
+    /// The checksums of the file system.
     pub fn sums(&self) -> &Checksums {
         &self.patcher.sums
     }
@@ -207,7 +207,7 @@ impl Transaction {
         self.cache.with(block, f)
     }
 
-    /// The same for a block that is in memory already.
+    /// Calls `f` with a block's bytes if it is in memory.
     pub fn held<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
         self.cache.held(block, f)
     }
@@ -232,7 +232,7 @@ impl Transaction {
         self.cache.create(block, bytes.into());
     }
 
-    /// The same with a block of zeros.
+    /// Creates a block of zeros.
     pub fn create_zeroed(&mut self, block: u64) {
         self.create(block, vec![0; self.block_size]);
     }
@@ -247,7 +247,7 @@ impl Transaction {
         self.cache.write_data(block * self.block_size as u64, bytes)
     }
 
-    /// The same in place of other contents: of blocks that may be kept here because a cut changed them.
+    /// Writes file contents in place of others: to blocks that may be kept here because a cut changed them.
     pub fn overwrite(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
         self.cache.overwrite(block * self.block_size as u64, bytes)
     }

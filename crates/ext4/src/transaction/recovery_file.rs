@@ -31,7 +31,7 @@ pub struct RecoveryFile {
     path: PathBuf,
 }
 
-/// What a recovery file means for an image.
+/// Meaning of a recovery file for an image.
 enum Found {
     /// There is none.
     Nothing,
@@ -48,14 +48,14 @@ struct Pending {
     blocks: BTreeMap<u64, u64>,
 }
 
-/// What became of a change that was interrupted.
+/// Outcome of a change that was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
     /// There was none.
     Nothing,
     /// It is complete now.
     Completed,
-    /// What was kept of it is gone: the file system was clean without it.
+    /// Its records are gone: the file system was clean without it.
     Dropped,
 }
 
