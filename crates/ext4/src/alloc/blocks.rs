@@ -7,7 +7,7 @@ use crate::format::features::Incompat;
 use crate::format::group::{Bitmap, Descriptor};
 use crate::format::inode::FileType;
 
-/// What blocks are wanted for.
+/// The purpose that blocks are allocated for, which decides where the search begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
     /// Behind what the file has already, if anything is free there.

@@ -62,8 +62,8 @@ impl Allocator {
         })
     }
 
-    /// Says of blocks or inodes of a group, from `first` to `last`, that they are in use or free; they are said not to be.
-    /// Counts stay what they are.
+    /// Marks blocks or inodes `first..=last` of a group as in use or free in its bitmap, where they are marked
+    /// otherwise. The descriptor's counts are left as they are.
     pub fn set_run(&mut self, which: Bitmap, group: u32, first: u64, last: u64, used: bool) -> Result<()> {
         let layout = self.fs.layout();
         let (start, each) = match which {
@@ -192,7 +192,7 @@ impl Allocator {
         }
     }
 
-    /// What lies at fixed places in a group: copies of superblock and descriptors, and room for more of those.
+    /// Blocks at fixed places in a group: copies of superblock and descriptors, and room for more of those.
     pub(super) fn base_blocks(&self, group: u32) -> u64 {
         let layout = self.fs.layout();
         let superblock = self.fs.superblock();

@@ -25,9 +25,9 @@ pub(crate) struct Allocator {
     /// Reads through the transaction: sees every change.
     fs: Ext4,
     transaction: Transaction,
-    /// What the superblock's counts will change by with the next commit.
+    /// Changes of the superblock's counts with the next commit.
     free: Counts,
-    /// What they changed by with the commits since it was opened.
+    /// Changes of the superblock's counts with all commits since the file system was opened.
     base: Counts,
     pins: Pins,
     /// Hints, of which wrong ones cost time and nothing else: for each group, the block behind the last one that was
@@ -45,7 +45,7 @@ struct Counts {
     inodes: i64,
 }
 
-/// What a step is taken back to.
+/// The state that a step is taken back to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     free: Counts,
@@ -77,7 +77,7 @@ impl Allocator {
         &self.transaction
     }
 
-    /// The same, to change more.
+    /// The transaction, to change blocks in it.
     pub fn transaction_mut(&mut self) -> &mut Transaction {
         &mut self.transaction
     }
@@ -92,7 +92,7 @@ impl Allocator {
         u64::from(self.fs.layout().cluster_blocks)
     }
 
-    /// Says whether blocks are left free that are reserved for root.
+    /// Sets if the blocks that are reserved for root are left free.
     pub fn keep_reserve(&mut self, keeps: bool) {
         self.keeps_reserve = keeps;
     }

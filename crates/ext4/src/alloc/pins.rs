@@ -8,7 +8,7 @@ use std::collections::HashMap;
 pub(super) struct Pins {
     /// Group, first cluster in it, count; in the order in which they were freed.
     list: Vec<(u32, u64, u64)>,
-    /// The same by group, as positions in the list.
+    /// Pins by group, as positions in the list.
     groups: HashMap<u32, Vec<usize>>,
     clusters: u64,
 }
