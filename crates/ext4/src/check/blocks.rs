@@ -14,7 +14,7 @@ use crate::read::map::Mapping;
 /// Blocks that a file can have.
 const MOST_BLOCKS: u64 = 1 << 32;
 
-/// What a map was found to hold.
+/// Facts that were found on the walk through a map.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Walked {
     /// Blocks of the file and of its map; clusters with bigalloc.
@@ -32,7 +32,7 @@ pub(crate) struct Walked {
 }
 
 impl Walked {
-    /// What has no map.
+    /// The facts of an inode without a map.
     pub fn none() -> Walked {
         Walked { is_sound: true, in_one_run: true, ..Walked::default() }
     }

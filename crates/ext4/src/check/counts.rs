@@ -56,7 +56,7 @@ fn padding(check: &Check<'_>, bytes: &[u8], used: u32, place: Place) {
     }
 }
 
-/// What bits stand for: their group's first one, how findings call it, and whether unexpected bits may be set.
+/// Meaning of a bitmap's bits: their group's first one, how findings call it, and whether unexpected bits may be set.
 struct Meaning {
     kind: FindingKind,
     place: Place,

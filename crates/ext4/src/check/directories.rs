@@ -36,7 +36,7 @@ const LEAST_ENCRYPTED: usize = 16;
 /// The flag of a file system whose casefolded names must be UTF-8.
 const STRICT: u16 = 1;
 
-/// What directories say of their parents: the directory, and the inode behind its "..".
+/// Parents that directories name: the directory, and the inode behind its "..".
 pub(crate) type Parents = Vec<(u32, u32)>;
 
 /// Goes through all directories.
@@ -64,7 +64,7 @@ pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Resul
     Ok(parents.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
 
-/// What is done with a block: number in the directory, number on the device, bytes.
+/// Callback for each block of a directory: block of the directory, block of the device, bytes.
 type OnBlock<'f, R> = dyn FnMut(&mut R, u64, u64, &[u8]) -> Result<()> + 'f;
 
 /// One thread of the pass.
@@ -88,7 +88,7 @@ struct Open<'a> {
     /// Its policy, if it is encrypted and has one.
     policy: Option<u32>,
     is_encrypted: bool,
-    /// What decrypts its names, if its key is there.
+    /// Decryption of its names, if its key is there.
     names: Option<Arc<dyn EncryptedNames>>,
     is_casefolded: bool,
     /// Names are followed by hashes.
@@ -161,7 +161,7 @@ impl Reader<'_, '_> {
         Some(record.policy()).filter(|policy| is_encrypted && *policy != 0)
     }
 
-    /// What decrypts the names of a directory, if its key is there.
+    /// Decryption of the names of a directory, if its key is there.
     fn decryption(&self, number: u32) -> Result<Option<Arc<dyn EncryptedNames>>> {
         let check = self.worker.check;
         if check.fs.encryption().is_none() {
@@ -579,7 +579,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// What is wrong with a name when it is decrypted. What is stored of a name follows from it, so that names which differ as
+/// The fault of a name when it is decrypted. The stored form follows from the name, so that names which differ as
 /// they are stored differ when they are decrypted, too.
 fn wrong_name(names: &dyn EncryptedNames, bytes: &[u8], hash: Option<DirHash>) -> Option<&'static str> {
     let Ok(name) = names.decode(StoredName { bytes, hash }) else { return Some("can't be decrypted") };

@@ -1,4 +1,4 @@
-//! What is known of each inode: its kind, how many names it says that it has, and how many were found.
+//! Facts of each inode: its kind, the number of names that it claims, and the number of names that were found.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -163,7 +163,7 @@ impl Facts {
         }
     }
 
-    /// What is known of an inode, if it can be in use.
+    /// The facts of an inode, if it can be in use.
     #[inline]
     pub fn record(&self, inode: u32) -> Option<&Record> {
         let index = inode.checked_sub(1)?;

@@ -1,4 +1,4 @@
-//! What a check collects, from any thread.
+//! Findings of a check, collected from any thread.
 //!
 //! A [`Finding`] is data: its kind (a row of the table below: a name that stays, whether it is a fault or a note, a
 //! sentence), the structure's place, and the problem, which holds what was found and what was expected where these are
@@ -22,7 +22,7 @@ pub(crate) const MOST_FAULTS: usize = 25_000;
 pub enum Level {
     /// Damage.
     Fault,
-    /// What is odd and harms nothing: the kernel and e2fsck live with it.
+    /// An oddity that harms nothing: the kernel and e2fsck live with it.
     Note,
 }
 
@@ -52,7 +52,7 @@ macro_rules! findings {
                 }
             }
 
-            /// What such a finding says, in a sentence.
+            /// The meaning of such a finding, in a sentence.
             pub fn description(self) -> &'static str {
                 match self {
                     $(FindingKind::$kind => $doc,)*
@@ -169,7 +169,8 @@ impl FindingKind {
 }
 
 impl FindingKind {
-    /// Whether it makes unsure where structures lie. Then what looks like an inode may be a file's contents, and what
+    /// True if the fault makes unsure where structures lie. Then bytes that look like an inode may be a file's
+    /// contents, and blocks that look free may be in use.
     /// looks free may be in use.
     pub(crate) fn hides_structures(self) -> bool {
         use FindingKind as K;
@@ -191,7 +192,7 @@ impl Doubts {
     pub const NAMES: Doubts = Doubts(4);
     /// How many names inodes have, and which directory is in which.
     pub const LINKS: Doubts = Doubts(8);
-    /// What superblock and descriptors say.
+    /// Contents of the superblock and the descriptors.
     pub const PLACES: Doubts = Doubts(16);
     pub const ALL: Doubts = Doubts(31);
 
@@ -210,7 +211,8 @@ impl std::ops::BitOr for Doubts {
 }
 
 impl FindingKind {
-    /// What such a fault makes unsure, wherever it is found. All of an inode that is of no known kind is: its blocks, and the
+    /// The doubts that such a fault causes, wherever it is found. All of an inode of unknown kind is unsure: its
+    /// blocks, and the names in it, if it is a directory.
     /// names in it, if it is a directory.
     fn doubts(self) -> Doubts {
         use FindingKind as K;
@@ -305,7 +307,7 @@ impl Finding {
         self.corrupt.into()
     }
 
-    /// The same about a name in a directory.
+    /// A finding about a name in a directory.
     #[must_use]
     pub(crate) fn named(self, name: &[u8]) -> Finding {
         Finding { name: Some(name.into()), ..self }
@@ -316,13 +318,13 @@ impl Finding {
         self.kind
     }
 
-    /// Whether it is damage.
+    /// The level: damage or an oddity.
     pub fn level(&self) -> Level {
         self.kind.level()
     }
 
-    /// Whether it is what interrupted changes leave, and what `e2fsck -p` mends when a system starts, without asking anybody:
-    /// counts, bitmaps, checksums. At anything else that stops, and somebody has to look.
+    /// True for faults that interrupted changes leave, and that `e2fsck -p` fixes when a system starts, without asking:
+    /// counts, bitmaps, checksums. `e2fsck -p` stops at anything else, and somebody has to look.
     pub fn is_routine(&self) -> bool {
         use FindingKind as K;
         match self.kind {
@@ -349,7 +351,7 @@ impl Finding {
         self.corrupt.place()
     }
 
-    /// What is wrong with it.
+    /// The problem of the structure.
     pub fn problem(&self) -> &Problem {
         self.corrupt.problem()
     }
@@ -382,7 +384,7 @@ pub(crate) enum Fix {
         len: usize,
         /// Its recipe.
         subject: Subject,
-        /// What the recipe takes from around it.
+        /// Context of the checksum: the parts of the recipe that lie outside the structure.
         context: Context,
     },
     /// The checksum stands in the group's descriptor, which has one itself.
@@ -449,7 +451,7 @@ impl Findings {
         lists.doubts = lists.doubts | doubts;
     }
 
-    /// What is unsure, as far as the check has come.
+    /// The doubts that the faults so far cause.
     pub fn doubts(&self) -> Doubts {
         self.lists().doubts
     }
@@ -555,7 +557,7 @@ mod tests {
 
     use super::*;
 
-    /// What docs/checks.md has between its headings and its end.
+    /// The part of docs/checks.md between its headings and its end.
     fn table() -> String {
         let row = |kind: FindingKind| {
             let level = if kind.level() == Level::Fault { "fault" } else { "note" };

@@ -15,7 +15,7 @@ use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use crate::read::fs::{Ext4, read_superblock};
 
-/// What is needed of a group, each block where it can be.
+/// Places of a group's structures that a check needs; `None` where a block cannot be there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
     /// The first block of the inode table.

@@ -19,7 +19,7 @@ const MOST_LEVELS: [u8; 2] = [2, 1];
 /// The flags of a root whose tree nobody but newer systems knows.
 const UNKNOWN_FLAGS: u8 = 1;
 
-/// What a block of a directory is.
+/// Role of a directory's block in the hash tree.
 #[derive(Clone, Debug)]
 pub(crate) enum Leaf {
     /// Of names in any order.
@@ -159,7 +159,7 @@ impl Worker<'_, '_> {
 }
 
 impl Tree {
-    /// What a block of the directory is.
+    /// The role of the directory's block `logical`.
     pub fn leaf(&self, logical: u64) -> Leaf {
         match self.blocks.get(logical as usize) {
             Some(block) if block.is_node => Leaf::Node,
@@ -168,7 +168,7 @@ impl Tree {
         }
     }
 
-    /// What orders a name.
+    /// The hash that orders a name.
     pub fn hash(&self, name: &[u8], stored: Option<DirHash>) -> Option<u32> {
         match stored {
             Some(hash) => Some(hash.major),
@@ -176,7 +176,7 @@ impl Tree {
         }
     }
 
-    /// Says which blocks are not where they should be in the tree.
+    /// Reports the blocks that are not where they should be in the tree.
     pub fn finish(&self, worker: &Worker<'_, '_>, place: Place) {
         for (logical, block) in self.blocks.iter().enumerate().filter(|(_, block)| block.found != 1) {
             let how = if block.found == 0 { "not" } else { "more than once" };

@@ -26,7 +26,7 @@ const PIECE_BYTES: u32 = 1 << 18;
 /// Reserved inodes.
 const BAD_BLOCKS: u32 = 1;
 const BOOT_LOADER: u32 = 5;
-/// Those of quotas and the journal, which are empty where there are none.
+/// Inodes of quotas and the journal, which are empty where there are none.
 const SPARE: [u32; 3] = [3, 4, 8];
 pub(crate) const RESIZE: u32 = 7;
 
@@ -62,7 +62,7 @@ pub(crate) fn tables(
     })
 }
 
-/// What an inode is for.
+/// Role of an inode in the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Usual,

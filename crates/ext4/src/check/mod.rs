@@ -53,12 +53,12 @@ pub(crate) use superblocks::restored;
 pub use verity::{VerityCount, VerityDemand, VerityFiles};
 use worker::{Check, Purpose, Worker};
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug)]
 pub struct CheckReport {
-    /// What is wrong, in the order of structures and places.
+    /// Damage, in the order of structures and places.
     pub faults: Vec<Finding>,
-    /// What is odd and no damage.
+    /// Oddities that are no damage.
     pub notes: Vec<Finding>,
     /// Faults beyond those listed: a list has an end, damage may have none.
     pub faults_left_out: u64,
@@ -72,7 +72,7 @@ pub struct CheckReport {
     pub replayed: u32,
     fixes: Vec<(Finding, Fix)>,
     doubts: Doubts,
-    /// What was checked: fixes need its seed and layout, whichever superblock gave them.
+    /// The file system that was checked: fixes need its seed and layout, whichever superblock gave them.
     fs: Ext4,
 }
 
@@ -87,7 +87,7 @@ impl CheckReport {
         &self.fixes
     }
 
-    /// What the faults make unsure of the rest.
+    /// The doubts that the faults cause about the rest.
     pub(crate) fn doubts(&self) -> Doubts {
         self.doubts
     }

@@ -63,7 +63,7 @@ pub(crate) fn unexpected(check: &Check<'_>) {
     }
 }
 
-/// What an orphan has as its time of deletion, if the inode can be one.
+/// The deletion time field of an orphan, which is the next orphan's number, if the inode can be one.
 fn next(check: &Check<'_>, groups: &[Group], number: u32) -> Result<Option<u32>> {
     if number < check.fs.superblock().first_inode {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What the superblock says of itself: numbers in their ranges, and features that go together.
+//! Checks of the superblock alone: numbers in their ranges, and features that go together.
 
 use crate::check::findings::{FindingKind, Findings};
 use crate::error::{Counted, Place, Result, Structure};

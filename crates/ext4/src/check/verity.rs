@@ -45,15 +45,15 @@ pub enum VerityDemand {
 pub struct VerityCount {
     /// Files that have fs-verity.
     pub files: u64,
-    /// Those of them that are as the check demands it.
+    /// Files with fs-verity that meet the demand.
     pub verified: u64,
     /// Files without fs-verity.
     pub without: u64,
 }
 
-/// Whoever knows the formats of fs-verity.
+/// Verification of fs-verity files, implemented by a caller that knows its formats.
 pub trait VerityFiles: Send + Sync {
-    /// What is demanded of files.
+    /// The demand on files.
     fn demand(&self) -> VerityDemand;
 
     /// Checks a file that has fs-verity, on the threads of `work`, and calls `say` for whatever is wrong. Returns whether the

@@ -1,4 +1,4 @@
-//! What all passes share, and what one thread of a pass has.
+//! State that all passes share, and the state of one thread of a pass.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -51,7 +51,7 @@ pub(crate) struct Check<'a> {
     pub lists: Mutex<Lists>,
 }
 
-/// What the superblock names an inode for.
+/// Purpose of an inode that the superblock names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
     Journal,
@@ -77,7 +77,7 @@ pub(crate) struct Has {
     pub shared_blocks: bool,
 }
 
-/// What threads found, and later passes go on with.
+/// Lists that threads of one pass fill, and later passes read.
 #[derive(Default)]
 pub(crate) struct Lists {
     pub directories: Vec<Directory>,
@@ -198,7 +198,7 @@ impl<'a> Check<'a> {
         runs
     }
 
-    /// Lets blocks be read once more, for a pass of its own.
+    /// Allows blocks to be read once more, for a pass of its own.
     pub fn renew(&self) {
         for left in [&self.claimable, &self.readable] {
             left.store(self.fs.layout().blocks.saturating_mul(4), Ordering::Relaxed);
@@ -260,7 +260,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// What must be the number of an inode and no time, unless the clock was that wrong when the file system was used.
+/// Deletion times that are read as inode numbers: as a time, they would be of a clock that was badly wrong.
 fn lost_orphans(superblock: &Superblock) -> RangeInclusive<u32> {
     let inodes = i64::from(superblock.inodes);
     let [made, mounted, written] = superblock.times();
@@ -287,7 +287,7 @@ pub(crate) fn merge(runs: &mut Vec<(u64, u64)>) {
     });
 }
 
-/// What a thread is doing with the blocks of inodes.
+/// Purpose for which a thread walks through the blocks of inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Checks everything, and claims blocks.

@@ -21,14 +21,14 @@ use crate::format::xattr::{
 const CONTEXTS: [(u8, usize); 2] = [(1, 28), (2, 40)];
 const NONCE: usize = 16;
 
-/// What an inode's attributes say that the rest of the check needs.
+/// Facts from an inode's attributes that the rest of the check needs.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes {
-    /// Whether it has a block of them.
+    /// True if the inode has a block of attributes.
     pub has_block: bool,
     /// Bytes of contents that follow the first ones in the inode.
     pub inline_data: Option<u32>,
-    /// What stands for the policy of an encryption context; `Err` with what is wrong with a context that makes no sense.
+    /// Identity of the encryption context's policy; `Err` with the fault of an invalid context.
     pub policy: Option<std::result::Result<u64, Cow<'static, str>>>,
     /// Clusters and inodes of values that lie in inodes of their own.
     pub values: (u64, u64),
@@ -302,7 +302,7 @@ impl Worker<'_, '_> {
         Ok(is_lustre_value(inode, owner) && !owner.has(InodeFlags::EA_INODE))
     }
 
-    /// What stands for the policy of a context, if that makes sense.
+    /// The identity of the policy of a context, if that is valid.
     fn context(&self, inode: RawInode<'_>, context: &[u8]) -> std::result::Result<u64, Cow<'static, str>> {
         let policy = policy_id(context).ok_or("makes no sense")?;
         let fs = self.check.fs;
@@ -346,7 +346,7 @@ fn is_lustre_value(holder: RawInode<'_>, owner: RawInode<'_>) -> bool {
     back == owner.number && holder.generation() == owner.generation() && back != 0
 }
 
-/// What stands for the policy of a context: 64 bits of it, mixed.
+/// The identity of the policy of a context: 64 bits of it, mixed.
 fn policy_id(context: &[u8]) -> Option<u64> {
     let version = *context.first()?;
     let (_, len) = CONTEXTS.iter().find(|(known, _)| *known == version)?;
