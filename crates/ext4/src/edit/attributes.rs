@@ -123,7 +123,7 @@ impl Writer {
         self.set_stamps(number, accessed, modified)
     }
 
-    /// The same for the time that changes are noted with, which append-only files get, too.
+    /// Sets both times to the one that changes are noted with, which append-only files allow, too.
     ///
     /// # Errors
     /// `NotFound`; `PermissionDenied` for immutable files.

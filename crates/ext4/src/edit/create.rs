@@ -26,13 +26,13 @@ impl Files {
         self.create_new(dir, name, node, body)
     }
 
-    /// The same with a name that the directory is known not to have.
+    /// Creates a file with a name that the directory is known not to have.
     pub fn create_new(&mut self, dir: Inode, name: &[u8], node: &NewNode, body: Body<'_>) -> Result<Inode> {
         let stored = stored_name(self.fs(), &dir, name, true)?;
         self.create_stored(dir, &stored, node, body, Encrypted::LikeParent)
     }
 
-    /// The same with a name as it is stored, which the directory does not have.
+    /// Creates a file with a name as it is stored, which the directory does not have.
     pub fn create_stored(
         &mut self,
         mut dir: Inode,
@@ -157,7 +157,7 @@ impl Files {
         self.link_stored(dir, &stored, number)
     }
 
-    /// The same with a name as it is stored, which the directory does not have.
+    /// Links an inode under a name as it is stored, which the directory does not have.
     pub fn link_stored(&mut self, mut dir: Inode, name: &Name, number: u32) -> Result<()> {
         let mut inode = self.get(number)?;
         if inode.is_dir() {

@@ -1,4 +1,4 @@
-//! What encrypted directories ask of names, contents and links.
+//! Demands of encrypted directories on names, contents and links.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub(crate) fn stored_target(fs: &Ext4, inode: &Inode, target: &[u8]) -> Result<V
     keys(fs, inode)?.store_symlink(&encrypted(fs, inode)?, target)
 }
 
-/// What encrypts a file's contents; `None` if nothing does.
+/// Encryption of a file's contents; `None` if they are not encrypted.
 pub(crate) fn cipher(fs: &Ext4, inode: &Inode) -> Result<Option<Arc<dyn EncryptedContents>>> {
     if !inode.has(InodeFlags::ENCRYPT) {
         return Ok(None);

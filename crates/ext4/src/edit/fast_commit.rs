@@ -79,7 +79,7 @@ impl Said for Target {
     }
 }
 
-/// What happened to an inode.
+/// Changes of one inode.
 #[derive(Default)]
 struct Change<'a> {
     /// The fields that were told last.
@@ -89,7 +89,7 @@ struct Change<'a> {
     ranges: Ranges<Target>,
     /// How its count of links changed since its fields were told.
     links: i32,
-    /// Whether it is a directory that was removed.
+    /// True for a directory that was removed.
     is_removed: bool,
     /// The directory that it was made in.
     parent: Option<u32>,
@@ -387,7 +387,7 @@ fn rename(files: &mut Files, renamed: &Renamed<'_>) -> Result<()> {
     files.inodes().store(&dir)
 }
 
-/// Lets an inode have as many links as it is left with, and none go.
+/// Sets the links of an inode to those that it is left with; without any, it is freed.
 fn count_links(files: &mut Files, number: u32, change: &Change<'_>) -> Result<()> {
     let mut inode = files.inodes().get_unlinked(number)?;
     if inode.links() == 0 && change.raw.is_none_or(|raw| LINKS.get(raw) != 0) {

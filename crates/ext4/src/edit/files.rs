@@ -63,7 +63,7 @@ impl Files {
         self.inodes.all_held()
     }
 
-    /// Says whether blocks are left free that are reserved for root.
+    /// Sets if the blocks that are reserved for root are left free.
     pub fn keep_reserve(&mut self, keeps: bool) {
         self.inodes.space_mut().keep_reserve(keeps);
     }
@@ -78,7 +78,7 @@ impl Files {
         self.inodes.get(number)
     }
 
-    /// The same of one that may have none left.
+    /// The inode, which may have no links left.
     pub fn get_unlinked(&self, number: u32) -> Result<Inode> {
         self.inodes.get_unlinked(number)
     }

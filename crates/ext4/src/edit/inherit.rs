@@ -1,4 +1,4 @@
-//! What a new file gets from the directory that it is made in: its group, its ACLs, flags and the project.
+//! Attributes that a new file gets from its directory: group, ACLs, flags and project.
 
 use crate::edit::node::NewNode;
 use crate::error::{Place, Result, Structure};
@@ -32,7 +32,7 @@ pub(crate) const NO_ATIME: u32 = 0x80;
 pub(crate) const DIR_SYNC: u32 = 0x1_0000;
 pub(crate) const PROJECT_INHERIT: u32 = 0x2000_0000;
 
-/// What its directory makes of a new file.
+/// Attributes of a new file after those of its directory were applied.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     pub node: NewNode,

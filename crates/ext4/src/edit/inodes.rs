@@ -32,15 +32,15 @@ pub(crate) struct Inodes {
     space: Allocator,
     quota: Quota,
     random: Random,
-    /// What changes are noted with; the clock if `None`.
+    /// Time that changes are noted with; the clock if `None`.
     time: Option<Time>,
-    /// What could not be finished in its transaction, in the order in which it waits.
+    /// Inodes that could not be finished in their transaction, in the order in which they wait.
     unfinished: Vec<u32>,
     /// Inodes without names that somebody still uses: they are on the list until nobody does.
     held: HashSet<u32>,
 }
 
-/// What a step is taken back to.
+/// The state that a step is taken back to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     space: alloc::Mark,
@@ -96,7 +96,7 @@ impl Inodes {
         self.space.transaction_mut()
     }
 
-    /// What generations and nonces are made from.
+    /// The source of generations and nonces.
     pub fn random(&mut self) -> &mut Random {
         &mut self.random
     }
@@ -114,7 +114,7 @@ impl Inodes {
         self.fs().inode(number)
     }
 
-    /// The same for one that may have no name left.
+    /// The inode, which may have no name left.
     pub fn get_unlinked(&self, number: u32) -> Result<Inode> {
         self.fs().any_inode(number)
     }
@@ -142,7 +142,7 @@ impl Inodes {
         self.quota.count_values(&self.space, owner, change)
     }
 
-    /// Lets an inode count for its owners though it has lost its last name: it is freed later.
+    /// Counts an inode for its owners though it has lost its last name: it is freed later.
     pub fn count_unlinked(&mut self, number: u32) {
         self.quota.count_unlinked(number);
     }
@@ -203,7 +203,7 @@ impl Inodes {
         self.store(inode)
     }
 
-    /// Says that somebody uses an inode without names, which is on the list, or that nobody does any more.
+    /// Notes that an inode without names, which is on the list, is in use, or that it is no longer.
     pub fn hold(&mut self, number: u32, is_used: bool) {
         if is_used {
             self.held.insert(number)

@@ -1,8 +1,8 @@
-//! What new files are, before they are made.
+//! Descriptions of new files.
 
 use crate::format::inode::{FileType, Time};
 
-/// What a new file is like.
+/// Attributes of a new file.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct NewNode {
@@ -25,7 +25,7 @@ impl NewNode {
     }
 }
 
-/// What a new file is.
+/// Kind and contents of a new file.
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
     /// An empty directory.

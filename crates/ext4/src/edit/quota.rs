@@ -1,4 +1,4 @@
-//! What users, groups and projects use, counted along with every change of an inode.
+//! Usage of users, groups and projects, counted along with every change of an inode.
 //!
 //! With the feature quota hidden files hold for each of them how many bytes and inodes it has. An inode counts for its
 //! three owners from when it is stored first until it is freed. Differences are collected while an operation runs and
@@ -103,7 +103,7 @@ impl Quota {
         }
     }
 
-    /// Lets an inode count though it has lost its last name: it is freed later.
+    /// Counts an inode though it has lost its last name: it is freed later.
     pub fn count_unlinked(&mut self, number: u32) {
         self.unlinked.insert(number);
     }

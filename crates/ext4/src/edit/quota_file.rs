@@ -46,7 +46,7 @@ impl<'t> QuotaFile<'t> {
         Ok(EntryPlace { physical, at: base + at })
     }
 
-    /// The same as a block of the file, and the byte in it.
+    /// Finds an identifier's entry. Returns the block of the file, and the byte in it.
     fn find(&mut self, id: u32) -> Result<(u32, usize)> {
         let mut block = ROOT;
         for level in 0..LEVELS {
@@ -196,7 +196,7 @@ impl<'t> QuotaFile<'t> {
         self.set_word(0, FREE_BLOCK, block)
     }
 
-    /// Lets a quota file have this block, the one behind its last.
+    /// Appends this block to a quota file.
     fn grow(&mut self, block: u32) -> Result<()> {
         let size = self.space.block_size() as u64;
         let (start, end) = (u64::from(block) * BLOCK as u64, (u64::from(block) + 1) * BLOCK as u64);

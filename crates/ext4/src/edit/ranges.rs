@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-/// What was said of runs of numbers.
+/// Values of runs of numbers.
 #[derive(Debug)]
 pub(crate) struct Ranges<T>(BTreeMap<u64, (u64, T)>);
 
-/// What can be said of a run, and of each part of it.
+/// A value of a run, from which that of each part follows.
 pub(crate) trait Said: Copy {
-    /// The same for what begins so many numbers later.
+    /// The value of the part that begins `skipped` numbers later.
     fn behind(self, skipped: u64) -> Self;
 }
 
@@ -25,7 +25,7 @@ impl Said for bool {
 }
 
 impl<T: Said> Ranges<T> {
-    /// Says this of `len` numbers from `at` on, whatever was said of them before.
+    /// Sets the value of `len` numbers from `at` on, in place of any that they had.
     pub fn set(&mut self, at: u64, len: u64, said: T) {
         let end = at + len;
         let before = self.0.range(..at).next_back().map(|(first, (len, _))| (*first, *len));

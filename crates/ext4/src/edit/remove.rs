@@ -13,7 +13,7 @@ use crate::edit::locked::refuse_locked;
 use crate::error::{Place, Result, Structure, invalid};
 use crate::format::inode::{FileType, Inode, ROOT_INODE, Stamp};
 
-/// What becomes of an inode with its last name.
+/// Treatment of an inode with its last name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Last {
     /// It is freed with all that it has.
@@ -47,13 +47,13 @@ impl Files {
         self.unname(parent, name, Last::Free).map(|_| ())
     }
 
-    /// The same; the inode that waits because this was its last name.
+    /// Removes a name. Returns the inode that waits because this was its last name.
     pub fn unname(&mut self, parent: u32, name: &[u8], last: Last) -> Result<Option<u32>> {
         let name = stored_name(self.fs(), &self.get(parent)?, name, false)?;
         self.unname_stored(parent, &name, last)
     }
 
-    /// The same with a name as it is stored.
+    /// Removes a name as it is stored.
     fn remove_stored(&mut self, parent: u32, name: &Name) -> Result<()> {
         self.unname_stored(parent, name, Last::Free).map(|_| ())
     }
@@ -169,7 +169,7 @@ mod tests {
 
     use crate::{NewNode, PutOptions, RecoveryFile, WriteOptions, Writer};
 
-    /// Whoever looks through all names for each of them looks sixteen times as often for four times as many.
+    /// A search through all names for each of them looks sixteen times as often for four times as many.
     #[test]
     fn work_grows_with_the_names_not_with_their_square() {
         let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };

@@ -89,7 +89,7 @@ impl Files {
         Ok(gone)
     }
 
-    /// Lets two names change places.
+    /// Exchanges two names.
     pub fn exchange_in(
         &mut self,
         (one_parent, one_name): (u32, &[u8]),
@@ -146,7 +146,7 @@ impl Files {
         }
     }
 
-    /// Lets a name that is there stand for another inode.
+    /// Points an existing name to another inode.
     fn point(&mut self, parent: u32, name: &[u8], inode: &Inode) -> Result<()> {
         let mut dir = self.get(parent)?;
         let mut names = self.directory(&mut dir);

@@ -47,7 +47,7 @@ impl Writer {
         self.allocate_range(number, 0, size, false)
     }
 
-    /// The same for the bytes `from..to` of the file with this inode, whose size may have to stay.
+    /// Allocates bytes `from..to` of the file with this inode, whose size may have to stay.
     ///
     /// # Errors
     /// `StorageFull`, and nothing is allocated then.
@@ -100,7 +100,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The same for an inode; false if it must be done once more.
+    /// Truncates a file by its inode. Returns false if it must be called once more.
     pub(super) fn truncate_inode(&mut self, number: u32, mut size: u64) -> Result<bool> {
         let wanted = size;
         self.operation(|files| {

@@ -15,7 +15,7 @@ use crate::format::inode::{Inode, InodeFlags, Stamp, Time};
 /// The shortest name in an encrypted directory: a block of the cipher.
 const SHORTEST_NAME: usize = 16;
 
-/// What [`Writer::finish_raw`] gives a file when all else is in place.
+/// Attributes that [`Writer::finish_raw`] gives a file when all else is in place.
 #[derive(Clone, Copy, Debug)]
 pub struct RawAttributes<'a> {
     /// Permission bits, owner and time of modification.

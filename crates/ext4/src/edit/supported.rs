@@ -1,4 +1,4 @@
-//! What this writer does not keep right, refused by name before anything is changed.
+//! Features that this writer does not keep right, refused by name before anything is changed.
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::features::{Compat, Incompat, RoCompat};

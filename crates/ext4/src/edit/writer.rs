@@ -22,7 +22,7 @@ use crate::transaction::{self, LogOptions, Mmp, Transaction};
 pub struct WriteOptions<'a> {
     /// How to read it.
     pub open: OpenOptions,
-    /// What generations and nonces of new inodes are made from; the same seed gives the same image. Random if
+    /// Seed of the generations and nonces of new inodes; the same seed gives the same image. Random if
     /// `None`. Two encrypted files with the same key and nonce show where their contents are equal: a seed is for
     /// one image, and for no other one with the same keys.
     pub seed: Option<u64>,
@@ -68,7 +68,7 @@ pub(crate) trait Behind {
     /// A point to which [`roll_back`](Behind::roll_back) can go.
     fn mark(&self) -> usize;
 
-    /// Lets nothing be written later of what came since.
+    /// Forgets the writes that were queued since the mark.
     fn roll_back(&mut self, mark: usize);
 }
 
@@ -122,7 +122,7 @@ impl Writer {
         self.files.fs()
     }
 
-    /// What opening it did about a change that was interrupted.
+    /// The interrupted change that was found on opening, and its outcome.
     pub fn interrupted(&self) -> Interrupted {
         self.interrupted
     }
@@ -143,7 +143,7 @@ impl Writer {
         self.commit_with(&mut ())
     }
 
-    /// The same while others write contents.
+    /// Commits while contents are written by others.
     pub(crate) fn commit_with(&mut self, behind: &mut impl Behind) -> Result<()> {
         self.files.space().transaction().check_known()?;
         behind.settle()?;
@@ -155,7 +155,7 @@ impl Writer {
         if self.files.space().transaction().is_large() { self.commit_with(behind) } else { Ok(()) }
     }
 
-    /// Lets nothing be committed any more: contents of a file that has got its place were not written.
+    /// Breaks off: nothing is committed any more. For a file whose contents were not written to their blocks.
     pub(crate) fn break_off(&mut self) {
         self.files.inodes().transaction().break_off();
     }
@@ -175,7 +175,7 @@ impl Writer {
         self.operation_with(&mut (), |files, ()| f(files))
     }
 
-    /// The same while others write contents.
+    /// Runs an operation while contents are written by others.
     pub(crate) fn operation_with<B: Behind, T>(
         &mut self,
         behind: &mut B,

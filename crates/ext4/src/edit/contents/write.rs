@@ -102,7 +102,7 @@ impl Contents<'_> {
         Ok(())
     }
 
-    /// What block `logical` of the file holds so far.
+    /// Reads the contents of block `logical` of the file before the change.
     fn read_old(&self, logical: u64, physical: u64, fresh: &[Mapping], buffer: &mut [u8]) -> Result<()> {
         let size = buffer.len() as u64;
         let known = self.inode.size().saturating_sub(logical * size).min(size);

@@ -108,7 +108,7 @@ impl Directory<'_> {
         self.inodes.space().transaction().with(block, |bytes| HtreeRoot::from_bytes(bytes, place))?
     }
 
-    /// What hashes the directory's names; `None` where they are stored with their hashes.
+    /// The hash of the directory's names; `None` where names are stored with their hashes.
     fn hasher(&mut self) -> Result<Option<NameHasher>> {
         let root = self.root()?;
         if self.dir.has_hashes() && root.version == SIPHASH {

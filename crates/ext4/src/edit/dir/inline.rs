@@ -11,7 +11,7 @@ use crate::format::dir;
 use crate::format::inline::{self, FIRST_RECORDS, HEAD};
 
 impl Directory<'_> {
-    /// Lets the names of a new directory lie in its inode, if they may.
+    /// Begins the names of a new directory in its inode, if they may lie there.
     pub fn start_inline_directory(&mut self, parent: u32) -> Result<bool> {
         if !may_be_inline(self.fs(), self.dir) || inline_room(self.inodes.space(), self.dir)? < HEAD {
             return Ok(false);

@@ -117,7 +117,7 @@ impl<'t> Directory<'t> {
         self.insert_stored(&NewName { name: &name, inode, kind })
     }
 
-    /// The same with a name as it is stored.
+    /// Inserts a name as it is stored.
     pub fn insert_stored(&mut self, new: &NewName<'_>) -> Result<()> {
         self.refuse_directory()?;
         if self.dir.has(InodeFlags::INLINE_DATA) {
@@ -203,7 +203,7 @@ impl<'t> Directory<'t> {
         }
     }
 
-    /// Lets a name that was found just before stand for another inode.
+    /// Points a name that was found just before to another inode.
     pub fn retarget(&mut self, found: &Found, inode: u32, kind: FileType) -> Result<()> {
         let context = self.dir.context();
         // ".." of an indexed directory stands in the tree's root.
@@ -216,7 +216,7 @@ impl<'t> Directory<'t> {
         transaction.patch(subject, context, found.block, kind_at, &[byte])
     }
 
-    /// Lets ".." of a directory stand for another parent.
+    /// Points ".." of a directory to another parent.
     pub fn set_parent(&mut self, parent: u32) -> Result<()> {
         if self.dir.has(InodeFlags::INLINE_DATA) {
             inline_data::set_parent(self.dir.block_area_mut(), parent);
@@ -391,7 +391,7 @@ impl<'t> Directory<'t> {
         Ok(())
     }
 
-    /// What a record tells of a file's kind.
+    /// The kind that a record stores for a file of this kind.
     fn stored_kind(&self, kind: FileType) -> Option<FileType> {
         self.fs().superblock().incompat.has(Incompat::FILETYPE).then_some(kind)
     }

@@ -12,16 +12,16 @@ use crate::read::encryption::{EncryptedNames, StoredName};
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub bytes: Vec<u8>,
-    /// What an encrypted directory without regard to case keeps behind each name.
+    /// The hash that an encrypted directory without regard to case keeps behind each name.
     pub hash: Option<DirHash>,
     folded: Option<Folded>,
 }
 
-/// What names share that differ in case alone.
+/// The form that names share which differ in case alone.
 #[derive(Clone)]
 struct Folded {
     text: String,
-    /// Who decrypts what is compared with it.
+    /// Decryption of the names that are compared with it.
     names: Option<Arc<dyn EncryptedNames>>,
 }
 

@@ -250,7 +250,7 @@ impl FileMap<'_> {
         Ok(())
     }
 
-    /// Lets the indexes of a path say that the node it leads to begins with logical block `first`.
+    /// Sets the first block of the indexes on a path: the node that they lead to begins with logical block `first`.
     fn correct_indexes(&mut self, path: &[Step], first: u64) -> Result<()> {
         // OK to truncate: logical blocks have 32 bits.
         let first = (first as u32).to_le_bytes();

@@ -133,7 +133,7 @@ impl<'t> FileMap<'t> {
         FileMap { space, inode }
     }
 
-    /// The same, to look at.
+    /// A view of the map, to read it.
     pub fn view(&self) -> MapView<'_> {
         MapView { space: self.space, inode: self.inode }
     }
@@ -159,7 +159,7 @@ impl<'t> FileMap<'t> {
         if self.fill_some(from, to, unwritten, found)? < to { Err(TooLarge::error()) } else { Ok(()) }
     }
 
-    /// The same as far as the transaction has room: the first block that was not looked at.
+    /// Maps the holes of `from..to` as far as the transaction has room. Returns the first block that was not looked at.
     pub fn fill_some(
         &mut self,
         from: u64,

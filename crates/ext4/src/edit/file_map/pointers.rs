@@ -15,7 +15,7 @@ struct Slot {
     index: usize,
 }
 
-/// What a number of the inode stands for.
+/// The part of the tree that a number of the inode stands for.
 #[derive(Clone, Copy, Debug)]
 struct Root {
     index: usize,
@@ -177,7 +177,7 @@ impl FileMap<'_> {
         Ok(None)
     }
 
-    /// The same in the blocks of numbers that the number in `parent` leads to, which begin at block `logical` of the
+    /// Takes the last run in the blocks of numbers below the number in `parent`, which begin at block `logical` of the
     /// file.
     fn take_last_below(
         &mut self,

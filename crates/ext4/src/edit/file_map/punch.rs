@@ -37,9 +37,8 @@ impl FileMap<'_> {
         Ok(at)
     }
 
-    /// Says of the blocks `from..to` that are mapped that they were written, or that they were not, as far as the
-    /// transaction has room: the block that it came to. Calls `found` for each run that was something else before. Only
-    /// for extents.
+    /// Marks the mapped blocks of `from..to` as written or unwritten, as far as the transaction has room. Returns the
+    /// block that it came to. Calls `found` for each run that was marked otherwise before. Only for extents.
     pub fn mark_some(
         &mut self,
         from: u64,

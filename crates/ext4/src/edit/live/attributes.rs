@@ -30,7 +30,7 @@ pub struct NewAttributes {
     pub is_outsider: bool,
 }
 
-/// What becomes of set-user-ID and set-group-ID bits when somebody changes a file.
+/// Treatment of set-user-ID and set-group-ID bits when a file is changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetId {
     /// They stay.

@@ -25,7 +25,7 @@ impl Writer {
         self.files().get_unlinked(number)
     }
 
-    /// What statfs(2) would say.
+    /// The counts and sizes of statfs(2).
     ///
     /// # Errors
     /// `Corrupt` for a damaged journal inode.

@@ -64,8 +64,8 @@ impl Writer {
         Ok(self.held(gone))
     }
 
-    /// The same, with a whiteout where the name was: a device without numbers, which hides what lies below in layers of trees.
-    /// It belongs to whom `owner` says.
+    /// Renames, and leaves a whiteout in place of the name: a device without numbers, which hides what lies below in
+    /// layers of trees. `owner` gives its owner.
     ///
     /// # Errors
     /// As [`rename_name`](Writer::rename_name).
@@ -94,7 +94,7 @@ impl Writer {
         Ok(self.held(gone))
     }
 
-    /// Lets two names change places.
+    /// Exchanges two names.
     ///
     /// # Errors
     /// As [`rename_name`](Writer::rename_name).
@@ -133,7 +133,7 @@ impl Writer {
         released
     }
 
-    /// The same for all of them.
+    /// Releases all inodes that were held.
     ///
     /// # Errors
     /// As [`release`](Writer::release).

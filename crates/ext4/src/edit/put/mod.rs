@@ -33,7 +33,7 @@ use stream::{Ahead, NewFile, Stream};
 
 use placed::Placed;
 
-/// What [`Writer::put`] copies, and how.
+/// Sources and options of [`Writer::put`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PutOptions {
@@ -93,7 +93,7 @@ impl Default for PutOptions {
     }
 }
 
-/// What was copied.
+/// Counts of copied files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutReport {
     /// Regular files.
@@ -129,7 +129,7 @@ struct Target {
     number: u32,
     /// The time that it gets in the end.
     time: Option<Time>,
-    /// Whether it has no names but those from the folder.
+    /// True if all its names are from the folder.
     fresh: bool,
 }
 
@@ -249,7 +249,7 @@ impl Writer {
     }
 }
 
-/// What is said of an error of the host at a path.
+/// An error of the host at a path.
 fn told(path: &Path, error: std::io::Error) -> Error {
     let (kind, text) = (error.kind(), format!("{}: {error}", path.display()));
     match Error::from(error) {
@@ -468,8 +468,8 @@ fn copy_source(
     files.inodes().map(inode).set_size(size)
 }
 
-/// The same from byte `at` on as far as the transaction has room: the byte that it came to. The file's size is left
-/// as it is.
+/// Copies a file from byte `at` on as far as the transaction has room. Returns the byte that it came to. The file's
+/// size is left as it is.
 fn copy_some(
     files: &mut Files,
     placed: &mut Placed,
@@ -518,7 +518,7 @@ fn copy_some(
     Ok(size)
 }
 
-/// What the file system says of a file of the host, with its path.
+/// An error of the file system about a file of the host, with its path.
 fn from_source(path: &Path, error: Error) -> Error {
     match error.io_kind() {
         Some(

@@ -54,7 +54,7 @@ struct State {
     writing: usize,
     /// Buffers that nobody uses.
     spare: Vec<Buffer>,
-    /// What went wrong with a write.
+    /// The first error of a write.
     error: Option<Error>,
     /// Nothing is to be done any more.
     over: bool,
@@ -62,9 +62,9 @@ struct State {
 
 /// Contents that have got their places.
 pub(super) enum Write {
-    /// What lies in a batch's buffer.
+    /// Bytes in a batch's buffer.
     Batch(Buffer, Vec<Piece>),
-    /// What is still to be read: this part of a file, whose bytes begin at `from`.
+    /// A part of a file that is still to be read: its bytes begin at `from`.
     Copy { source: Arc<HostFile>, from: u64, piece: Piece },
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Piece {
     pub at: usize,
     pub len: usize,
     pub to: u64,
-    /// Who encrypts them, and which block of the file is the first.
+    /// Encryption of the bytes, and the block of the file that they begin with.
     pub cipher: Option<(Arc<dyn EncryptedContents>, u64)>,
 }
 

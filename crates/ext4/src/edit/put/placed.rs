@@ -45,7 +45,7 @@ impl Placed {
         self.pipeline.submit(Write::Batch(buffer, pieces))
     }
 
-    /// The same with a part of a file.
+    /// Queues a part of a file.
     pub(super) fn copy(&mut self, write: Write) -> Result<()> {
         self.pipeline.submit(write)
     }

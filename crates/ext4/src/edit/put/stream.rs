@@ -20,7 +20,7 @@ use crate::edit::writer::Behind;
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::{FileType, Inode};
 
-/// What is read, and who hears of it.
+/// A stream, and the listener to its progress.
 pub(super) struct Stream<'a> {
     pub from: &'a mut dyn Chunks,
     pub events: &'a dyn Events,
@@ -39,7 +39,7 @@ pub(super) trait Chunks {
 /// All that comes out of a reader.
 pub(super) struct Ahead<'a> {
     from: &'a mut dyn Read,
-    /// What errors call it.
+    /// Path of the stream in errors.
     path: &'a Path,
     at: u64,
 }
@@ -101,7 +101,7 @@ impl Writer {
         self.put_unowned(parent, &name, Stream { from: &mut from, events: work.events }, options)
     }
 
-    /// The same for a name in a directory.
+    /// Copies a stream to a name in a directory.
     pub(super) fn put_unowned(
         &mut self,
         parent: u32,

@@ -31,7 +31,7 @@ struct Put<'a> {
     report: PutReport,
 }
 
-/// Says of a stream that it has no end.
+/// Warns that a stream has no end.
 pub(crate) fn tell_open(tar: &TarReader<'_>, name: &str, events: &dyn Events) {
     if tar.is_open() {
         let text =
@@ -40,7 +40,7 @@ pub(crate) fn tell_open(tar: &TarReader<'_>, name: &str, events: &dyn Events) {
     }
 }
 
-/// Says which attributes of a member have names that no file of ext4 can have.
+/// Reports attributes of a member with names that no file of ext4 can have.
 pub(crate) fn tell_left_out(member: &Member, events: &dyn Events) {
     for (name, _) in member.xattrs().filter(|(name, _)| name.len() > MOST_NAME) {
         let text =

@@ -19,7 +19,7 @@ use crate::format::xattr::{
     self, ACL_ACCESS, ACL_DEFAULT, Attribute, ENCRYPTION, INLINE_DATA, PREFIXES, SYSTEM, Value, XattrEntries,
 };
 
-/// What the kernel reads at most: of a whole name (`XATTR_NAME_MAX`) and of a value (`XATTR_SIZE_MAX`).
+/// Limits of the kernel: bytes of a whole name (`XATTR_NAME_MAX`) and of a value (`XATTR_SIZE_MAX`).
 pub(crate) const MOST_NAME: usize = 255;
 const MOST_VALUE: usize = 1 << 16;
 
