@@ -48,14 +48,14 @@ const MOST_ROUNDS: u32 = 10;
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// What a repair did.
+/// Result of a repair.
 #[derive(Debug)]
 pub struct RepairReport {
-    /// What was mended, in that order.
+    /// Faults that were fixed, in that order.
     pub mended: Vec<Finding>,
-    /// What a check finds now.
+    /// Result of the check after the repair.
     pub report: CheckReport,
-    /// Those of its faults that could be mended, if other damage did not make unsure what is right.
+    /// Faults that are left and could be fixed, if other damage did not make the right contents unsure.
     pub withheld: Vec<Finding>,
 }
 
@@ -195,12 +195,12 @@ fn has_broken_journal(device: &Arc<dyn BlockDevice>, plain: &OpenOptions) -> Res
 struct Repair {
     files: Files,
     answers: BTreeMap<FindingKind, bool>,
-    /// What could not be mended after all.
+    /// Faults that could not be fixed after all.
     left: BTreeSet<Finding>,
     /// Directories whose blocks were made anew.
     rebuilt: BTreeSet<u32>,
     mended: Vec<Finding>,
-    /// What stands against mending, and groups whose free blocks or inodes are counted wrongly, before this round.
+    /// Damage that stands against fixes, and groups whose free blocks or inodes are counted wrongly, before this round.
     obstacles: Obstacles,
     miscounted: BTreeSet<(FindingKind, u32)>,
     /// Groups of which other blocks or inodes are said to be free than before this round.
@@ -249,7 +249,7 @@ impl Repair {
         }
     }
 
-    /// Lets the superblock's totals be the sums that they were before groups were counted anew.
+    /// Sets the superblock's totals to the sums that they were before groups were counted anew.
     fn keep_totals(&mut self, report: &CheckReport) -> Result<()> {
         for (which, kind, counted) in [
             (Bitmap::Blocks, FindingKind::FreeBlocks, Counted::FreeBlocks),
@@ -465,7 +465,7 @@ impl Repair {
         self.files.inodes().space_mut()
     }
 
-    /// Lets a descriptor whose checksum is wrong count again: with the places that a sound copy names, and without
+    /// Makes a descriptor with a wrong checksum valid again: with the places that a sound copy names, and without
     /// inodes that were never used. Without such a copy, its places are taken for right where the root is found by them.
     fn descriptor(&mut self, group: u32, fix: Fix) -> Result<bool> {
         let fs = self.files.fs();
@@ -524,7 +524,7 @@ impl Repair {
         Ok(f(&mut inode) && write(self.space(), &inode).map(|()| true)?)
     }
 
-    /// Lets a name say the kind that its inode is of.
+    /// Sets the kind in a name's record to that of its inode.
     fn entry_kind(&mut self, finding: &Finding) -> Result<bool> {
         let place = finding.place();
         let (Some(number), Some(block), Some(name)) = (place.inode, place.block, finding.name()) else {
@@ -545,7 +545,7 @@ impl Repair {
         Ok(true)
     }
 
-    /// Lets a directory say in which one it is. Returns the one that it said before.
+    /// Sets the parent of a directory. Returns the one that it had before.
     fn set_parent(&mut self, number: u32, parent: u32) -> Result<Option<u32>> {
         let mut dir = self.files.inodes().get_unlinked(number)?;
         let before = self.files.directory(&mut dir).find(b"..")?.map(|up| up.inode);
@@ -656,7 +656,7 @@ impl Repair {
         Ok(true)
     }
 
-    /// Lets a quota file count what an owner has.
+    /// Sets an owner's usage in a quota file.
     fn usage(&mut self, finding: &Finding, fix: Option<Fix>) -> Result<bool> {
         let (Some(file), Some(Fix::Usage { kind, id, space, inodes })) = (finding.place().inode, fix) else {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! What keeps a repair from mending a finding: damage elsewhere that makes unsure whether it is damage at all.
+//! Obstacles to the repair of a finding: damage elsewhere that makes unsure whether it is damage at all.
 //!
 //! What can't be read, or is left damaged, is unknown: neither empty nor free. So bits of bitmaps are set wherever something
 //! in use was found, and cleared only if no fault is left that makes unsure what inodes have. The same goes for counts: those
