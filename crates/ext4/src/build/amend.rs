@@ -1,4 +1,4 @@
-//! What descriptions beside a tree say of its files, and files that only they tell of.
+//! Descriptions beside a tree: attributes of its files, and files that only the description names.
 
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ pub(crate) struct AttributeBlocks {
 /// Attributes of a file that have got their place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Placed {
-    /// What the inode has behind its fields; empty without any.
+    /// Bytes of the attribute area behind the inode's fields; empty without any.
     pub area: Vec<u8>,
     /// The number of the block with the rest.
     pub block: Option<u32>,

@@ -14,7 +14,7 @@ use crate::error::Result;
 pub(crate) struct Contents {
     /// Their length in bytes.
     pub size: u64,
-    /// What of them is not a hole: in order, within the size. Everything if `None`.
+    /// Byte ranges that are no holes: in order, within the size. Everything if `None`.
     pub ranges: Option<Vec<Range<u64>>>,
     pub from: Source,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Contents {
 pub(crate) enum Source {
     /// A file of the host.
     Host(Unread),
-    /// What is no hole, one after the other from this byte of a device on.
+    /// The ranges that are no holes, one after the other from this byte of a device on.
     Within(Arc<dyn BlockDevice>, u64),
 }
 

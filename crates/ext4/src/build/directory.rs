@@ -11,7 +11,7 @@ use crate::format::inode::FileType;
 const LEVELS: usize = 1;
 const LARGE_LEVELS: usize = 2;
 
-/// What directories of a file system look like.
+/// Format of all directories of a file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form {
     pub block_size: usize,

@@ -14,7 +14,7 @@ const NONCE: usize = 16;
 
 /// Somebody who knows which directories are encrypted, and their keys.
 pub trait Encrypt: Send + Sync + std::fmt::Debug {
-    /// Who encrypts names, contents and targets.
+    /// Encryption of names, contents and targets.
     fn encryption(&self) -> &dyn Encryption;
 
     /// Paths of directories that are encrypted with everything below them, and their contexts.
@@ -27,7 +27,7 @@ pub trait Encrypt: Send + Sync + std::fmt::Debug {
     fn nonce(&self, inode: u32) -> Result<[u8; NONCE]>;
 }
 
-/// Who encrypts, if anybody does.
+/// The encryption of a new file system; `None` without any.
 pub(crate) type Encrypter = Option<Arc<dyn Encrypt>>;
 
 /// A file that is encrypted.
@@ -44,7 +44,7 @@ pub(crate) struct Encrypted {
 pub(crate) type Contexts = HashMap<u32, Vec<u8>>;
 
 impl Encrypted {
-    /// What a file stores that has this context.
+    /// The stored form of a file that has this context.
     ///
     /// # Errors
     /// What the key says; `InvalidFilename` for names that become too long.
@@ -77,7 +77,7 @@ impl Encrypted {
         Attribute { index: ENCRYPTION, name: b"c".to_vec(), value }
     }
 
-    /// What encrypts the file's contents.
+    /// Encryption of the file's contents.
     ///
     /// # Errors
     /// What the key says.

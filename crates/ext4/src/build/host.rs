@@ -70,7 +70,7 @@ impl Tree {
     }
 }
 
-/// What is in some parts of folders, by the folders' numbers.
+/// Outlines of the entries in some parts of folders, by the folders' numbers.
 fn outlines(reading: &Reading, parts: Vec<Part>, pool: Pool) -> Result<Vec<(usize, Vec<Outlined>)>> {
     let parts: Vec<_> = parts.into_iter().map(|part| Mutex::new((Some(part), None))).collect();
     pool.run(

@@ -178,7 +178,7 @@ impl Writing<'_> {
         clusters * u64::from(self.plan.geometry.cluster_blocks) * self.block as u64
     }
 
-    /// Says how many clusters an inode has.
+    /// Sets the allocated size of an inode, given in clusters.
     fn set_sectors(&self, inode: &mut Inode, clusters: u64) {
         let geometry = &self.plan.geometry;
         let sectors = clusters * u64::from(geometry.cluster_blocks) * (self.block as u64 / 512);

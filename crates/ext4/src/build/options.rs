@@ -1,4 +1,4 @@
-//! What a new file system is to be: the options of mke2fs, under its names.
+//! Options of a new file system: those of mke2fs, under its names.
 
 use crate::build::identity::NewUuid;
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ pub enum BuildSize {
     Fitting {
         /// Bytes that are free for users in the end.
         free: u64,
-        /// What the size is a multiple of, in bytes; the block size if that is more.
+        /// The size is a multiple of so many bytes, or of the block size if that is more.
         align: u64,
     },
     /// So many bytes; what is left of a block, or of a group that is too small to be one, is not used.
@@ -72,7 +72,7 @@ pub struct BuildOptions {
     pub hash_version: u8,
     /// Whether bytes of names are hashed as unsigned numbers, as on machines where `char` has no sign.
     pub unsigned_hash: bool,
-    /// What the kernel does on errors (`-e`): 1 continue, 2 remount read-only, 3 panic.
+    /// The kernel's behaviour on errors (`-e`): 1 continue, 2 remount read-only, 3 panic.
     pub on_errors: u16,
     /// The default mount options; 0x4 user_xattr, 0x8 acl.
     pub mount_options: u32,
@@ -110,13 +110,13 @@ const BASE: Features = Features {
     ro_compat: RoCompat(RoCompat::SPARSE_SUPER.0 | RoCompat::LARGE_FILE.0),
 };
 
-/// What ext4 has besides, as mke2fs 1.47.4 makes it.
+/// Further incompatible features of ext4, as mke2fs 1.47.4 sets them.
 const EXT4_INCOMPAT: u32 =
     Incompat::EXTENTS.0 | Incompat::BITS64.0 | Incompat::FLEX_BG.0 | Incompat::CSUM_SEED.0;
 const EXT4_RO_COMPAT: u32 =
     RoCompat::HUGE_FILE.0 | RoCompat::DIR_NLINK.0 | RoCompat::EXTRA_ISIZE.0 | RoCompat::METADATA_CSUM.0;
 
-/// What can be made here.
+/// Features that a new file system can have.
 const MADE: Features = Features {
     compat: Compat(
         Compat::HAS_JOURNAL.0

@@ -44,7 +44,7 @@ pub struct Plan {
     pub(crate) order: Vec<u32>,
     /// The inode of each file of the tree.
     pub(crate) inodes: Vec<u32>,
-    /// What files need, in `order`.
+    /// Needs of the files, in `order`.
     pub(crate) shapes: Shapes,
     pub(crate) space: Space,
     pub(crate) sealer: Sealer,
@@ -85,7 +85,7 @@ impl Plan {
         Plan::protected(tree, options, None, None)
     }
 
-    /// The same with fs-verity on files, and encryption of directories, that others choose.
+    /// Plans a file system that has fs-verity on files and encryption of directories, as the callers choose.
     ///
     /// # Errors
     /// As [`Plan::new`]; what they say; `CrossesDevices` for a file with a name in an encrypted directory and one outside.

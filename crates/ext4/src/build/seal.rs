@@ -36,7 +36,7 @@ pub(crate) struct Sealed {
     pub blocks: u32,
 }
 
-/// What lies in a file from one block on, as a device. Holes are read as zeros, but for files that are encrypted.
+/// Contents of a file from one block on, as a device. Holes are read as zeros, but for files that are encrypted.
 pub(crate) struct Part<'a> {
     pub device: &'a dyn BlockDevice,
     /// Runs of the whole file.
@@ -44,7 +44,7 @@ pub(crate) struct Part<'a> {
     pub first: u32,
     pub block: u64,
     pub size: u64,
-    /// What encrypts the file.
+    /// Encryption of the file's contents.
     pub cipher: Option<Arc<dyn EncryptedContents>>,
 }
 
@@ -142,5 +142,5 @@ impl BlockDevice for Part<'_> {
     }
 }
 
-/// Who seals files, if anybody does.
+/// The maker of fs-verity metadata; `None` if no file is sealed.
 pub(crate) type Sealer = Option<Arc<dyn Seal>>;

@@ -1,4 +1,4 @@
-//! What files of a new file system need, whatever its size.
+//! Needs of the files of a new file system, whatever its size.
 
 use std::collections::HashMap;
 
@@ -32,7 +32,7 @@ const MOST_LINKS: u32 = 65000;
 /// Targets of symbolic links that have room in the inode.
 pub(crate) const LONGEST_INLINE_TARGET: usize = 59;
 
-/// What the files of a tree need, whatever the size of the file system.
+/// Needs of all files of a tree, whatever the size of the file system.
 #[derive(Debug)]
 pub(crate) struct Shapes {
     pub files: Vec<Shape>,
@@ -49,7 +49,7 @@ pub(crate) struct Shapes {
     pub time: Time,
 }
 
-/// What a file needs.
+/// Needs of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Shape {
     /// Names, and for directories those of their directories, as the inode counts them.
@@ -61,7 +61,7 @@ pub(crate) struct Shape {
     pub parent: u32,
     /// Blocks that are data: first and number.
     pub data: Data,
-    /// What is behind the contents.
+    /// Metadata of fs-verity behind the contents.
     pub sealed: Option<Box<Sealed>>,
     pub encrypted: Option<Box<Encrypted>>,
     /// Contents that lie in the inode, as far as they do in the place of its map.
@@ -125,12 +125,12 @@ pub(super) fn inode_number(index: usize, specials: u32) -> u32 {
 /// Paths of files of the tree.
 pub(super) type Paths = HashMap<u32, Vec<u8>>;
 
-/// What is to be in a new file system.
+/// Input of the planning: the tree, and the makers of fs-verity metadata and ciphertext.
 pub(super) struct Wanted<'a> {
     pub tree: &'a Tree,
     pub order: &'a [u32],
     pub options: &'a BuildOptions,
-    /// Who seals files, and the path of each.
+    /// The maker of fs-verity metadata, and the path of each file.
     pub sealing: Option<(&'a dyn Seal, &'a Paths)>,
     pub encrypter: Option<&'a dyn Encrypt>,
 }
@@ -152,7 +152,7 @@ impl Wanted<'_> {
         self.options.time.or_else(newest).unwrap_or_default().max(Time::default())
     }
 
-    /// What each file needs.
+    /// Computes the needs of each file.
     ///
     /// # Errors
     /// What ext4 says of names, links, sizes and attributes.

@@ -58,7 +58,7 @@ pub(crate) struct Run {
     pub len: u32,
 }
 
-/// What is free, given out from the beginning on. It has no end: what lies behind that of the file system is missing.
+/// Free blocks, allocated in ascending order. It has no end: blocks behind that of the file system are missing.
 #[derive(Clone, Debug)]
 pub(crate) struct Free {
     /// First and last block of what is free, in whole clusters; the last one has no end.
@@ -73,7 +73,7 @@ pub(crate) struct Free {
 }
 
 impl Free {
-    /// What is free between ranges that are taken, from block `first` on, in clusters of so many blocks.
+    /// The free blocks between ranges that are taken, from block `first` on, in clusters of `cluster` blocks.
     pub fn new(taken: &Taken, first: u64, cluster: u64) -> Free {
         let mut gaps = Vec::new();
         let mut at = first.next_multiple_of(cluster);
@@ -112,7 +112,7 @@ impl Free {
         }
     }
 
-    /// The same in one piece, the first that is long enough before block `blocks`; in several if none is.
+    /// Takes `len` blocks in one run, the first that is long enough before block `blocks`; in several runs if none is.
     pub fn take_whole(&mut self, len: u32, blocks: u64, mut each: impl FnMut(Run)) {
         let whole = u64::from(len).next_multiple_of(self.cluster);
         let room = |gap: &usize| self.gaps[*gap].1.min(blocks).saturating_sub(self.gaps[*gap].0);

@@ -15,18 +15,18 @@ use crate::edit::{is_storable, tell_left_out, tell_open};
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::FileType;
 
-/// What names begin with that remove something of an earlier layer, and the one that removes everything that a directory had.
+/// Prefix of names that remove a file of an earlier layer, and the name that removes all that a directory had.
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// What the names begin with that AUFS has for itself: no files of the image.
+/// Prefix of the names that AUFS has for itself: no files of the image.
 const AUFS: &[u8] = b".wh..wh.";
 
 /// Names that a path of a layer may lead through, and links, as in Linux.
 const MOST_STEPS: usize = 4096;
 const MOST_LINKS: u32 = 40;
 
-/// What a path of a layer is looked up for.
+/// Reason why a path of a layer is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum For {
     /// A new file: directories are made that are not there.
@@ -37,7 +37,7 @@ enum For {
     Whiteout,
 }
 
-/// What a layer has in a directory: its whiteouts are not about that.
+/// Names of a layer in one directory: its whiteouts do not remove these.
 #[derive(Default)]
 struct Own {
     names: BTreeSet<Vec<u8>>,
@@ -55,7 +55,7 @@ const HEADER: usize = 4096;
 /// Where the bytes of a stream lie by the time that contents are read.
 struct Place<'a> {
     device: &'a Arc<dyn BlockDevice>,
-    /// What errors call the stream.
+    /// Name of the stream in errors.
     name: &'a str,
     /// The byte of the stream that comes next.
     at: &'a Cell<u64>,
@@ -109,8 +109,8 @@ impl Tree {
         self.add_members(&mut input, &place, options, events)
     }
 
-    /// The same of a stream that can't be read again: as much of it as its members say that they have is written to an empty
-    /// device that grows, where contents stay until the plan is written.
+    /// Adds the files of a tar stream that cannot be read again. Contents are written to `kept`, an empty device that
+    /// grows, as many bytes as the members have, and stay there until the plan is written.
     ///
     /// # Errors
     /// As [`Tree::add_tar`], and what reading and writing say.

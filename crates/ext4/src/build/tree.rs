@@ -42,7 +42,7 @@ impl Entry {
     }
 }
 
-/// What a file has besides what all files have.
+/// The part of a file that depends on its kind.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// Names, and the numbers of their files.
@@ -60,7 +60,7 @@ pub struct Owners {
     pub all: Option<(u32, u32)>,
     /// Ranges of users: the first one in the image, the first one of the source, and how many; all as they are without any.
     pub users: Vec<[u32; 3]>,
-    /// The same of groups.
+    /// Mappings of groups: first one, first one instead, count.
     pub groups: Vec<[u32; 3]>,
 }
 
@@ -312,7 +312,7 @@ impl Tree {
         Ok(number)
     }
 
-    /// Says what a directory is that may have been told of by a path alone.
+    /// Describes a directory that may be known by its path alone so far.
     pub(crate) fn describe_directory(&mut self, number: u32, node: Node, xattrs: Xattrs) {
         let entry = self.entry_mut(number);
         (entry.node, entry.xattrs) = (node, xattrs);

@@ -5,7 +5,7 @@ use casemate_blockdev::Uuid;
 use crate::build::options::{BuildOptions, Features};
 use crate::error::{Error, Result};
 
-/// What a usage (`-T`) means: bytes of a block, if it says, and bytes for each inode. As mke2fs.conf of e2fsprogs 1.47.4.
+/// Usages (`-T`): name, bytes of a block if it sets them, and bytes for each inode. As mke2fs.conf of e2fsprogs 1.47.4.
 const USAGES: [(&str, Option<u32>, u64); 9] = [
     ("floppy", Some(1024), 8192),
     ("small", Some(1024), 4096),

@@ -34,7 +34,7 @@ const SUMMED: usize = 128 << 10;
 /// Directories that a thread takes on at a time.
 const DIRECTORIES: usize = 64;
 
-/// What a new file system has.
+/// Counts and sizes of a new file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuildReport {
     /// Regular files.
@@ -146,7 +146,7 @@ impl Writing<'_> {
         Context { inode, ..Context::default() }
     }
 
-    /// Lets everything read as zeros that is not written, and yet read: on a target that may hold anything.
+    /// Makes everything read as zeros that is read without having been written, on a target that may hold anything.
     fn zero(&self) -> Result<()> {
         let journal =
             self.plan.space.journal.iter().map(|run| (run.physical, run.physical + u64::from(run.len)));
@@ -379,7 +379,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// What encrypts the contents of the file with this place in the order; `None` if nothing does.
+    /// Encryption of the contents of the file with this place in the order; `None` if they are not encrypted.
     fn cipher(&self, index: usize) -> Result<Option<Arc<dyn EncryptedContents>>> {
         let encrypted = self.plan.shapes.files[index].encrypted.as_ref();
         encrypted.map_or(Ok(None), |encrypted| encrypted.contents(&self.plan.encrypter))
