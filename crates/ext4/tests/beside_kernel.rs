@@ -1,5 +1,5 @@
-//! The same random operations on an image and, by a kernel, on a twin of it: what succeeds, why something fails, and what
-//! is there afterwards.
+//! Random operations on an image and, by a kernel, on a twin of it: which succeed, why others fail, and the files
+//! afterwards are equal.
 //!
 //! Paths are drawn from few names, so that all kinds of collisions come: with files, directories, links in the way. Both
 //! sides do the same list, one line each; the kernel's side is this test's own program, run where images can be mounted.
@@ -143,7 +143,7 @@ fn contents(len: u64) -> Vec<u8> {
     (0..len).map(|at| (at % 251 + len % 7) as u8 | 1).collect()
 }
 
-/// What came of an operation: "done", or the kind of the error.
+/// The outcome of an operation: "done", or the kind of the error.
 fn said<T>(result: Result<T, Option<io::ErrorKind>>) -> String {
     match result {
         Ok(_) => "done".to_owned(),
@@ -333,7 +333,7 @@ impl Pair {
         script
     }
 
-    /// What the two sides did differently.
+    /// Outcomes in which the two sides differ.
     fn differences(&self) -> String {
         let what = format!("{} seed {}", self.features, self.seed);
         let theirs = fs::read_to_string(self.folder.path().join("said")).unwrap();
@@ -348,7 +348,7 @@ impl Pair {
         differences
     }
 
-    /// What there is afterwards is the same, and whole.
+    /// Fails if the files of the two sides differ afterwards, or an image is damaged.
     fn compare(&self) {
         let what = format!("{} seed {}", self.features, self.seed);
         let trees = fs::read_to_string(self.folder.path().join("trees")).unwrap();

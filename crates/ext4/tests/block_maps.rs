@@ -69,7 +69,7 @@ impl Image {
     }
 }
 
-/// What a block of the file holds.
+/// Contents of a block of the file.
 fn marked(at: u64, block: u64) -> Vec<u8> {
     vec![(at % 251) as u8 + 1; block as usize]
 }

@@ -116,7 +116,7 @@ fn trees_are_as_they_were_in_every_kind_of_file_system() {
     }
 }
 
-/// What dumpe2fs says of two images.
+/// Fields that dumpe2fs prints of two images.
 fn header(image: &Path) -> BTreeMap<String, String> {
     let Some(dumpe2fs) = tool("dumpe2fs") else { return BTreeMap::new() };
     let text = run(Command::new(dumpe2fs).arg("-h").arg(image).env("LC_ALL", "C"));

@@ -234,7 +234,7 @@ fn bytes(device: &MemoryDevice) -> Vec<u8> {
     bytes
 }
 
-/// What debugfs does to an image of each kind, and what a check must find then.
+/// Commands of debugfs that damage an image, and the finding of each that a check must make.
 const DAMAGES: &[(&str, FindingKind)] = &[
     ("set_super_value r_blocks_count 8000", FindingKind::SuperblockField),
     ("set_super_value reserved_gdt_blocks 9", FindingKind::Features),

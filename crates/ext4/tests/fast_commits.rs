@@ -19,7 +19,7 @@ use common::kernel::{SHOW, compare_with, on_mounted};
 const BASE: &str = "mkdir a d d/empty; seq 1000 > a/base; seq 9000 > a/long; echo g > a/gone; echo o > a/other\n\
     ln a/other a/twice; truncate -s 400000 a/sparse; fallocate -l 200000 a/reserved; sync -f .\n";
 
-/// What a kernel notes in fast commits.
+/// Scripts, and changes that a kernel notes in fast commits.
 const SCENES: [(&str, &str); 8] = [
     ("new", "seq 5000 > a/new; sync a/new; echo tail >> a/new; sync a/new"),
     ("names", "echo n > a/n; mv a/base a/renamed; ln a/n a/hard; sync a/renamed; rm a/twice; sync a/n"),
@@ -41,7 +41,7 @@ const SCENES: [(&str, &str); 8] = [
     ("cut", "truncate -s 5000 a/long; sync a/long; chmod 600 a/other; chown 7:8 a/other; sync a/other"),
 ];
 
-/// The same for files without extents, and for small ones that have their contents in the inode.
+/// Scripts for files without extents, and for small ones that have their contents in the inode.
 const OTHER_BASE: &str = "mkdir a; seq 1000 > a/base; seq 9000 > a/long; echo small > a/small; seq 40 > a/more\n\
     truncate -s 400000 a/sparse; echo g > a/gone; ln -s $(printf %080d 1) a/link; sync -f .\n";
 

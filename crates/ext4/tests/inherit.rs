@@ -1,4 +1,4 @@
-//! What new files get from their directory, beside what the kernel gives them.
+//! Attributes that new files get from their directory, beside those that the kernel gives them.
 
 mod common;
 

@@ -24,7 +24,7 @@ use common::assert_sound;
 const INCOMPAT: usize = 1024 + 0x60;
 const RECOVER: u8 = 4;
 
-/// What the journal's superblock begins with (version 2), and where it says in which block the log begins.
+/// First bytes of the journal's superblock (version 2), and the place of the number of the log's first block.
 const JOURNAL: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
 const SEQUENCE: usize = 0x18;
 const START: usize = 0x1c;
@@ -67,7 +67,7 @@ enum Event {
     Flush,
 }
 
-/// What the recovery file held when something reached the device.
+/// Contents of the recovery file when something reached the device.
 type Kept = Option<Vec<u8>>;
 
 /// Notes what reaches it. From one flush on all fail.
@@ -143,7 +143,7 @@ fn completed(image: &[u8], recovery: &Path) -> Result<Option<Arc<dyn BlockDevice
     RecoveryFile::new(recovery).over(&device, &Providers::default())
 }
 
-/// What the change did that the tests below interrupt: all of it, or nothing.
+/// True if the change that the tests below interrupt is made; false if nothing of it is.
 fn is_changed(device: Arc<dyn BlockDevice>, what: &str) -> bool {
     let report = check(device.clone(), &CheckOptions::default(), &Work::default()).unwrap();
     assert!(report.is_clean(), "{what}: {:?}", report.faults);

@@ -41,7 +41,7 @@ enum Sums {
     V3Async,
 }
 
-/// What is changed of a sound log.
+/// Changes of a sound log.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Nothing,
@@ -56,7 +56,7 @@ enum Damage {
     Gone(usize),
 }
 
-/// What must come of it: how many transactions are replayed, and whether more was committed.
+/// Expected outcome: the number of transactions that are replayed, and whether more was committed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     Whole(usize),
@@ -216,7 +216,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     crc
 }
 
-/// What the three blocks begin with.
+/// First bytes of the three blocks.
 fn replayed(device: &dyn BlockDevice) -> Vec<u8> {
     (0..3).map(|number| byte_at(device, (FIRST + number) * BLOCK as u64)).collect()
 }
@@ -302,7 +302,7 @@ fn damaged_journals_end_where_the_kernel_ends_them() {
     }
 }
 
-/// What e2fsck replays is what is read here, and where it says that it threw transactions away is a cut.
+/// Fails if e2fsck replays other transactions, or throws some away where this crate sees no cut.
 fn compare_with_e2fsck(tools: &Tools, journal: &Journal, damage: Damage, outcome: Outcome, what: &str) {
     // It throws away, without a word, what an interrupted commit of a newer transaction proves to be damaged.
     let silent = journal.sums == Sums::V3Async && outcome == Outcome::Cut(1);

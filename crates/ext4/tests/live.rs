@@ -19,7 +19,7 @@ const ROOT: u32 = 2;
 const SECTOR: usize = 512;
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-/// What reaches a disk, in its order.
+/// Events at a disk, in their order.
 enum Event {
     Write(usize, Vec<u8>),
     Flush,
@@ -70,7 +70,7 @@ struct Known {
     attribute: Option<Vec<u8>>,
 }
 
-/// What is in the root directory: names, and what their inodes are.
+/// Names of the root directory, and their inodes.
 #[derive(Clone, Debug, Default)]
 struct Model {
     names: BTreeMap<String, u32>,

@@ -30,7 +30,7 @@ fn open(image: &Path, waits: &Waits) -> Result<Writer> {
     Writer::open(device, WriteOptions { events: waits, ..WriteOptions::default() })
 }
 
-/// What debugfs says of the block.
+/// Fields that debugfs prints of the block.
 fn shown(image: &Path) -> String {
     run(Command::new(tool("debugfs").unwrap()).args(["-R", "dump_mmp"]).arg(image))
 }

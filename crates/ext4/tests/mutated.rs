@@ -83,8 +83,8 @@ fn limited(test: &str, work: &str) -> Output {
         .unwrap()
 }
 
-/// What stands for much more than there is of it: blocks that a directory, the journal or many directories have
-/// several times. Memory is taken for distinct blocks that are there, at most some ten times as much.
+/// A structure may stand for much more than there is of it: blocks that a directory, the journal or many directories
+/// have several times. Memory is taken for distinct blocks that are there, at most some ten times as much.
 #[test]
 fn a_block_counts_once() {
     let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };

@@ -1,4 +1,4 @@
-//! What a check says of images with some changed metadata, beside e2fsck: whether there is a fault.
+//! Verdicts of a check on images with some changed metadata, beside those of e2fsck: damaged or not.
 //!
 //! A case is an image and a seed. `CASEMATE_MUTATION="IMAGE SEED" cargo test --workspace --test mutations` shows one,
 //! `CASEMATE_SLOW_TESTS=1` goes through many more, and prints a table of agreement.
@@ -74,7 +74,7 @@ fn each_reason_for_a_difference_has_a_case() {
     }
 }
 
-/// What images are made and checked with, and which ones there are.
+/// Tools that make and check images, and the images.
 struct World {
     folder: TempDir,
     maker: Maker,
@@ -125,7 +125,7 @@ impl Source {
     }
 }
 
-/// What is said of an image.
+/// Verdict on an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     Clean,
@@ -151,7 +151,7 @@ impl Case {
         (self.theirs.0, self.ours.0) == (Verdict::Clean, Verdict::Fault)
     }
 
-    /// The same, and all that is found says this.
+    /// True if only this check finds a fault, and every finding contains the text.
     fn is_ours_alone_of(&self, text: &str) -> bool {
         self.is_ours_alone() && self.ours.1.iter().all(|line| line.contains(text))
     }

@@ -17,7 +17,7 @@ use casemate_testkit::{Rng, TempDir, mke2fs, run, run_any, slow_tests, tempdir, 
 use common::assert_sound;
 use common::kernel::on_mounted;
 
-/// What a path is in the model.
+/// Kind of a path in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Node {
     Directory,

@@ -31,7 +31,7 @@ pub fn fixtures(encrypted: bool) -> Vec<PathBuf> {
     images
 }
 
-/// What makes images.
+/// Maker of images.
 pub struct Maker {
     mke2fs: PathBuf,
     debugfs: PathBuf,
@@ -39,7 +39,7 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// What makes images in a folder of its own.
+    /// A maker of images in a folder of its own.
     pub fn new(mke2fs: PathBuf, debugfs: PathBuf, folder: &Path) -> Maker {
         for block in [1024, 65536] {
             make_tree(&folder.join(format!("tree{block}")), block);

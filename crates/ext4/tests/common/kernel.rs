@@ -42,7 +42,7 @@ pub fn on_mounted(image: &Path, mount_options: &str, script: &str) -> Option<Str
     in_uml(image, mount_options, script)
 }
 
-/// The same in User-Mode-Linux, for what this machine's kernel may lack.
+/// Mounts an image in User-Mode-Linux, for features that this machine's kernel may lack, and runs a script there.
 ///
 /// # Panics
 /// If the script fails.
@@ -60,7 +60,7 @@ pub fn compare(fs: &Ext4, shown: &str, least: u32, what: &str) {
     compare_with(fs, shown, least, what, |facts| facts.to_owned());
 }
 
-/// The same of what `part` takes of the facts of a path.
+/// Compares the part of each path's facts that `part` takes.
 pub fn compare_with(fs: &Ext4, shown: &str, least: u32, what: &str, part: impl Fn(&str) -> String) {
     let mut lines = BTreeMap::new();
     walk(fs, &fs.root().unwrap(), "", &mut lines);

@@ -29,7 +29,7 @@ pub struct Image {
 
 /// A structure.
 struct Part {
-    /// What it is, with its number.
+    /// Name of the structure, with its number.
     name: String,
     offset: usize,
     len: usize,
@@ -53,12 +53,12 @@ enum Sum {
     },
 }
 
-/// What is changed of an image.
+/// Changes of an image.
 #[derive(Default)]
 pub struct Mutation {
     /// Bytes by the places that they go to, which do not overlap.
     pub writes: BTreeMap<usize, Vec<u8>>,
-    /// What was changed, in words.
+    /// Changes, in words.
     pub what: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ impl Image {
         self.mutation_with(rng, |_| true)
     }
 
-    /// The same, where `mend` says for each structure whether its checksum is made right.
+    /// A mutation where `mend` decides for each structure if its checksum is made right.
     pub fn mutation_with(&self, rng: &mut Rng, mend: impl Fn(&mut Rng) -> bool) -> Mutation {
         let mut mutation = Mutation::default();
         for _ in 0..=rng.below(3) {

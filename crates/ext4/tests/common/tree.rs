@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::hex;
 
-/// What two views of the same file must agree on.
+/// Facts of a file that two views of it must agree on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     pub kind: &'static str,

@@ -158,7 +158,7 @@ fn has_checksums(features: &str) -> bool {
     features.starts_with("-t ext4") && !features.contains("^metadata_csum")
 }
 
-/// What a descriptor says wrongly of its group does not make the group's inodes free, nor their blocks.
+/// A wrong descriptor does not make its group's inodes or their blocks free.
 #[test]
 fn inodes_are_not_lost_to_wrong_descriptors() {
     let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {

@@ -19,7 +19,7 @@ use super::{KINDS, complaints, options, readable};
 /// Seconds that e2fsck has for an image: of some it never comes to an end.
 const PATIENCE: &str = "20";
 
-/// What e2fsck says of an image; nothing if it came to no end.
+/// The exit status and output of e2fsck on an image; `None` if it did not end.
 fn e2fsck(fsck: &Path, image: &Path) -> Option<(Option<i32>, String)> {
     let mut command = Command::new("timeout");
     let output = run_any(command.args(["-s", "KILL", PATIENCE]).arg(fsck).arg("-fn").arg(image));
@@ -28,7 +28,7 @@ fn e2fsck(fsck: &Path, image: &Path) -> Option<(Option<i32>, String)> {
     Some((Some(status), String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// What `e2fsck -p` stops at in an image in which there is nothing but what it mends by itself, as it is said here.
+/// The stop of `e2fsck -p` in an image with only those faults that it fixes by itself, in the words of this crate.
 fn stops_at_routine(fsck: &Path, path: &Path, bytes: &[u8]) -> Option<String> {
     let device = Arc::new(MemoryDevice::new(bytes.to_vec()));
     let report = check(device, &CheckOptions::default(), &Work::default()).ok()?;
@@ -42,7 +42,7 @@ fn stops_at_routine(fsck: &Path, path: &Path, bytes: &[u8]) -> Option<String> {
     (status > 1).then(|| format!("e2fsck -p: {status}: {text}\n{:?}", report.faults))
 }
 
-/// What is worse in an image after a repair, as e2fsck and a reader see it.
+/// The damage that a repair added to an image, as e2fsck and a reader see it.
 fn is_worse(fsck: &Path, path: &Path, bytes: Vec<u8>, what: &str) -> Option<String> {
     std::fs::write(path, &bytes).unwrap();
     if let Some(text) = stops_at_routine(fsck, path, &bytes) {
