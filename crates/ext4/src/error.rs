@@ -1,4 +1,4 @@
-//! What can go wrong, and where on the disk.
+//! Errors, and their places on the disk.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ pub(crate) fn invalid(kind: ErrorKind, text: impl Into<String>) -> Error {
     Error::path(kind, text.into())
 }
 
-/// The same error once more: everybody who asks shall know.
+/// A copy of an error, for each caller that asks again.
 pub(crate) fn again(error: &Error) -> Error {
     error.again()
 }
@@ -28,24 +28,24 @@ pub struct Corrupt {
     problem: Problem,
 }
 
-/// What is wrong with a structure.
+/// Fault of a structure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Problem {
     /// The checksum does not fit.
     Checksum {
-        /// What the structure's contents give.
+        /// The checksum of the structure's contents.
         expected: u32,
-        /// What is stored.
+        /// The stored checksum.
         found: u32,
     },
     /// A number is another than it should be.
     Number {
-        /// What it counts or says.
+        /// Meaning of the number.
         what: Counted,
-        /// What it should be.
+        /// The right number.
         expected: u64,
-        /// What is stored.
+        /// The stored number.
         found: u64,
     },
     /// Blocks or inodes are not what they should be.
@@ -54,7 +54,7 @@ pub enum Problem {
         first: u64,
         /// The last one.
         last: u64,
-        /// What is wrong with them, in words: `are claimed by others, too`.
+        /// The fault, in words: `are claimed by others, too`.
         what: &'static str,
     },
     /// A bitmap says something else of blocks or inodes than what was found.
@@ -63,7 +63,7 @@ pub enum Problem {
         first: u64,
         /// The last one.
         last: u64,
-        /// What the bitmap says of them, wrongly.
+        /// The bitmap's wrong state of them.
         marked: Marked,
     },
     /// A directory is below itself.
@@ -174,7 +174,7 @@ impl Corrupt {
         Corrupt { place, problem }
     }
 
-    /// What an error says about a structure, if it is about one.
+    /// The structure and fault of an error, if it is about a structure.
     pub fn of(error: &Error) -> Option<&Corrupt> {
         error.cause()
     }
@@ -184,7 +184,7 @@ impl Corrupt {
         self.place
     }
 
-    /// What is wrong with it.
+    /// The fault of the structure.
     pub fn problem(&self) -> &Problem {
         &self.problem
     }

@@ -41,8 +41,8 @@ const BANNED_PHRASES: &[(&str, &str)] = &[
 
 /// How many places break a rule.
 mod most {
-    pub const DOCSTRINGS: usize = 372;
-    pub const PUBLIC_DOCSTRINGS: usize = 101;
+    pub const DOCSTRINGS: usize = 360;
+    pub const PUBLIC_DOCSTRINGS: usize = 98;
     pub const HELP_OPENINGS: usize = 4;
     pub const HELP_SENTENCES: usize = 10;
     pub const PHRASES: usize = 16;
