@@ -1,4 +1,4 @@
-//! What is free in metadata of LUKS2: numbers of key slots, and room for their stripes.
+//! Free numbers of key slots in the metadata of LUKS2, and free room for their stripes.
 
 use std::ops::Range;
 

@@ -21,13 +21,13 @@ pub struct HeaderBackup {
     image: Medium,
 }
 
-/// What is lost, or may be lost, when a backup takes the place of what an image begins with.
+/// Header that is lost, or may be lost, when a backup is restored over the beginning of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replaced {
     /// The UUID of the header that is there; `None` if there is none.
     pub uuid: Option<String>,
-    /// What the header that is there requires, such as a reencryption that is not finished.
+    /// Requirements of the header that is there, such as a reencryption that is not finished.
     pub requirements: Vec<String>,
 }
 
@@ -160,7 +160,7 @@ impl HeaderBackup {
         }
     }
 
-    /// What the header requires: a reencryption that was not finished then, if anything.
+    /// Requirements of the backup's header, such as a reencryption that was not finished then; empty if it has none.
     pub fn requirements(&self) -> Vec<String> {
         match &self.header {
             Header::Luks1(_) => Vec::new(),

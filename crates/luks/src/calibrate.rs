@@ -11,7 +11,8 @@ use crate::Error;
 use crate::pbkdf::Pbkdf;
 use crate::slot::ALL;
 
-/// What makes keys of passphrases, how long that shall take here, and what it may use.
+/// KDF to measure: its kind, the time that a derivation shall take on this machine, and the memory and lanes that it
+/// may use.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PbkdfTarget {
@@ -32,7 +33,7 @@ pub struct PbkdfTarget {
 pub struct Measured {
     /// The costs.
     pub pbkdf: Pbkdf,
-    /// What they took here.
+    /// Time that a derivation at these costs took here.
     pub time: Duration,
 }
 
@@ -45,7 +46,7 @@ const MOST_MEMORY: u32 = 1 << 20;
 /// The least iterations of PBKDF2.
 const LEAST_ITERATIONS: u32 = 1000;
 
-/// What a measurement takes at least: shorter ones say little.
+/// Shortest time of a measurement: shorter ones are too inexact.
 const LEAST_TIME: Duration = Duration::from_millis(250);
 
 /// How often costs are brought nearer to the time; one or two do.

@@ -32,7 +32,7 @@ pub struct NewKeyOptions {
     /// The number of a slot that is added; the first free one if `None`. A passphrase of LUKS1 that is changed keeps its slot's
     /// number if it is this one; LUKS2 always keeps it.
     pub keyslot: Option<u32>,
-    /// What makes a key of the passphrase, and its costs; Argon2id, and PBKDF2 for LUKS1, if `None`.
+    /// KDF that makes a key of the passphrase, with its costs; if `None`, Argon2id, or PBKDF2 for LUKS1.
     pub pbkdf: Option<Pbkdf>,
     /// The hash of the stripes, of LUKS2; SHA-256 if `None`.
     pub hash: Option<String>,

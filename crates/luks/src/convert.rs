@@ -32,7 +32,7 @@ const COPIES: u64 = 2 * HDR_SIZE;
 /// The first byte of key slots in LUKS1.
 const FIRST_SLOT: u64 = 4096;
 
-/// What clevis and others keep behind the key slots of LUKS1.
+/// Magic of LUKSMETA, which clevis and others keep behind the key slots of LUKS1.
 const LUKSMETA: &[u8; 8] = b"LUKSMETA";
 
 impl Volume {

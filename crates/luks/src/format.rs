@@ -43,7 +43,7 @@ pub struct LuksFormatOptions {
     pub integrity: Option<String>,
     /// The hash of stripes and digest, and of all of LUKS1.
     pub hash: String,
-    /// What makes a key of the passphrase, and its costs; Argon2id, and PBKDF2 for LUKS1, if `None`.
+    /// KDF that makes a key of the passphrase, with its costs; if `None`, Argon2id, or PBKDF2 for LUKS1.
     pub pbkdf: Option<Pbkdf>,
     /// Bytes of an encryption sector: 512 by default, 1024, 2048 or 4096.
     pub sector_size: u32,

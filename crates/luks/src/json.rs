@@ -62,7 +62,7 @@ impl Object {
         }
     }
 
-    /// The same object with a member.
+    /// Object with one member set in addition.
     pub fn with(mut self, name: &str, value: impl Into<Json>) -> Object {
         self.set(name, value.into());
         self

@@ -108,7 +108,7 @@ pub use unlock::Unlocked;
 pub use volume::{LuksKey, LuksOptions, Opened, Plain, Volume};
 use volume::{Reader, refuse_empty};
 
-/// What a header begins with; the second copy of a LUKS2 header has these bytes turned.
+/// Magic of a header; the secondary header of LUKS2 has these bytes turned.
 pub const MAGIC: &[u8; 6] = b"LUKS\xba\xbe";
 
 /// Source of random bytes: fills a buffer.

@@ -27,7 +27,7 @@ pub struct NewVolume {
     pub(super) detached: bool,
 }
 
-/// What the data of a new volume are.
+/// Data of a new volume: one mapping, or one with integrity protection.
 #[derive(Debug)]
 pub(super) enum NewData {
     Mapping(Box<Mapping>),

@@ -1,4 +1,4 @@
-//! What makes a key of a passphrase: a KDF with its costs.
+//! KDF with its costs, which makes a key of a passphrase.
 
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Argon2, Argon2Variant, KdfLimits, Providers, pbkdf2};
@@ -77,7 +77,7 @@ impl Pbkdf {
         })
     }
 
-    /// What it takes to derive so many bytes.
+    /// Costs of deriving `len` bytes.
     pub(super) fn cost(&self, len: usize, providers: &Providers) -> Result<Cost, Error> {
         match self {
             Pbkdf::Pbkdf2 { hash, iterations } => Cost::of_pbkdf2(hash, *iterations, len, providers),
@@ -116,7 +116,7 @@ impl Pbkdf {
     }
 }
 
-/// What a derivation takes.
+/// Costs of a derivation.
 pub(super) struct Cost {
     /// Iterations of PBKDF2, each digest of output counted for itself.
     pub iterations: u64,

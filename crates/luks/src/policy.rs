@@ -36,8 +36,8 @@ use super::Volume;
 use super::unlock::{DIGEST_LEN, is_null};
 use crate::Error;
 
-/// What a header must be. Of lists any value is good, and one that is empty allows whatever makes sense, unless it says
-/// otherwise. Null ciphers, requirements, and more or less than one segment over the whole device are always refused.
+/// Rules that a header must keep. An empty list allows any value that the format has, unless its field documents
+/// otherwise. Null ciphers, requirements, and anything but one segment over the whole device are always refused.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Policy {
@@ -53,7 +53,7 @@ pub struct Policy {
     pub sector_sizes: Vec<u32>,
     /// The hashes of key derivation, stripes and digests.
     pub hashes: Vec<String>,
-    /// What makes keys of passphrases, at which costs; there must be one.
+    /// KDFs of key slots with bounds of their costs; there must be one.
     pub pbkdfs: Vec<PbkdfRule>,
     /// How many key slots there are.
     pub keyslots: Option<RangeInclusive<u32>>,
@@ -72,7 +72,7 @@ pub struct Policy {
     pub mac_key: Option<SecretVec>,
 }
 
-/// What a KDF may cost, by the names that cryptsetup has for it.
+/// Bounds of a KDF's costs, by the names that cryptsetup has for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PbkdfRule {
     /// `pbkdf2`, `argon2i` or `argon2id`.
@@ -86,7 +86,7 @@ pub struct PbkdfRule {
 pub struct Broken {
     /// The rule's name, as in a policy.
     pub rule: &'static str,
-    /// What is wrong.
+    /// Text that says how the header breaks the rule.
     pub text: String,
 }
 
@@ -106,7 +106,7 @@ const COSTS: [(&str, &[&str]); 3] = [
 /// Bytes of an HMAC's key at most.
 const LONGEST_MAC_KEY: usize = 4096;
 
-/// What the HMAC's message begins with.
+/// Prefix of the HMAC's message.
 const MAC_CONTEXT: &[u8] = b"casemate luks header 1\0";
 
 impl FromStr for Policy {
@@ -265,7 +265,7 @@ impl Display for Policy {
     }
 }
 
-/// What a policy speaks of, of a header of either version.
+/// Facts of a header, of either version, that policies have rules for.
 struct Facts {
     cipher: String,
     key_bits: Vec<u32>,
@@ -273,7 +273,7 @@ struct Facts {
     hashes: Vec<String>,
     slots: Vec<SlotFacts>,
     digest: String,
-    /// What no policy allows.
+    /// Faults that no policy allows.
     broken: Vec<Broken>,
 }
 

@@ -1,4 +1,4 @@
-//! What a header says beside its keys: UUID, labels, how slots are tried and how mappings are made.
+//! Settings of a header beside its keys: UUID, labels, the order in which slots are tried, flags of mappings.
 
 use crate::Header;
 use crate::json::Json;

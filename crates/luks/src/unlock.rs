@@ -334,7 +334,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// What it costs to try the slot: to derive its key, and to hold what is in it against digests.
+    /// Costs of trying the slot: deriving its key, and comparing what is in it with digests.
     fn cost(&self, providers: &Providers) -> Result<Cost, Error> {
         let mut cost = self.slot.kdf.cost(self.slot.cipher_key_len, providers)?;
         for check in &self.checks {

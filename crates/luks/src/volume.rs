@@ -117,7 +117,7 @@ pub struct LuksOptions {
     pub limits: KdfLimits,
     /// How many key slots are tried at most.
     pub tries: u32,
-    /// What the header must be, or no key slot is tried.
+    /// Rules that the header must keep before a key slot is tried.
     pub policy: Option<Policy>,
     /// Whether key slots of LUKS2 are tried, too, whose keys are for no data, where none is named.
     pub unbound: bool,
@@ -143,7 +143,7 @@ impl Default for LuksOptions {
 }
 
 impl LuksOptions {
-    /// The same options, which let a header cost so many times as much.
+    /// Options that let a header cost `times` as much.
     #[must_use]
     pub fn raised(mut self, times: u32) -> LuksOptions {
         self.limits = self.limits.times(times);
@@ -323,7 +323,8 @@ impl Volume {
         mapping.transform_stream(Direction::Decrypt, input, output, work).map(drop)
     }
 
-    /// What is decrypted, and how: in the middle of a reencryption, and of what has tags, that is done in reading.
+    /// Data to decrypt, with their mapping. In the middle of a reencryption, and with integrity tags, reading decrypts
+    /// already: the mapping is then the null cipher.
     fn source(
         &self,
         key: &LuksKey,
@@ -372,7 +373,7 @@ impl Volume {
         superblock.map_or(size, |superblock| superblock.provided_data_sectors * 512)
     }
 
-    /// What the data are: the cipher, bytes of a sector, the first byte, and how many there are.
+    /// Geometry of the data: the cipher, bytes of a sector, the first byte, and the number of bytes if it is fixed.
     fn geometry(&self) -> (String, usize, u64, Option<u64>) {
         match &self.header {
             Header::Luks1(header) => (header.encryption(), 512, u64::from(header.payload_offset) * 512, None),

@@ -321,7 +321,7 @@ fn metadata_with_other_parts_do_no_harm() {
     assert!(taken > 100, "{taken}");
 }
 
-/// The same verdict as cryptsetup's on headers with changed metadata.
+/// Compares verdicts on headers with changed metadata with cryptsetup's.
 #[test]
 fn changed_metadata_have_the_verdict_of_the_cryptsetup_that_is_here() {
     let Some(cryptsetup) = tool("cryptsetup") else { return };
@@ -409,7 +409,7 @@ fn a_header_is_written_only_as_it_was_read() {
     }
 }
 
-/// What was cut off between both copies is told by the older one.
+/// The older copy tells what an update was that was cut off between both copies.
 #[test]
 fn an_update_that_is_cut_off_tells_what_was_before() {
     let providers = Providers::default();

@@ -273,7 +273,7 @@ impl Header {
 }
 
 impl CopyState {
-    /// What is wrong with the copy; empty if nothing is.
+    /// Fault of the copy; empty if it has none.
     pub fn reason(&self) -> &str {
         match self {
             CopyState::Valid(_) => "",

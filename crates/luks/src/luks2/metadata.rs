@@ -38,7 +38,7 @@ pub struct Keyslot {
     pub priority: Priority,
     /// The slot's area.
     pub area: Area,
-    /// What makes the area's key of a passphrase, of a slot of kind `luks2`.
+    /// KDF that makes the area's key of a passphrase, of a slot of kind `luks2`.
     pub kdf: Option<Kdf>,
     /// The hash of the stripes, of a slot of kind `luks2`.
     pub af_hash: String,
@@ -81,7 +81,7 @@ pub struct Kdf {
     pub salt: String,
 }
 
-/// What tells a right key from a wrong one.
+/// Digest of a key, which tells the right key from wrong ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
     /// The digest's number.
@@ -134,7 +134,7 @@ pub enum SegmentSize {
     Fixed(u64),
 }
 
-/// What somebody has noted for opening slots without a passphrase.
+/// Note on how key slots are opened without typing a passphrase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The token's number.
@@ -347,7 +347,7 @@ impl Metadata {
         self.0.get("config").and_then(Json::object).unwrap()
     }
 
-    /// What who opens the header must know, or leave it alone.
+    /// Names of the features that a program must know in order to open the volume (`requirements.mandatory`).
     pub fn requirements(&self) -> Vec<String> {
         texts(
             self.config().get("requirements").and_then(Json::object).and_then(|inner| inner.get("mandatory")),

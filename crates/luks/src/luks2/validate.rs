@@ -1,4 +1,4 @@
-//! What the metadata of LUKS2 must be, or cryptsetup does not take the header: no more and no less.
+//! Rules for the metadata of LUKS2: exactly those by which cryptsetup takes or refuses a header.
 //!
 //! Some of it is odd: a slot may have any priority, and a digest no salt. What such a header can't do shows when it is
 //! opened.
@@ -364,7 +364,7 @@ fn check_reencrypt(keyslot: &Object) -> Found<()> {
     Ok(())
 }
 
-/// Says where it was that something was wrong.
+/// Puts the place of a fault before its text.
 fn within<T>(place: &str, check: impl FnOnce() -> Found<T>) -> Found<T> {
     check().map_err(|text| format!("{place}: {text}"))
 }

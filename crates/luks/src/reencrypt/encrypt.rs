@@ -46,7 +46,7 @@ const SECTOR: u64 = 512;
 /// Bytes at a device's end in which the copy of a header is looked for.
 const TAIL: u64 = 256 << 20;
 
-/// What a new header looks like on the disk.
+/// New header as it will lie on the disk.
 struct Front {
     /// The pieces of it that are not zeros, in their order.
     pieces: Vec<(u64, Vec<u8>)>,
@@ -401,8 +401,9 @@ impl PlainData<'_> {
         }
     }
 
-    /// What the device gives up, and the room for the header, of an encryption that was cut off while its header was written:
-    /// its first sector, which is written first, is that of a copy near the end.
+    /// Finds an encryption that was cut off while its header was written. The header's first sector is written first,
+    /// so it equals that of a copy near the end. Returns the bytes that the device gives up and the bytes of the room
+    /// for the header.
     fn begun_with(&self, work: &Work<'_>) -> Result<Option<(u64, u64)>, Error> {
         let size = self.top().size();
         // OK to cast: a sector.
@@ -611,7 +612,7 @@ fn begun_front(
     Ok((Front::of(&copies.into_bytes(), (*place, material), made.offset()), header))
 }
 
-/// The same metadata with their one segment at another place.
+/// Metadata with their one segment moved to byte `offset`.
 fn placed(metadata: &Metadata, offset: u64) -> Result<Metadata, Error> {
     let mut object = metadata.object().clone();
     let segments = object.get_mut("segments").and_then(Json::object_mut);

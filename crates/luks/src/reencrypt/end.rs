@@ -36,7 +36,8 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    /// What is of no use between metadata of before and after the end. `len` is the data's.
+    /// Compares the metadata of before and after the end, and collects what is of no use any more. `len`: bytes of the
+    /// data.
     pub fn new(course: &Reencryption, before: &Metadata, after: &Metadata, len: u64) -> Leftovers {
         let kept = after.keyslots();
         let gone = before.keyslots().into_iter().filter(|slot| kept.iter().all(|kept| kept.id != slot.id));

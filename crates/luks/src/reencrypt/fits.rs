@@ -7,11 +7,11 @@ use crate::Error;
 /// A part of plain data that is in use: a file system, a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// What it is, such as "partition 2".
+    /// Name of the part, such as "partition 2".
     pub what: String,
     /// The byte behind it.
     pub end: u64,
-    /// Whether it is a file system over all of the data: what lies behind it is not in use.
+    /// True for a file system over all of the data: what lies behind it is not in use.
     pub is_whole: bool,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Checksums {
     lost: AtomicU32,
 }
 
-/// What a block was found to be.
+/// State of a block of a hot zone, by its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Old,
@@ -30,7 +30,7 @@ pub(super) enum Verdict {
     Lost,
 }
 
-/// What a disk writes whole or not at all, at least.
+/// Bytes that a disk writes whole or not at all, at least.
 const SECTOR: usize = 512;
 
 /// A block is told from its mixtures if there are at most so many sectors in it: there are 256 mixtures then.
@@ -40,7 +40,10 @@ const MIXED: usize = 8;
 const MOST_LOST: u32 = 64;
 
 impl Checksums {
-    /// Those of so many bytes, in the area on `device`.
+    /// Reads the checksums of `len` bytes of data from the reencryption's area on `device`.
+    ///
+    /// # Errors
+    /// `Corrupt` if the area has no room for so many checksums; `Io`.
     pub fn read(
         course: &Reencryption,
         device: &dyn BlockDevice,

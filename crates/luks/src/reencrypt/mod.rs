@@ -38,7 +38,7 @@ pub use repair::ReencryptionState;
 use sides::{Keys, Sides};
 use view::View;
 
-/// What protects data that are rewritten where they lie.
+/// Protection of data that are rewritten in place, against a crash in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// Checksums of the old bytes.
@@ -53,7 +53,7 @@ pub enum Protection {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ReencryptOptions {
-    /// What is made of the data. Work that was begun goes on only if it is this; whatever it is if `None`.
+    /// Transformation of the data. If a work was begun, it goes on only if it is this one; any goes on if `None`.
     pub mode: Option<Mode>,
     /// dm-crypt's specification.
     pub cipher: Option<String>,
@@ -63,10 +63,10 @@ pub struct ReencryptOptions {
     pub sector_size: Option<u32>,
     /// The hash of new key slots and digests; SHA-256 if `None`.
     pub hash: Option<String>,
-    /// What makes a key of a passphrase; as each slot has it if `None`.
+    /// KDF that makes a key of a passphrase; if `None`, each slot keeps its own.
     pub pbkdf: Option<Pbkdf>,
-    /// What protects data that are rewritten where they lie. Checksums if `None`, or a journal where a sector that is torn
-    /// can't be told from its parts: with ciphers whose data units are one block. Data that move are protected by their old
+    /// Protection of data that are rewritten in place. If `None`: checksums, or a journal where a torn sector can't be
+    /// told from its parts, with ciphers whose data units are one block. Data that move are protected by their old
     /// place.
     pub protection: Option<Protection>,
     /// The hash of checksums; SHA-256 if `None`.
@@ -149,7 +149,7 @@ fn new_key(segment: &Segment, len: usize, providers: &Providers) -> Result<Secre
 }
 
 impl Volume {
-    /// What was begun with the data and is not finished: `None` if nothing was.
+    /// Transformation that was begun with the data and is not finished; `None` if there is none.
     ///
     /// # Errors
     /// `Unsupported` for work that only cryptsetup can go on with; `Corrupt` for metadata that contradict themselves.

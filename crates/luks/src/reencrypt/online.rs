@@ -83,7 +83,8 @@ impl Volume {
         Ok((opened, Reencrypting { volume: self, keys, options, zone, online }))
     }
 
-    /// What is to be done of a reencryption whose parts are these.
+    /// Zones of a reencryption that still have to be rewritten, with its keys and devices. `parts`: the states of the
+    /// data.
     pub(super) fn zones<'a>(
         &'a mut self,
         data: &'a dyn BlockDevice,
@@ -142,7 +143,7 @@ impl Online {
         self.parts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says what has become of the data. What is being rewritten is claimed meanwhile.
+    /// Replaces the states of the data's parts. The caller holds the claim on the zone that is being rewritten.
     pub fn set_parts(&self, parts: &[Part]) {
         *self.parts.write().unwrap_or_else(PoisonError::into_inner) = parts.to_vec();
     }

@@ -16,7 +16,7 @@ pub(super) struct Sides {
     layers: [Layer; 2],
 }
 
-/// What lies between the bytes of a device and the data.
+/// Layer between the bytes of a device and the data.
 enum Layer {
     /// Nothing.
     Plain,

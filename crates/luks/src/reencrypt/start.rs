@@ -55,7 +55,7 @@ fn is_told_by_its_parts(encryption: &str) -> bool {
     is_of_place && PREFIX_WISE.iter().any(|mode| spec.algorithm.starts_with(mode))
 }
 
-/// What protects data of `len` bytes that are rewritten where they lie, between two segments.
+/// Chooses the protection of `len` bytes of data that are rewritten in place, between two segments.
 pub(super) fn resilience(
     options: &ReencryptOptions,
     segments: [&Segment; 2],

@@ -115,7 +115,7 @@ pub(super) fn note_mixed(course: &Reencryption, parts: &[Part], name: &str, work
     }
 }
 
-/// What is said of positions that nothing protected.
+/// Text on positions that nothing protected.
 pub(super) fn unprotected(name: &str, range: &Range<u64>) -> String {
     format!(
         "{name}: the data from byte {} to {} were being reencrypted without protection when the work was cut off: some \

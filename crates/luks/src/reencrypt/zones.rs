@@ -41,7 +41,7 @@ pub(super) struct Zones<'a> {
     pub sides: Sides,
     pub header: &'a mut luks2::Header,
     pub header_device: &'a dyn BlockDevice,
-    /// What is held while the header is written.
+    /// Lock that is held while the header is written.
     pub lock: HeaderLock,
     pub data: &'a dyn BlockDevice,
     pub name: &'a str,
@@ -144,7 +144,8 @@ impl Zones<'_> {
         Ok(())
     }
 
-    /// The same without the header. Whether there was such a zone.
+    /// Finishes the zone that was being rewritten when the work was cut off, and leaves the header as it is. Returns
+    /// whether there was such a zone.
     fn finish_hot(&mut self, work: &Work<'_>) -> Result<bool, Error> {
         let hot = self.parts.iter().find(|part| part.state == State::Hot).map(|part| part.range.clone());
         let Some(hot) = hot else { return Ok(false) };

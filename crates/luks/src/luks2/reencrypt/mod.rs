@@ -25,7 +25,7 @@ use crate::{Error, Result};
 
 use super::metadata::{Digest, Metadata, Segment, SegmentSize};
 
-/// What is made of the data.
+/// Direction of the transformation: between ciphertexts, to ciphertext, or to plaintext.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Ciphertext under another key.
@@ -45,7 +45,7 @@ pub enum Direction {
     Backward,
 }
 
-/// What protects positions that are rewritten where they lie.
+/// Protection of positions that are rewritten in place, against a crash in the middle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resilience {
     /// Nothing.
@@ -95,11 +95,11 @@ pub struct Backups {
 /// A reencryption that goes on.
 #[derive(Clone, Debug)]
 pub struct Reencryption {
-    /// What is made of the data.
+    /// Transformation: reencryption, encryption or decryption.
     pub mode: Mode,
     /// Where the work begins.
     pub direction: Direction,
-    /// What protects positions that are rewritten where they lie.
+    /// Protection of positions that are rewritten in place.
     pub resilience: Resilience,
     /// How far new places lie from old ones, if they do.
     pub shift: Option<u64>,
@@ -136,7 +136,7 @@ fn is_backup(segment: &Segment) -> bool {
 }
 
 impl Mode {
-    /// What the work is called.
+    /// Noun for the work, with its article: "a reencryption".
     pub fn noun(self) -> &'static str {
         match self {
             Mode::Reencrypt => "a reencryption",
