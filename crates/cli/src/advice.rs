@@ -7,7 +7,7 @@ pub fn worded(error: &Error) -> String {
     error.worded(&|advice| option(advice))
 }
 
-/// What does an advice.
+/// Option of the command line that does what an advice recommends; `None` if there is none.
 pub fn option(advice: &Advice) -> Option<String> {
     let option = match advice {
         Advice::Overwrite => "--overwrite",

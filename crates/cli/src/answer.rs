@@ -1,16 +1,16 @@
-//! What a command answers, and the exit status that says so: 0 yes, 1 no, 2 could not, 130 interrupted, 141 where the reader
-//! of its output did not take all of it.
+//! Answer of a command, and its exit status: 0 yes, 1 no, 2 could not, 130 interrupted, 141 where the reader of its
+//! output closed it early.
 
 use casemate::{Error, ErrorKind};
 
-/// What a command that came to its end has to say.
+/// Result of a command that came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Yes,
     No,
     /// Something could not be done, and was said already; the rest is done.
     Failed,
-    /// What a command that was run for the user ended with.
+    /// Exit status of a command that was run for the user.
     Status(u8),
 }
 

@@ -22,7 +22,7 @@ use crate::streams::{self, StandardOutput, say};
 /// The hidden option of a command that is in the background.
 pub const FORKED: &str = "--forked";
 
-/// What such a command ends its output with, when what it does is there for others.
+/// Byte with which such a command ends its output, as soon as others can use what it provides.
 const READY: u8 = 0;
 
 /// Starts this command once more, in the background, and ends when what it does is there: what it prints until then is
@@ -60,8 +60,8 @@ fn spawn() -> io::Result<(Vec<u8>, Child)> {
     Ok((said, child))
 }
 
-/// Says that what the command does is there, leaves the terminal, and lets go of what a shell waits for: a pipe that it
-/// reads to its end, say.
+/// Reports readiness, leaves the terminal, and closes the streams that a shell waits for, such as a pipe that it reads
+/// to the end.
 pub fn leave() -> Result<(), Error> {
     let leave = || -> io::Result<()> {
         (&StandardOutput::default()).write_all(&[READY])?;

@@ -1,4 +1,4 @@
-//! What every command shares: threads, CPU, output and progress.
+//! Context that every command shares: threads, CPU, output and progress.
 
 use std::fmt::Display;
 use std::io::{self, Read, Write};
@@ -51,9 +51,9 @@ pub struct Common {
 pub struct Context {
     common: Common,
     providers: Providers,
-    /// The same with the kernel's engines, which are looked for only when somebody names a driver.
+    /// Providers with the kernel's engines, which are looked for only if a driver is named.
     with_engines: OnceLock<Providers>,
-    /// What messages begin with.
+    /// Beginning of messages.
     prefix: &'static str,
     output: StandardOutput,
     /// How cryptsetup talks, for its command line.
@@ -125,7 +125,7 @@ impl Context {
         }
     }
 
-    /// Says that something is done, to whoever waits for it or wants to hear it.
+    /// Reports that something is done, at a terminal or with --verbose.
     pub fn done(&self, text: impl Display) {
         let waits = || streams::is_watched() && !self.common.quiet;
         if !self.is_other_tool() && !self.json() && (self.common.verbose || waits()) {
@@ -133,14 +133,14 @@ impl Context {
         }
     }
 
-    /// Says what is only for a person who waits, or who wants to hear more.
+    /// Prints a note that only a person at a terminal needs, or one who asked for more with --verbose.
     pub fn hint(&self, text: &str) {
         if streams::is_watched() || self.common.verbose {
             self.note(text);
         }
     }
 
-    /// Says that something is done with a file, or would be.
+    /// Reports that something is done with a file, or would be in a dry run.
     pub fn done_or_tried(&self, dry_run: bool, file: &Path, what: &str) {
         let dry = if dry_run { ", but nothing was written: this was a dry run" } else { "" };
         self.done(format_args!("{}: {what}{dry}", file.display()));
@@ -161,8 +161,8 @@ impl Context {
         &self.output
     }
 
-    /// Lets SIGINT and SIGTERM stop what is about to begin, in place of the process: before a file is begun that would stay
-    /// unfinished. The [`Context::progress`] that follows hears them.
+    /// Makes SIGINT and SIGTERM stop the next [`Context::progress`] instead of ending the process. Called before a file
+    /// is begun that would stay unfinished.
     pub fn heed_signals(&self) {
         drop(stop_flag());
     }
@@ -187,7 +187,7 @@ impl Context {
         self.prefix != OWN_PREFIX
     }
 
-    /// What does the work where the user named these drivers, if any.
+    /// Providers with these drivers, which the user named; the default ones if there are none.
     pub fn naming(&self, drivers: &[impl AsRef<str>]) -> Providers {
         match drivers {
             [] => self.providers.clone(),
@@ -195,14 +195,17 @@ impl Context {
         }
     }
 
-    /// What does the work where a driver was named, if one was, for the hash `name` and nothing else.
+    /// Providers with this driver for the hash `name`, and for nothing else.
+    ///
+    /// # Errors
+    /// `Argument` if the driver does not compute this hash.
     pub fn hashing(&self, name: &str, driver: Option<&str>) -> Result<Providers, Error> {
         let providers = self.naming(driver.as_slice());
         check_driver(&providers, name, driver)?;
         Ok(providers)
     }
 
-    /// What does the work where nobody has named a driver.
+    /// Providers where no driver was named.
     pub fn providers(&self) -> &Providers {
         &self.providers
     }
@@ -212,12 +215,12 @@ impl Context {
         Work { providers, pool: self.pool(), events }
     }
 
-    /// What opens images and reads from them: there is no bar, but notes are printed.
+    /// Work of opening images and reading from them: notes are printed, without a progress bar.
     pub fn opening(&self) -> Work<'_> {
         self.work(self.providers.clone(), self)
     }
 
-    /// Says what went wrong with the engines that the user named, and was mended.
+    /// Reports faults of the engines that the user named, after which the CPU did their work.
     pub fn mention_trouble(&self) {
         let troubles = self.with_engines.get().into_iter().flat_map(|all| all.registry().troubles());
         troubles.for_each(|trouble| say(format_args!("{}{trouble}; the CPU did its work", self.prefix)));
@@ -365,5 +368,5 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "give a number from 1 on".to_owned())
 }
 
-/// What our own messages begin with.
+/// Beginning of this command's own messages.
 pub const OWN_PREFIX: &str = "casemate: ";

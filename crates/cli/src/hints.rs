@@ -62,7 +62,7 @@ const HINTS: &[(&str, &str)] = &[
     ("write", "casemate ext4 put"),
 ];
 
-/// What to say of a command that is not there.
+/// Hint for a command that does not exist.
 pub fn of(word: &str) -> Option<&'static str> {
     HINTS.iter().find(|(name, _)| *name == word).map(|(_, hint)| *hint)
 }

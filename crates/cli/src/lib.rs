@@ -128,7 +128,7 @@ fn run(args: &[OsString]) -> u8 {
     answer::exit_status(&result, &command)
 }
 
-/// What a command line says, the names of its commands, and whether its outputs leave its inputs alone.
+/// Parses a command line. Returns it, the names of its commands, and an error if an output would replace an input.
 fn parse(
     commands: clap::Command,
     args: &[OsString],
@@ -183,12 +183,12 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
     std::process::exit(2)
 }
 
-/// What errors of a command line go to, which is not understood.
+/// Context for errors of a command line that can't be parsed.
 fn context_of(args: &[OsString]) -> Context {
     if args.iter().any(|word| word == "--json") { Context::for_json() } else { Context::default() }
 }
 
-/// What to say of a command that is called as in another tool: such a word is no abbreviation of one of ours.
+/// Error for a command of another tool: such a word does not count as an abbreviation of one of ours.
 fn tried_first(mut command: &clap::Command, args: &[OsString]) -> Option<Error> {
     for word in args.iter().skip(1).filter(|word| !word.as_encoded_bytes().starts_with(b"-")) {
         let name = word.to_str()?;
@@ -208,7 +208,7 @@ fn tried_first(mut command: &clap::Command, args: &[OsString]) -> Option<Error> 
     None
 }
 
-/// What to say of -h in a command line that has more than the names of commands; `None` where help was asked for.
+/// Hint for -h in a command line that has more than the names of commands; `None` where help was asked for.
 fn what_h_may_mean(args: &[OsString]) -> Option<&'static str> {
     if args.iter().any(|word| word == "--help") {
         return None;

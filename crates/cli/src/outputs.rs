@@ -27,7 +27,7 @@ const OUTPUTS: &[&str] = &[
     "target",
 ];
 
-/// Those of one command, where another command reads what has this name.
+/// Outputs of one command, where the argument of that name is an input of another.
 const OUTPUTS_OF: &[(&str, &str)] = &[
     ("ext4 build", "dm_verity"),
     ("ext4 build", "image"),
@@ -43,7 +43,7 @@ const OUTPUTS_OF: &[(&str, &str)] = &[
     ("verity update", "root_hash_file"),
 ];
 
-/// What a command makes its output of: it refuses that as the output itself, and says what to do.
+/// Arguments that the command makes its output of: it refuses them as the output itself, and says what to do.
 const SOURCES: &[&str] = &["from", "image", "source"];
 
 /// Refuses a command line, whose command is called by its words, if it would replace one of the files that it names.

@@ -114,7 +114,8 @@ fn add_wrong_ones(place: &Place) -> String {
     root
 }
 
-/// Who asks and reads the first line alone gets the answer; `true` of a pipeline says nothing of what was not done.
+/// A reader that takes the first line alone gets the answer; `true` at the end of a pipeline tells nothing of what was
+/// not done.
 #[test]
 fn an_answer_survives_a_closed_pipe() {
     let Some(place) = place() else { return };
@@ -150,7 +151,7 @@ fn an_answer_survives_a_closed_pipe() {
     }
 }
 
-/// What was to be printed, and was not, is no success: the exit status is that of coreutils.
+/// Output that could not be printed in full is a failure: the exit status is that of coreutils.
 #[test]
 fn what_was_not_all_printed_is_not_done() {
     let Some(place) = place() else { return };

@@ -1,4 +1,4 @@
-//! What people do with files every day, in images: trees of owners and modes, dates, several files at once.
+//! Everyday work with files, in images: trees of owners and modes, dates, several files at once.
 
 use std::fs;
 use std::process::Command;

@@ -9,13 +9,13 @@ use casemate_testkit::{TempDir, kernel, run, run_any, tempdir, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
-/// What needs a kernel with devices of one's own, or a whole machine.
+/// Commands that need a kernel with devices of one's own, or a whole machine.
 const NOT_HERE: [&str; 4] = ["dmsetup ", "/dev/vd", "qemu-system", "nbd-client "];
 
 /// Programs that examples use besides the command.
 const TOOLS: [&str; 7] = ["mke2fs", "sfdisk", "openssl", "jq", "zstd", "nbdcopy", "qemu-io"];
 
-/// What the examples find in their folder.
+/// Script that makes the files that the examples find in their folder.
 const FOLDER: &str = r#"
 truncate -s 64M root.img && mke2fs -q -t ext4 -O encrypt root.img
 seq 100 >motd; cp motd f; cp motd photo.jpg; cp motd file.so; printf 'a?b>' >token.txt
@@ -210,7 +210,7 @@ fn manual_pages_have_the_usual_sections() {
     assert!(page.contains("casemate ext4 ls [OPTIONS] <IMAGE> [PATH]..."), "{page}");
 }
 
-/// What `docs/json.md` says of a command: fields that are always there, and those that may be.
+/// Fields of a command's JSON by `docs/json.md`: those that are always there, and those that may be.
 fn documented(document: &str, command: &str) -> (Vec<String>, Vec<String>) {
     let row = |name: &str| {
         let rows = document.lines().filter(|line| line.starts_with("| `"));

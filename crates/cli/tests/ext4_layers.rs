@@ -39,13 +39,13 @@ fn format(place: &Place, image: &str, tree: &str) -> String {
     said.lines().find_map(|line| line.strip_prefix("Root hash:")).unwrap().trim().to_owned()
 }
 
-/// What a command that succeeds prints, byte for byte.
+/// Output of a command that succeeds, byte for byte.
 #[track_caller]
 fn printed(place: &Place, line: &str) -> Vec<u8> {
     place.is(line, 0, "").stdout
 }
 
-/// What every reading command says about the file system that `image`, a name with options, is.
+/// Outputs of every reading command about the file system that `image`, a name with options, is.
 fn everything(place: &Place, image: &str) -> Vec<Vec<u8>> {
     let folder = place.path("out");
     printed(place, &format!("ext4 extract {image} out"));

@@ -11,7 +11,7 @@ use casemate_testkit::{Place, mke2fs, run, skip, status, stderr, stdout, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
-/// What is in the images: every kind of file, names of all sorts, holes, links.
+/// Script that fills the images: every kind of file, names of all sorts, holes, links.
 const TREE: &str = r#"
 cd at
 mkdir -p etc/conf.d usr/lib usr/bin 'with space' empty

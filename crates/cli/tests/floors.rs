@@ -11,7 +11,7 @@ use std::process::Command;
 
 use casemate_testkit::run;
 
-/// What each crate that is built into the command stands on.
+/// Floor of each crate that is built into the command.
 const FLOORS: &[(&str, u32)] = &[
     ("casemate-primitives", 1),
     ("casemate-blockdev", 1),
@@ -33,7 +33,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("casemate-libfsverity", 6),
 ];
 
-/// What only tests use, or nothing of the product: the shared helpers, and the runner.
+/// Crates that only tests use, or that are not part of the product: the shared helpers, and the runner.
 const BESIDE: [&str; 2] = ["casemate-testkit", "xtask"];
 
 fn floor(name: &str) -> Option<u32> {

@@ -45,7 +45,7 @@ impl Place {
         text(&output.stdout)
     }
 
-    /// What is said when it could not be done.
+    /// Error text of a command that must fail with status 2.
     fn cannot(&self, line: &str) -> String {
         let output = self.run(line, &[]);
         assert_eq!(output.status.code(), Some(2), "{line}: {}", text(&output.stdout));

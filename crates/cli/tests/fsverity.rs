@@ -76,7 +76,7 @@ fn digests_trees_and_descriptors_equal_the_tools() {
     }
 }
 
-/// The same words give the same output and exit status under the tool's name.
+/// Command lines of the tool give the same output and exit status under the link's name.
 #[test]
 fn the_link_behaves_as_the_tool() {
     let Some(tool) = tool("fsverity") else { return };

@@ -159,10 +159,10 @@ const READERS: &[&str] = &[
     "verity repair -n IMAGE tree ROOT --fec-device parity",
 ];
 
-/// The same of other tools, by the names that they are called.
+/// Readers of images by the names of other tools.
 const OTHER_READERS: &[&str] = &["veritysetup format IMAGE out", "veritysetup verify IMAGE tree ROOT"];
 
-/// What is changed meanwhile is not read as one image.
+/// An image that somebody changes meanwhile is not read as a whole.
 #[test]
 fn what_somebody_writes_to_is_not_read_as_a_whole() {
     let Some(place) = Place::new() else { return };
@@ -187,7 +187,7 @@ fn what_somebody_writes_to_is_not_read_as_a_whole() {
     assert!(read.status.success(), "{read:?}");
 }
 
-/// Who may read, and not write, reads as before: a lock needs no right to write, and none on the folder.
+/// A user with the right to read alone reads as before: a lock needs no right to write, and none on the folder.
 #[test]
 fn readers_need_no_right_to_write() {
     let Some(place) = Place::new() else { return };

@@ -301,7 +301,7 @@ fn leave_in_bitmap(place: &Place, number: usize, patch: &[u8]) {
     assert!(!through(&format!("whole{number}")).contains(told));
 }
 
-/// What is in a volume is read and changed like anything else, alone and with other layers.
+/// Contents of a volume are read and changed like anything else, alone and with other layers.
 #[test]
 fn commands_read_and_write_what_is_in_a_volume() {
     let Some(mke2fs) = tool("mke2fs") else { return };

@@ -240,7 +240,7 @@ fn a_full_disk_is_one_line_and_leaves_nothing() {
     }
 }
 
-/// What goes to standard output may be lost too.
+/// Results on standard output may be lost too.
 #[test]
 fn results_that_could_not_be_printed_are_an_error() {
     let place = place(10_000);

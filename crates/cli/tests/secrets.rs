@@ -10,7 +10,7 @@ use casemate_testkit::{PATIENCE, Place, Rng, TempDir, run, skip, tempdir, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
-/// What Linux calls the system call that ends a process.
+/// Name that strace has for the system call that ends a process.
 const EXIT_GROUP: &str = if cfg!(target_arch = "x86_64") { "231 " } else { "94 " };
 
 const PASSPHRASE: &str = "correct horse battery staple 4711";
@@ -54,7 +54,7 @@ fn memory_at_the_end(place: &TempDir, line: &str, input: &str) -> Option<Vec<Vec
     Some(regions)
 }
 
-/// What a process can write to.
+/// Memory that a process can write to.
 fn memory(process: &str) -> Vec<Vec<u8>> {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     let mut memory = File::open(format!("/proc/{process}/mem")).unwrap();

@@ -340,7 +340,7 @@ fn one_file_holds_everything() {
     assert!(place.read("all") == whole);
 }
 
-/// What every command does in partitions of one disk, and through dm-crypt, is what it does with bare files.
+/// Commands do in partitions of one disk, and through dm-crypt, what they do with bare files.
 #[test]
 fn layers_lie_below_every_command() {
     let Some(sfdisk) = tool("sfdisk") else { return };

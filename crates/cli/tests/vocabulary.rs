@@ -1,5 +1,5 @@
-//! The same words in every command: one name for a concept and one concept for a name; sizes, files for what is secret or
-//! long, dry runs, and what people try first.
+//! Words of all commands: one name for a concept and one concept for a name; sizes, files for what is secret or long,
+//! dry runs, and what people try first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -48,7 +48,7 @@ enum Command {
     },
 }
 
-/// What the text looks like.
+/// Form of the text: alphabet, padding, line length.
 #[derive(clap::Args, Debug)]
 struct Form {
     /// The alphabet: its last two characters are "+/", "-_" or "+,".

@@ -9,7 +9,7 @@ use casemate::{Error, Output};
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// What is read and what is written.
+/// Input and output of a command that transforms a stream.
 #[derive(clap::Args, Debug)]
 pub struct Ends {
     /// The file to read; "-" is standard input.

@@ -1,11 +1,11 @@
-//! What an image holds, in a few words: for errors of those who looked for something else.
+//! Short descriptions of what an image holds, for errors of commands that looked for something else.
 
 use std::fmt::Write as _;
 
 use casemate::probe::{self, Content, Found, Look};
 use casemate::{Advice, Error, ErrorKind, Image};
 
-/// What to call something found, in a few words.
+/// Describes something found, in a few words with an article.
 pub fn name(found: &Found) -> String {
     let mut text = match (found.what, found.fact("version")) {
         (Some(probe::EXT), Some(version)) => format!("an {version} file system"),
@@ -27,8 +27,8 @@ pub fn name(found: &Found) -> String {
     text
 }
 
-/// Says where a hash area of dm-verity begins, where none begins at the beginning: behind a file system, say. `at` is
-/// the advice for a place.
+/// Adds to an error where a hash area of dm-verity begins, if the image has one that does not begin at byte 0, such as
+/// one behind a file system. `at` makes the advice for a place.
 pub fn without_hash_area(error: Error, image: &Image, at: fn(u64) -> Advice) -> Error {
     let place = || {
         let found = probe::look(image).ok().filter(|_| error.kind() == ErrorKind::Corrupt)?;
@@ -41,7 +41,7 @@ pub fn without_hash_area(error: Error, image: &Image, at: fn(u64) -> Advice) -> 
     }
 }
 
-/// What to call bytes that are no format's: no more is said than was read.
+/// Describes bytes of no known format, by as much of them as was read.
 fn unknown(found: &Found) -> String {
     let Some(Content { read, look }) = found.content else { return "nothing known".to_owned() };
     match look {
@@ -55,7 +55,7 @@ fn unknown(found: &Found) -> String {
     }
 }
 
-/// Says what a device holds, where it does not hold what was looked for.
+/// Adds to an error what a device holds instead of the `wanted` format.
 pub fn explained(error: Error, image: &Image, wanted: &str) -> Error {
     if error.kind() != ErrorKind::Corrupt {
         return error;

@@ -10,7 +10,7 @@ use casemate::Error;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// What the interpreter does: it says in one line what it lacks.
+/// Python program that runs the module. It names a missing module in one line.
 const PROGRAM: &str = "\
 import runpy, sys
 try:

@@ -122,7 +122,7 @@ struct TagArgs {
     journal: JournalArgs,
 }
 
-/// What protects a volume's journal, which the volume does not say either.
+/// Options for the protection of a volume's journal, which its superblock does not record.
 #[derive(clap::Args, Debug)]
 pub struct JournalArgs {
     /// The journal has codes that are made with this: hmac-sha256, ...

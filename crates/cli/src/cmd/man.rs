@@ -40,7 +40,7 @@ impl Args {
     }
 }
 
-/// What made the pages: their footer.
+/// Footer of the pages: the program that made them.
 const SOURCE: &str = concat!("casemate ", env!("CARGO_PKG_VERSION"));
 
 /// Writes the page of a command and those of the commands in it.

@@ -1,4 +1,4 @@
-//! What is at a target, and whether it may be lost.
+//! Check of what a target holds, and whether that may be lost.
 
 use std::io::{self, IsTerminal};
 

@@ -11,8 +11,8 @@ thread_local! {
     static WORDS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// What `describe` makes of the commands that `args` may mean. Others have their names alone: no help can be shown of them,
-/// and no error can be told.
+/// Calls `describe`, which then describes only the commands that `args` may mean. The others get their names alone, so
+/// that neither help nor errors of theirs can be shown.
 pub fn described_for<T>(args: &[OsString], describe: impl FnOnce() -> T) -> T {
     let words = args.iter().skip(1).filter_map(|word| word.to_str());
     let words = words.filter(|word| !word.is_empty()).map(str::to_owned).collect();

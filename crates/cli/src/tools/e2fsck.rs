@@ -40,7 +40,7 @@ Usage: e2fsck [-panyfvtV] [-b superblock] [-B blocksize] [-C fd] [-E extended-op
 This is casemate under the name e2fsck.
 ";
 
-/// What is said where nothing may be mended without somebody who looks.
+/// Message where a repair needs a person who looks.
 const BY_HAND: &str = "UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.\n\t(i.e., without -a or -p options)\n";
 
 const LOST_SUPERBLOCK: &str = "
@@ -272,7 +272,7 @@ fn is_of_superblock(finding: &Finding) -> bool {
     matches!(finding.kind(), FindingKind::SuperblockField | FindingKind::Malformed | FindingKind::Checksum)
 }
 
-/// What is said of a file system that need not be checked.
+/// Line for a file system that need not be checked; `None` if it must be.
 fn clean(image: &Image, context: &Context) -> Option<String> {
     let fs = image.ext4(&ReadOptions::default(), &context.opening()).ok()?;
     let superblock: &Superblock = fs.inodes().superblock();

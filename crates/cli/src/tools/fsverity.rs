@@ -118,7 +118,7 @@ fn usage(command: Option<&(&str, &str, &str)>) -> String {
     )
 }
 
-/// What is wrong, without clap's own usage and hints.
+/// Text of an error, without clap's own usage and hints.
 fn first_line(error: &clap::Error) -> String {
     match error.kind() {
         ErrorKind::MissingRequiredArgument => "missing argument".to_owned(),

@@ -319,7 +319,7 @@ fn number(text: &str, unit: u64) -> Result<u64, Error> {
     number.ok_or_else(|| Error::argument(format!("{text}: invalid number or size")))
 }
 
-/// What mke2fs says of a file system.
+/// Text that mke2fs prints about a new file system.
 fn told(geometry: &Geometry, uuid: &[u8; 16]) -> String {
     let mut text = format!(
         "Creating filesystem with {} {}k blocks and {} inodes\nFilesystem UUID: {}\n",

@@ -27,7 +27,7 @@ use crate::streams::say;
 /// A tool: what runs its command lines, and what tells whether one is understood.
 type Tool = (fn(&[OsString]) -> ExitCode, fn(&[OsString]) -> bool);
 
-/// What runs the tool whose name the command was called by, if it is one.
+/// Function that runs the tool whose name the command was called by, if it is one.
 pub fn called_as(args: &[OsString]) -> Option<fn(&[OsString]) -> ExitCode> {
     tool(args).map(|(main, _)| main).or_else(|| is_strange(args).then_some(refuse_name as fn(&_) -> _))
 }
@@ -93,7 +93,7 @@ fn asked(context: &Context, usage: Option<&str>, version: Option<&str>) -> Optio
     Some(if context.print(text).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What is wrong with a command line, without clap's own usage and hints.
+/// Text of an error in a command line, without clap's own usage and hints.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();

@@ -10,8 +10,8 @@ use clap::Parser;
 use crate::cmd::mount::KernelOptions;
 use crate::streams::say;
 
-/// What mount(8) passes on of a line in /etc/fstab that is for itself, and what it says of its own. Nothing is written,
-/// whatever it says.
+/// Options in /etc/fstab for mount(8) itself, which passes them on, and options that it adds. Writing stays off
+/// whatever they are.
 const OTHERS: &[&str] = &[
     "atime",
     "async",
@@ -90,7 +90,7 @@ pub fn understands(args: &[OsString]) -> bool {
 }
 
 impl Helper {
-    /// The same as arguments of casemate.
+    /// Arguments of casemate that mean this command line.
     fn arguments(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["mount".into()];
         for option in self.options.iter().flat_map(|list| list.split(',')) {

@@ -166,7 +166,7 @@ fn the_same_tree_gives_the_same_image() {
     check(&place, "four.img");
 }
 
-/// What a folder was touched at is nothing about what is in it.
+/// A folder's time of change tells nothing about the files in it.
 #[test]
 fn times_later_than_source_date_epoch_do_not_count() {
     let place = place();
@@ -315,7 +315,7 @@ fn descriptions_beside_the_tree_count() {
     }
 }
 
-/// What had nothing to do has not done what was asked for.
+/// An option that had nothing to do has not done what was asked for.
 #[test]
 fn what_is_asked_for_in_vain_is_refused() {
     let place = place();
@@ -388,7 +388,7 @@ fn files_have_the_digests_that_are_expected() {
     assert!(!place.path("other").exists());
 }
 
-/// What dumpe2fs says that does not differ from one making to the next.
+/// Lines of dumpe2fs that do not differ from one making to the next.
 fn header(place: &Place, image: &str) -> Vec<String> {
     let text = run(Command::new("dumpe2fs").arg("-h").arg(place.path(image)).env("LC_ALL", "C"));
     let same = [

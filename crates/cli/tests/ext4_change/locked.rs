@@ -1,4 +1,4 @@
-//! What is immutable or append-only stays as it is.
+//! Immutable and append-only files stay as they are.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What is below the fronts knows no command line, and no code reads a meaning out of words.
+//! Crates below the fronts know no command line, and no code reads a meaning out of words.
 
 use std::path::{Path, PathBuf};
 

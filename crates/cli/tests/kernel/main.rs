@@ -1,4 +1,4 @@
-//! What casemate makes, under Debian's stock kernel: error correction by its dm-verity, and its fs-verity.
+//! Images made by casemate under Debian's stock kernel: error correction by its dm-verity, and its fs-verity.
 
 mod matrix;
 

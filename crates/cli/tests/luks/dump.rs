@@ -1,4 +1,4 @@
-//! What headers say, as cryptsetup prints it.
+//! Contents of headers, as cryptsetup prints them.
 
 use casemate_testkit::{Place, fixture, run, stdout, tool};
 

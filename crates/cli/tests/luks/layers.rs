@@ -1,4 +1,4 @@
-//! What is in LUKS volumes, read and changed through them.
+//! Contents of LUKS volumes, read and changed through them.
 
 use std::fs;
 use std::process::{Command, Stdio};

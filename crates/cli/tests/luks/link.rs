@@ -273,7 +273,7 @@ fn edited(image: &mut [u8], change: impl Fn(&str) -> String) {
     }
 }
 
-/// What nothing proves is protected, what is forged is refused, and neither passes for sound.
+/// A reencryption without a proof is protected, a forged one is refused, and neither passes for sound.
 #[test]
 fn a_reencryption_is_repaired_as_it_is_there_or_refused() {
     let Some(twins) = Twins::new("--type luks2 --offset 4096 --sector-size 512") else { return };
@@ -380,7 +380,7 @@ fn work_that_was_begun_goes_on_as_there() {
     }
 }
 
-/// What somebody at a terminal is asked, and how often.
+/// Prompts at a terminal, and how often they come.
 #[test]
 fn passphrases_are_asked_for_in_the_words_of_the_tool() {
     let (Some(twins), Some(script)) = (Twins::new("--type luks1"), tool("script")) else { return };

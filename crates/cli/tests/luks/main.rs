@@ -32,7 +32,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../casemate/tests/luks/fixtures")
 }
 
-/// What is known of the volumes that cryptsetup made.
+/// Facts of the volumes that cryptsetup made.
 fn manifests() -> Vec<Value> {
     let list: Value = serde_json::from_slice(&fixture(fixtures().join("images.json.xz"))).unwrap();
     list.as_array().unwrap().clone()

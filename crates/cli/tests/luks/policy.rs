@@ -160,7 +160,7 @@ fn names_of_a_header_are_neither_lines_nor_rules() {
     assert!(shown.contains("[31m") && !shown.contains('\x1b') && !shown.contains("\nstate"), "{shown:?}");
 }
 
-/// What a stranger can do with a header and the real tool.
+/// Changes that a stranger can make to a header with the real tool.
 #[test]
 fn headers_that_were_changed_are_refused() {
     let Some(cryptsetup) = tool("cryptsetup") else { return };

@@ -22,7 +22,7 @@ const VOLUMES: &[Volume] = &[
     ("chacha20-plain64", 256, "poly1305"),
 ];
 
-/// The same code with other keys.
+/// Volumes for the same code with other keys.
 const MORE: &[Volume] = &[
     ("aes-gcm-random", 128, "aead"),
     ("aes-xts-plain64", 256, "hmac-sha512"),
@@ -118,7 +118,7 @@ fn volumes_with_integrity_go_to_and_fro() {
     }
 }
 
-/// What can't be is refused before anything is written.
+/// Impossible volumes are refused before anything is written.
 #[test]
 fn slips_with_integrity_are_refused() {
     let place = Place::new(CASEMATE);

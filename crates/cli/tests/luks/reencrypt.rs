@@ -235,7 +235,7 @@ fn done(header: &[u8], metadata: &str, has_slot: bool) -> Vec<u8> {
     [&copy[..], &vec![0; copy.len()], &header[2 * copy.len()..]].concat()
 }
 
-/// What holds key slots, or the data of an image that is not for all, is not for all.
+/// Files with key slots, or with the data of an image that not everybody may read, are not for everybody.
 #[test]
 fn files_with_secrets_are_for_their_owner() {
     use std::os::unix::fs::PermissionsExt;

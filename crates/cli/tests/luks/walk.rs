@@ -133,7 +133,7 @@ impl Walk {
         }
     }
 
-    /// What cryptsetup says of a volume, but for what is random and how often the header was written.
+    /// Dump of a volume by cryptsetup, without random values and the count of writes.
     fn dump(&self, side: &Side) -> String {
         let mut dump = Command::new(&self.theirs.program);
         let output = run_any(dump.args(["luksDump", "disk"]).current_dir(side.place.folder()));
@@ -148,7 +148,7 @@ impl Walk {
     }
 }
 
-/// What a program has said, but for warnings, which are to be heeded by people.
+/// Output of a program without its warnings, which are meant for people.
 fn plain(text: &str) -> String {
     text.lines().filter(|line| !line.starts_with("WARNING: ")).collect::<Vec<_>>().join("\n")
 }

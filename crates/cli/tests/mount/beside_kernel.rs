@@ -1,4 +1,4 @@
-//! The same image as a folder and mounted by a kernel.
+//! One image as a folder, and mounted by a kernel.
 
 use std::collections::BTreeMap;
 use std::fs;

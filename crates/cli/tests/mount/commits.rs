@@ -30,7 +30,7 @@ fn on_a_full_disk(script: &str) -> Option<String> {
     kernel::with_mounts(&format!("{before}\n{script}"))
 }
 
-/// What the disk below has no room for stays in memory, and in the folder, until there is room.
+/// Changes for which the disk below has no room stay in memory, and in the folder, until there is room.
 #[test]
 fn changes_without_room_keep_their_folder_mounted() {
     let script = "fill; write a; status casemate umount own 2> said; cat own/a100
@@ -55,7 +55,7 @@ fn changes_without_room_keep_their_folder_mounted() {
     }
 }
 
-/// What comes between the last word of the process and the end of the mount can't be asked for: the process tells it.
+/// Changes between the last answer of the process and the end of the mount can't be asked for: the process tells them.
 #[test]
 fn changes_that_come_while_a_folder_is_unmounted_are_not_lost_in_silence() {
     let Some(strace) = tool("strace") else { return };

@@ -42,7 +42,7 @@ fn with_their_keys_files_are_as_they_are_extracted() {
     }
 }
 
-/// What opening the files below a folder says.
+/// Errors of opening the files below a folder.
 fn walk(folder: &Path) -> Vec<std::io::Error> {
     let mut errors = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

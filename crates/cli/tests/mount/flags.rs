@@ -1,4 +1,4 @@
-//! What ioctl(2) does to files of folders: flags, projects, digests and keys, by the tools that ask for them.
+//! Calls of ioctl(2) on files of folders: flags, projects, digests and keys, by the tools that make them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -133,7 +133,7 @@ fn files_with_fsverity_are_measured_and_not_written() {
     folders.yes("ext4 check image");
 }
 
-/// What fscryptctl(1) asks for by ioctl(2): the status of keys, and that they go.
+/// Program with the calls of fscryptctl(1): the status of keys, and their removal.
 const KEYS: &str = r#"
 import errno, fcntl, os, struct, sys
 name = bytes.fromhex(sys.argv[2])
@@ -186,7 +186,7 @@ fn keys_are_asked_for_and_removed() {
     folders.unmount("own");
 }
 
-/// What FUSE does not pass, or this project does not do: an error, and the folder goes on.
+/// Calls that FUSE does not pass, or that this project does not support: an error, and the folder goes on.
 #[test]
 fn what_is_not_there_is_refused() {
     let (Some(_), Some(folders)) = (tool("python3"), Folders::with_image()) else { return };

@@ -31,12 +31,12 @@ impl Folders {
         kernel::fuse_works().then(|| Folders(Place::new(CASEMATE)))
     }
 
-    /// The same with an image `root.img` of mke2fs, with `/file`, `/sub` and three files in that.
+    /// Folders with an image `root.img` of mke2fs, with `/file`, `/sub` and three files in that.
     pub fn with_image() -> Option<Folders> {
         Folders::with_image_of("-t ext4")
     }
 
-    /// The same of another kind.
+    /// Folders with an image of mke2fs that is made with the options `kind`.
     pub fn with_image_of(kind: &str) -> Option<Folders> {
         let folders = Folders::new()?;
         let mke2fs = tool("mke2fs")?;
@@ -99,7 +99,7 @@ impl Drop for Folders {
     }
 }
 
-/// What system calls say of a tree, in lines: list.py.
+/// Lines of list.py: the results of system calls on a tree.
 pub fn listed(top: &Path) -> String {
     let python = tool("python3").unwrap();
     run(Command::new(python).arg(list()).arg(top))

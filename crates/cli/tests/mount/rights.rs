@@ -1,4 +1,4 @@
-//! What others may not leave in a file that they change, beside the kernel.
+//! Rights that others may not leave in a file that they change, compared with the kernel.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

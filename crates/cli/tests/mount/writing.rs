@@ -26,7 +26,7 @@ fn assert_sound(folders: &Folders, image: &str) {
     }
 }
 
-/// The same calls, with the same results, and the same files in the end.
+/// Equal calls have equal results, and leave equal files.
 #[test]
 fn changes_are_as_the_kernel_makes_them() {
     let (Some(mke2fs), Some(_)) = (tool("mke2fs"), tool("python3")) else { return };
@@ -123,7 +123,7 @@ fn contents_are_what_was_written_last() {
     assert!(fs::read(folders.path("copy/random")).unwrap() == expected);
 }
 
-/// What was synced is there, and the rest is as of a commit.
+/// Synced changes are there, and the rest is as of a commit.
 #[test]
 fn a_killed_process_leaves_what_was_committed() {
     killed("-t ext4", if slow_tests() { 40 } else { 4 });
@@ -251,7 +251,7 @@ fn a_full_file_system_says_so_and_goes_on() {
     assert_sound(&folders, "root.img");
 }
 
-/// What is left of a full file system is root's.
+/// Reserved blocks of a full file system are root's.
 #[test]
 fn users_leave_to_root_what_is_reserved() {
     let (Some(mke2fs), Some(folders)) = (tool("mke2fs"), Folders::new()) else { return };
@@ -323,7 +323,7 @@ fn what_must_not_change_does_not() {
     folders.is("mount --write root.img own -o ro", 2, "--write and -o ro: one of them");
 }
 
-/// What people do: a tree unpacked, a repository cloned, a database.
+/// Everyday programs: a tree unpacked, a repository cloned, a database.
 #[test]
 fn programs_work_in_it() {
     let (Some(mke2fs), Some(folders), Some(_)) = (tool("mke2fs"), Folders::new(), tool("python3")) else {

@@ -1,4 +1,4 @@
-//! What clients of `serve` write: into the image, through dm-crypt, or into an overlay.
+//! Writes of clients of `serve`: into the image, through dm-crypt, or into an overlay.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::{Judge, Outcome, Session, retry, scratch};
 
 /// Sectors of the image.
 const SECTORS: u64 = 512;
-/// What a client does: so many writes, and a flush now and then.
+/// Number of writes of a client, with a flush now and then.
 const WRITES: u32 = 60;
 const CLIENT: &str = "CASEMATE_POWER_CLIENT";
 

@@ -14,7 +14,7 @@ use crate::{Judge, Outcome, Session};
 
 const BLOCK: usize = 1024;
 
-/// The same again gives what it would have given; meanwhile nothing but checksums differs.
+/// Judges that the command, run again, gives what it would have given; until then nothing but checksums differs.
 fn judge<'a>(before: &Files, after: &Files) -> Judge<'a> {
     let (before, after) = (before["image"].clone(), after["image"].clone());
     Box::new(move |_, State { files, .. }| {

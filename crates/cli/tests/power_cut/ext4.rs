@@ -20,7 +20,7 @@ use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
 
 use crate::{Judge, Outcome, Session, scratch};
 
-/// What users see of a file system: paths, and what is said of each.
+/// Tree as users see a file system: paths, and a description of each.
 type Tree = BTreeMap<String, String>;
 
 /// A file system that commands change, and the tools that know it.
@@ -54,7 +54,7 @@ impl Volume {
         Some(Volume { e2fsck, has_journal, mounts, for_kernel: Mutex::default() })
     }
 
-    /// Says what a state is once it is recovered. With `steps` parts of the change may be there.
+    /// Judges a state once it is recovered. With `steps`, parts of the change may be there.
     fn judge<'a>(&'a self, before: &Files, after: &Files, steps: bool) -> Judge<'a> {
         let trees: Rc<[Tree; 2]> = Rc::new([before, after].map(|files| {
             let image = files["image"].clone();
@@ -145,7 +145,7 @@ impl Volume {
         }
     }
 
-    /// Lets a kernel mount what was left, which replays journals and deletes orphans.
+    /// Has a kernel mount the kept images, which replays journals and deletes orphans.
     fn end(self) {
         // Memory of this machine is none of another kernel's.
         let place = tempdir().unwrap();
@@ -292,7 +292,7 @@ fn walk(fs: &Ext4, inode: &Inode, path: &str, tree: &mut Tree) -> casemate_ext4:
     Ok(())
 }
 
-/// What is put into images.
+/// Files that are put into images.
 fn sources() -> TempDir {
     let folder = scratch();
     let tree = folder.path().join("tree");
@@ -407,7 +407,7 @@ fn without_a_journal_and_with_checksums() {
     all_operations("-t ext4 -b 4096 -O ^has_journal,quota", "4M", |_| {});
 }
 
-/// What no transaction has room for is done in several.
+/// A change that no transaction has room for is done in several.
 #[test]
 fn changes_in_steps() {
     let mut session = Session::new("steps");

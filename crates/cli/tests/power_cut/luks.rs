@@ -13,7 +13,7 @@ use crate::{CASEMATE, Judge, Outcome, Session, retry, scratch};
 
 const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
 
-/// What opens a volume at any time.
+/// Files with the passphrases that open a volume at some time.
 const KEYS: [&str; 3] = ["one", "two", "three"];
 
 /// A session with a volume in `image`, which `one` and `two` open.
@@ -32,8 +32,8 @@ fn session(name: &str, version: u32) -> Session {
     session
 }
 
-/// What a header says, and which keys open it. How often it was written does not count, nor do salts, which are others each
-/// time.
+/// Contents of a header, and the keys that open it. The number of writes does not count, nor do salts, which are new
+/// each time.
 fn look(folder: &Path) -> Result<(String, Vec<&'static str>), String> {
     let image = retry(|| Image::open(folder.join("image"), Access::Read))?;
     let volume = image.luks_volume(None, &Providers::default()).map_err(|error| error.to_string())?;
@@ -64,7 +64,7 @@ fn judge<'a>(always: &'a [&'a str], before: &Files, after: &Files) -> Judge<'a> 
     judge_steps(always, &[], before, after)
 }
 
-/// The same for what is done in steps: between them the header may be another one, which one of some keys opens too.
+/// Judges a change that is done in steps: between them the header may be another one, which one of some keys opens too.
 fn judge_steps<'a>(always: &'a [&'a str], either: &'a [&'a str], before: &Files, after: &Files) -> Judge<'a> {
     let place = scratch();
     let mut known = [before, after].map(|files| {
@@ -103,7 +103,7 @@ fn judge_steps<'a>(always: &'a [&'a str], either: &'a [&'a str], before: &Files,
     })
 }
 
-/// The same command again completes it.
+/// Judges that the command, run again, completes the change.
 fn again<'a>(line: &'a str, before: &Files, after: &Files) -> Judge<'a> {
     let (before, after) = (before.clone(), after.clone());
     let place = scratch();

@@ -31,7 +31,7 @@ const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 /// How many times as many states the slow tests look at.
 const SLOW: usize = 40;
 
-/// What recovery makes of a state.
+/// Outcome of the recovery of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Before,
@@ -48,7 +48,7 @@ struct Session {
     name: String,
     seed: u64,
     rng: Rng,
-    /// What is cut off.
+    /// Folder with the files whose writes are cut off.
     folder: TempDir,
     outcomes: BTreeMap<Outcome, usize>,
 }
@@ -178,7 +178,7 @@ impl Session {
         });
     }
 
-    /// Says how many states were looked at; fewer than `least` are a mistake of the test.
+    /// Prints how many states were looked at; fewer than `least` are a mistake of the test.
     fn end(self, least: usize) {
         // So many more are wanted than a command has: no state is looked at twice.
         let least = if slow_tests() { least * SLOW / 4 } else { least };

@@ -9,7 +9,8 @@ use casemate_testkit::power::{Files, State, write_folder};
 
 use crate::{Judge, Outcome, Session, retry, scratch};
 
-/// The same again completes it; until then the image may be anything between, and the overlay is not to be used.
+/// Judges that the command, run again, completes the commit; until then the image may be anything between, and the
+/// overlay is not to be used.
 fn judge<'a>(before: &Files, after: &Files) -> Judge<'a> {
     let [before, after] = [before, after].map(|files| files["image"].clone());
     let place = scratch();

@@ -310,7 +310,7 @@ fn two_thousand_connections() {
     assert_eq!(running.end(), 0);
 }
 
-/// Those who say nothing lose their places in time, to others.
+/// Silent clients lose their places in time, to others.
 #[test]
 fn a_handshake_that_takes_too_long() {
     let folder = Folder::new();

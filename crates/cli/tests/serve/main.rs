@@ -68,7 +68,7 @@ impl Folder {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 
-    /// The same for a script that must succeed.
+    /// Output of a script that must succeed.
     fn expect(&self, options: &str, script: &str) -> String {
         let (status, stdout, stderr) = self.with(options, &format!("set -e\n{script}"));
         assert_eq!(status, 0, "{options}: {stdout}{stderr}");
@@ -91,7 +91,7 @@ impl Folder {
     }
 }
 
-/// Lets clients write, where the options do not say otherwise.
+/// Option that lets clients write, where the options do not decide that.
 fn writable(options: &str) -> &'static str {
     let says_otherwise =
         ["--read-only", "verity", "--overlay"].into_iter().any(|word| options.contains(word));

@@ -1,4 +1,4 @@
-//! What the options do, and what is said about wrong ones.
+//! Effects of the options, and errors for wrong ones.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -320,7 +320,7 @@ fn a_wrong_key_is_mentioned() {
     }
 }
 
-/// What is wrong is said before anything is served, in words that tell what to do.
+/// Wrong options are reported before anything is served, with what to do.
 #[test]
 fn wrong_options_are_refused() {
     let folder = Folder::new();

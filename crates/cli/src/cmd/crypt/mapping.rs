@@ -17,7 +17,7 @@ pub const DECRYPTION: &str = "decryption";
 /// The group of options that say where a key is read.
 const KEY_SOURCE: &str = "key_source";
 
-/// What a mapping is.
+/// Options that describe a dm-crypt mapping.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "dm-crypt", group = ArgGroup::new(DECRYPTION).args(["crypt", "crypt_table"]),
     group = ArgGroup::new(KEY_SOURCE).args(["key_file", "key_fd"]))]
@@ -66,8 +66,7 @@ pub struct MappingArgs {
     crypt_provider: Vec<String>,
 }
 
-/// What a mapping is, where there always is one: with cryptsetup's short names, and aes-xts-plain64 if nothing else is
-/// said.
+/// Options of a command that always has a mapping: with cryptsetup's short names, and aes-xts-plain64 as the default.
 #[derive(clap::Args, Debug)]
 #[command(
     mut_arg("crypt", |arg| arg.short('c').help("The dm-crypt specification [default: aes-xts-plain64]")),

@@ -1,4 +1,4 @@
-//! What all commands that change an image share.
+//! Options and steps that all commands share that change an image.
 
 use std::path::PathBuf;
 
@@ -97,7 +97,8 @@ impl ChangeArgs {
         Ok(Answer::Yes)
     }
 
-    /// The same for a change of which there is more to print.
+    /// Changes the file system as [`ChangeArgs::change`] does, and returns what `f` returned: for commands that print
+    /// more.
     pub fn change_with<T>(
         &self,
         context: &Context,
@@ -120,7 +121,7 @@ impl ChangeArgs {
         }
     }
 
-    /// Says that the change is made, or would be.
+    /// Reports that the change is made, or would be in a dry run.
     pub fn done(&self, context: &Context, what: &str) {
         context.done_or_tried(self.dry_run, &self.image, what);
     }

@@ -287,7 +287,7 @@ fn is_ext4(image: &Image) -> bool {
     probe::look(image).is_ok_and(|found| found.what == Some(probe::EXT))
 }
 
-/// What can be done about the faults that a repair has left.
+/// Advice on the faults that a repair has left.
 fn advice(report: &CheckReport, withheld: &[Finding]) -> String {
     let mut text = String::new();
     if !withheld.is_empty() {
@@ -360,7 +360,7 @@ fn kind(kind: ChecksumKind) -> &'static str {
     }
 }
 
-/// What --json prints.
+/// Output with --json.
 #[derive(Serialize)]
 struct Printed<'a> {
     clean: bool,

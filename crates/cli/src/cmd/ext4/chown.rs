@@ -32,7 +32,7 @@ pub struct Args {
     recursive: bool,
 }
 
-/// What stays and what changes.
+/// New owner and group; `None` stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     uid: Option<u32>,

@@ -46,7 +46,7 @@ pub struct ImageArgs {
     layers: LayerArgs,
 }
 
-/// What is demanded of files with and without fs-verity.
+/// Demands on files with and without fs-verity.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub enum Verity {
     /// Every file must have fs-verity, and match it.
@@ -101,7 +101,7 @@ impl ImageArgs {
         self.layers.over(image, context, false)
     }
 
-    /// The same for a change that is only tried. What it writes goes to a temporary file, below what decrypts.
+    /// Opens the image for a dry run: writes go to a temporary file that lies below decryption.
     pub fn trial(&self, context: &Context) -> Result<Image, Error> {
         let image = Image::open(&self.image, Access::ReadLocked)?;
         let image = match self.partition {
@@ -143,7 +143,8 @@ impl ImageArgs {
         self.open_as(Access::ReadLocked, verity, context)
     }
 
-    /// The same, where the image may be kept from changes as long as it is open.
+    /// Opens the file system with this access; `ReadLocked` keeps others from changing the image as long as it is open.
+    /// `verity` is demanded of files that are read by path.
     pub fn open_as<'a>(
         &self,
         access: Access,

@@ -15,7 +15,7 @@ use super::mv::into;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// What messages call it.
+/// Name of standard input in messages.
 const STANDARD_INPUT: &str = "standard input";
 
 /// Copy files or trees from this machine into an image.

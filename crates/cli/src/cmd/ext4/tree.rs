@@ -39,9 +39,9 @@ pub struct Args {
 /// A directory whose names are being printed.
 struct Level {
     path: Vec<u8>,
-    /// What lines below it begin with.
+    /// Beginning of the lines below it.
     indent: String,
-    /// What is still to come.
+    /// Names that are still to be printed.
     rest: IntoNames,
 }
 
@@ -158,8 +158,8 @@ impl Walk<'_> {
         self.write(&line)
     }
 
-    /// What is shown of a directory. Inodes are read when they are printed: many names may stand
-    /// for one large inode.
+    /// Lists the names to print of a directory. Inodes are read only when they are printed: many names may stand for
+    /// one large inode.
     fn list(&mut self, path: &[u8], dir: &Inode) -> Names {
         let names = self.seen.enter(self.fs, path, dir).and_then(|()| self.fs.names(dir));
         let mut names = names.unwrap_or_else(|error| {

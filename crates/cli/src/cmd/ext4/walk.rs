@@ -8,20 +8,20 @@ use casemate::ext4::{FileSystem, Inode, IntoNames, SeenDirectories};
 
 use super::entry::join;
 
-/// What a walk has come to.
+/// Step of a walk.
 pub enum Step<'a> {
     /// A file, or a directory before what is in it.
     Found(&'a [u8], &'a Inode),
     /// A directory that was gone into, after what is in it; also one that could not be read.
     Left(&'a [u8]),
-    /// What can't be read, and is passed over.
+    /// A path that can't be read, and is passed over.
     Failed(Error),
 }
 
 /// A directory whose names are being walked.
 struct Level {
     path: Vec<u8>,
-    /// What is still to come.
+    /// Names that are still to be walked.
     rest: IntoNames,
 }
 

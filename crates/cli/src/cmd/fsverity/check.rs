@@ -66,7 +66,7 @@ struct StoredArgs {
     digest: Option<FileDigest>,
 }
 
-/// What became of the lists' lines.
+/// Counts of the lists' lines, by their outcome.
 #[derive(Debug, Default)]
 struct Tally {
     right: u64,
@@ -278,7 +278,7 @@ impl Args {
 }
 
 impl Tally {
-    /// What sha256sum says at the end of a list.
+    /// Prints the warnings with which sha256sum ends a list.
     fn warn(&self, context: &Context, list: &Path) {
         let say = |count: u64, one: &str, many: &str| {
             if count > 0 {

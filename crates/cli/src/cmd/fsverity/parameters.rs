@@ -34,7 +34,7 @@ impl TreeArgs {
         Parameters::new(algorithm.unwrap_or(self.hash_alg), self.block_size, salt)
     }
 
-    /// What hashes trees of these parameters.
+    /// Drivers for hashing trees of these parameters.
     pub fn providers(&self, parameters: &Parameters, context: &Context) -> Result<Providers, Error> {
         context.hashing(parameters.algorithm().name(), self.provider.as_deref())
     }

@@ -75,7 +75,7 @@ impl Args {
     }
 }
 
-/// What commands are told about where something lies.
+/// Place of something found, for the command lines that are suggested.
 struct Place {
     image: String,
     partition: Option<u32>,

@@ -26,7 +26,7 @@ use crate::size::bytes;
 /// dm-crypt, LUKS, dm-integrity and dm-verity over an image, any number of times, in the order in which they are given.
 pub type LayerArgs = Stack<Layer>;
 
-/// What can be written through: dm-crypt, LUKS and dm-integrity over an image.
+/// Layers that can be written through: dm-crypt, LUKS and dm-integrity over an image.
 pub type CryptArgs = Stack<CryptLayer>;
 
 /// A layer of any kind.
@@ -115,7 +115,7 @@ struct IntegrityArgs {
     journal: LayerJournal,
 }
 
-/// What protects the journal of a layer, and of nothing else.
+/// Options for the protection of a layer's journal, which are refused without that layer.
 #[derive(Debug)]
 struct LayerJournal(JournalArgs);
 
@@ -188,7 +188,7 @@ fn hash_partition(text: &str) -> Result<HashPartition, String> {
     }
 }
 
-/// What begins a dm-crypt mapping, a LUKS volume or a dm-integrity volume, and all options that it has.
+/// Options that begin a dm-crypt, LUKS or dm-integrity layer, each with all options of its layer.
 fn crypt_kinds() -> Vec<(&'static [&'static str], Vec<String>)> {
     let luks = ["luks", "key_file", "key_fd", "keyfile_offset"].map(str::to_owned);
     let luks = ids::<UnlockArgs>().into_iter().chain(luks).collect();
@@ -263,7 +263,7 @@ impl CryptArgs {
     }
 }
 
-/// What a person is asked for the passphrase of.
+/// Name of the volume in a prompt for its passphrase.
 fn asked_for(image: &Image, number: usize, layers: usize) -> PathBuf {
     match layers {
         1 => image.name().into(),

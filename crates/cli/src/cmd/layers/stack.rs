@@ -32,7 +32,7 @@ impl<L> Stack<L> {
 
 /// A layer on the command line.
 struct Given {
-    /// What begins it, and where.
+    /// Option or options that begin the layer, and their index on the command line.
     head: &'static [&'static str],
     index: usize,
     /// The layer's command line.
@@ -169,7 +169,7 @@ fn times(arg: &Arg, matches: &ArgMatches) -> usize {
     }
 }
 
-/// What is wrong with a layer, without the usage of a command that there is not.
+/// Error about a layer, without the usage text of clap's inner command, which the user can't call.
 fn plain(error: Error) -> Error {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

@@ -31,7 +31,7 @@ pub struct Args {
     pbkdf: PbkdfArgs,
 }
 
-/// What is measured where nothing is named.
+/// Hashes that are measured by default.
 const HASHES: [&str; 5] = ["sha1", "sha256", "sha512", "ripemd160", "whirlpool"];
 const CIPHERS: [(&str, usize); 12] = [
     ("aes-cbc", 128),

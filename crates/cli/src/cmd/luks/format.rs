@@ -107,7 +107,7 @@ pub struct Args {
     empty: EmptyArgs,
 }
 
-/// What a volume is made of.
+/// Parts that a new volume is made of.
 struct New {
     /// Costs of the key slot are what was said, or defaults.
     options: LuksFormatOptions,

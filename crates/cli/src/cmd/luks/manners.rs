@@ -10,7 +10,7 @@ use crate::passphrase::Asked;
 /// How that tool was told to talk, and to ask.
 #[derive(Clone, Debug)]
 pub struct Manners {
-    /// Whether it tells what it does with key slots and tokens, and how it ended.
+    /// True if it reports what it does with key slots and tokens, and how it ended.
     pub verbose: bool,
     /// How often a passphrase is asked for at a terminal.
     pub tries: u32,
@@ -20,7 +20,7 @@ pub struct Manners {
     pub verify: Option<bool>,
 }
 
-/// What was done with a key slot or a token.
+/// Action on a key slot or a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
     UnlockSlot(u32),
@@ -31,7 +31,7 @@ pub enum Did {
     RemoveToken(u32),
 }
 
-/// What a passphrase is asked for.
+/// Purpose for which a passphrase is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Opening the volume.
@@ -61,7 +61,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// What stands before the passphrase that is typed.
+    /// Prompt for the passphrase.
     pub fn prompt(self, of: &str, context: &Context) -> String {
         let special = match (context.manners(), self) {
             (None, Wanted::Added | Wanted::Changing) => return format!("Enter new passphrase for {of}: "),

@@ -14,7 +14,7 @@ use crate::context::{Context, read_small};
 use crate::passphrase::{self, Asked, Part};
 use crate::size::bytes;
 
-/// What opens a LUKS volume, but for the passphrase's place.
+/// Options that open a LUKS volume, except for where its passphrase is read.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "LUKS")]
 pub struct UnlockArgs {
@@ -35,7 +35,7 @@ pub struct UnlockArgs {
     policy: PolicyArgs,
 }
 
-/// What a header must be.
+/// Options for the policy that a header must keep.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "LUKS")]
 pub struct PolicyArgs {
@@ -74,7 +74,7 @@ pub struct EmptyArgs {
 }
 
 impl EmptyArgs {
-    /// Whether it may.
+    /// Checks a new passphrase. Returns true if an empty one is allowed.
     ///
     /// # Errors
     /// `Argument` if the new passphrase is empty and that is not allowed.
@@ -346,7 +346,7 @@ impl PlaceArgs {
         self.volume(access, header.as_ref(), context)
     }
 
-    /// Whether it is a part of the image.
+    /// True if the volume is a part of the image.
     pub fn is_part(&self) -> bool {
         self.partition.is_some() || self.offset > 0
     }
@@ -371,7 +371,7 @@ impl HeaderArgs {
         self.place.volume(Access::Read, header.as_ref(), context)
     }
 
-    /// The same, to be changed.
+    /// Volume with a header that can be changed.
     pub fn changeable(&self, context: &Context) -> Result<Volume, Error> {
         self.place.changeable(self.luks_header.as_deref(), context)
     }
@@ -390,7 +390,7 @@ impl HeaderArgs {
         }
     }
 
-    /// What was done, for people.
+    /// Reports to people what was done.
     pub fn done(&self, context: &Context, what: &str) {
         context.done(format_args!("{}: {what}", self.path().display()));
     }

@@ -10,7 +10,7 @@ use casemate::luks::{Argon2, Argon2Variant, Pbkdf, PbkdfTarget};
 use crate::context::Context;
 use crate::size::with_unit;
 
-/// What makes a key of a passphrase.
+/// Options for the KDF that makes a key of a passphrase.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PbkdfArgs {
     /// Key derivation function [default: argon2id; for LUKS1 pbkdf2].
@@ -31,7 +31,7 @@ pub struct PbkdfArgs {
     pbkdf_parallel: Option<u32>,
 }
 
-/// What makes a key.
+/// Key derivation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kdf {
     Argon2id,
@@ -46,7 +46,8 @@ impl PbkdfArgs {
         self.pbkdf.is_some() || self.pbkdf_memory.is_some() || numbers.iter().any(Option::is_some)
     }
 
-    /// What was said, or takes the time that was said; `is_luks1` and the hash decide the rest.
+    /// KDF with its costs: the iterations that were given, or as many as take the time that was given. `is_luks1` and
+    /// the hash choose what no option names.
     pub fn get(&self, is_luks1: bool, hash: &str, key_len: usize, context: &Context) -> Result<Pbkdf, Error> {
         match self.pbkdf_force_iterations {
             Some(_) => self.fixed(is_luks1, hash),
@@ -54,7 +55,7 @@ impl PbkdfArgs {
         }
     }
 
-    /// What was said, and the same costs on every machine where nothing was.
+    /// KDF with the costs that were given; other costs are the same on every machine.
     pub fn fixed(&self, is_luks1: bool, hash: &str) -> Result<Pbkdf, Error> {
         let kind = self.variant(is_luks1)?;
         let mut pbkdf = if kind.is_some() { Pbkdf::argon2id() } else { Pbkdf::pbkdf2(hash) };

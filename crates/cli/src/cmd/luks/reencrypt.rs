@@ -98,7 +98,7 @@ enum Resilience {
     None,
 }
 
-/// What was done with the data, whatever was asked for.
+/// Participle for a transformation, in messages.
 fn done(mode: Mode) -> &'static str {
     match mode {
         Mode::Reencrypt => "reencrypted",

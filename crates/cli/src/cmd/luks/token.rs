@@ -104,7 +104,7 @@ struct Remove {
     token: u32,
 }
 
-/// Let a token be of a key slot no more. Both stay.
+/// Detach a token from a key slot. Both stay.
 #[derive(clap::Args, Debug)]
 struct Unassign {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What the kernel does with the files of a mounted folder, in mount(8)'s words.
+//! Mount options of the kernel for a mounted folder, in mount(8)'s words.
 
 use std::str::FromStr;
 

@@ -72,7 +72,7 @@ pub struct Args {
     /// Stay in the foreground, and report read errors. SIGINT and SIGTERM unmount.
     #[arg(long)]
     foreground: bool,
-    /// What is in the background.
+    /// Option of the process in the background.
     #[arg(long, hide = true, conflicts_with = "foreground")]
     forked: bool,
 }
@@ -80,7 +80,7 @@ pub struct Args {
 /// Folders that are looked at for their keys.
 const MOST_FOLDERS: u32 = 1000;
 
-/// What is waited for.
+/// Event that the command waits for.
 enum Event {
     Stop,
     Ended(Result<(), Error>),

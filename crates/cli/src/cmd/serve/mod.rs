@@ -29,7 +29,7 @@ use crate::background::{self, Faults, exit_status};
 use crate::context::Context;
 use crate::streams::{say, tell};
 
-/// What the server waits for.
+/// Event that the server waits for.
 enum Event {
     Signal(i32),
     /// The command has ended.

@@ -131,7 +131,7 @@ pub struct Args {
     /// Go to the background once clients can connect, after printing the URI. SIGTERM ends the server.
     #[arg(long, conflicts_with = "exec")]
     pub fork: bool,
-    /// What is in the background.
+    /// Option of the process in the background.
     #[arg(long, hide = true, requires = "fork")]
     pub forked: bool,
     /// Write the process ID to this file once clients can connect; it is removed at exit.

@@ -1,4 +1,4 @@
-//! What a server has done, for people and for programs.
+//! Statistics of a server, for people and for programs.
 
 use std::fmt::Write;
 

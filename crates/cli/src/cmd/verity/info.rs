@@ -1,4 +1,4 @@
-//! What is printed about a hash area: veritysetup's lines, or JSON.
+//! Texts on a hash area: veritysetup's lines, or JSON.
 
 use std::fmt::{Display, Write};
 
@@ -42,7 +42,7 @@ pub struct FecJson {
     parity_blocks: u64,
 }
 
-/// What was made, for programs.
+/// JSON of a new hash area.
 pub fn formatted_json(formatted: &Formatted, dry_run: bool) -> Json {
     let (data, hash) = partition_uuids(&formatted.root_hash).ok().unzip();
     Json {

@@ -121,7 +121,7 @@ impl HashArgs {
     }
 }
 
-/// What is going to be written.
+/// Parts that are going to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
     /// Hash area and parity, which are made if they are not there.
@@ -205,7 +205,7 @@ impl StoredArgs {
         Ok(volume)
     }
 
-    /// What does the work: with the driver's engines, if one was named.
+    /// Work of the command: with the driver's engines, if one was named.
     pub fn work<'a>(&self, context: &Context, events: &'a dyn Events) -> Work<'a> {
         context.work(context.naming(self.options.provider.as_slice()), events)
     }

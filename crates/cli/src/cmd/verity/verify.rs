@@ -91,11 +91,11 @@ impl Args {
     }
 }
 
-/// What parity is good for.
+/// State of the parity.
 enum Parity {
     /// Everything else is right; in these rounds the parity is not.
     Wrong(Ranges),
-    /// What could be restored.
+    /// Blocks that could be restored.
     Could(Repaired),
 }
 

@@ -14,7 +14,7 @@ use crate::context::Context;
 #[derive(Debug)]
 pub(super) struct Line {
     pub args: Vec<OsString>,
-    /// What is asked first, where somebody can be asked.
+    /// Question to ask first at a terminal.
     pub question: Option<String>,
     /// The files or block devices that must be there; the one with the header is the last.
     pub devices: Vec<OsString>,
@@ -43,7 +43,7 @@ impl Line {
         Line { args, question: None, devices: Vec::new(), version: None }
     }
 
-    /// The same with an option, if it was given.
+    /// Line with an option added, if it was given.
     fn with(mut self, name: &str, value: Option<impl AsRef<OsStr>>) -> Line {
         if let Some(value) = value {
             let mut option = OsString::from(format!("--{name}="));
@@ -83,7 +83,7 @@ impl Tool {
         self.batch_mode || !io::stdin().is_terminal()
     }
 
-    /// What opens the volume.
+    /// Line with the options that open the volume.
     fn opening(&self, line: Line) -> Line {
         self.part(line.with("key-file", self.key_file()))
     }
@@ -101,7 +101,7 @@ impl Tool {
         line
     }
 
-    /// What a key slot costs.
+    /// Line with the options for the costs of a key slot.
     fn costs(&self, line: Line) -> Line {
         line.with("iter-time", self.iter_time.as_ref())
             .with("pbkdf", self.pbkdf.as_ref())
@@ -127,7 +127,7 @@ impl Tool {
             .on(self.header.as_deref().unwrap_or(device))
     }
 
-    /// What the command line is in our words.
+    /// Translates the command line into ours.
     pub(super) fn line(&self) -> Result<Line, Refusal> {
         let Some((action, words)) = self.action().zip(self.words.get(1..)) else {
             return Err("Argument <action> missing.".to_owned().into());

@@ -152,7 +152,7 @@ fn ended(status: u8, context: &Context) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Says which file that must be there is not, or is none that a header can be in.
+/// Checks that the named devices exist and are files or block devices. The error is cryptsetup's text.
 fn check_devices(line: &Line) -> Result<(), String> {
     for device in &line.devices {
         let name = device.display();
@@ -165,7 +165,8 @@ fn check_devices(line: &Line) -> Result<(), String> {
     Ok(())
 }
 
-/// Says that a header is of another version than the one that was named. What is no header the command itself refuses.
+/// Error text if the header is of another version than the one that was named. The command itself refuses what is not a
+/// header.
 fn other_version(line: &Line, context: &Context) -> Option<String> {
     let (device, version) = (line.devices.last()?, line.version?);
     let volume =

@@ -95,7 +95,7 @@ pub(super) struct Tool {
     pub(super) version: bool,
     #[arg(short = 'q', long)]
     pub(super) batch_mode: bool,
-    /// What changes nothing here: talk, questions, and how the kernel is asked.
+    /// Options without an effect here, on messages, questions, and how the kernel is asked.
     #[arg(long, visible_aliases = ["disable-locks", "disable-keyring", "disable-external-tokens", "integrity-no-journal",
         "perf-no_read_workqueue", "perf-no_write_workqueue", "perf-same_cpu_crypt", "perf-submit_from_crypt_cpus", "readonly",
         "use-directio", "use-fsync", "write-log"], short_alias = 'r')]

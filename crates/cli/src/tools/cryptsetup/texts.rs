@@ -1,4 +1,4 @@
-//! What cryptsetup says where a command can't do its work, from what an error is, never from its words.
+//! Messages of cryptsetup for errors, chosen by an error's kind and reason, never by its text.
 
 use casemate::luks::Reason;
 use casemate::{Error, ErrorKind, SecretMissing};
@@ -8,7 +8,7 @@ use super::options::Tool;
 use crate::cmd::luks::confirm::Declined;
 use crate::passphrase::NotTheSame;
 
-/// What it says of a wrong passphrase.
+/// Message for a wrong passphrase.
 pub const WRONG_PASSPHRASE: &str = "No key available with this passphrase.";
 
 /// The status that an error is told by.

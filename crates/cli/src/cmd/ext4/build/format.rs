@@ -12,7 +12,7 @@ use crate::cmd::ext4::chmod::parse_octal;
 use crate::cmd::ext4::chown::parse_both;
 use crate::size::bytes;
 
-/// What the kernel does on errors.
+/// Behaviours of the kernel when it finds an error.
 const ERRORS: [&str; 3] = ["continue", "remount-ro", "panic"];
 
 /// Options of the file system, as mke2fs has them.

@@ -72,7 +72,7 @@ impl LuksArgs {
     }
 }
 
-/// What is told of a volume.
+/// JSON of a new volume: its UUID, and the data's offset in bytes.
 pub fn told(volume: &NewVolume) -> Value {
     json!({ "uuid": volume.header().uuid(), "data_offset": volume.offset() })
 }

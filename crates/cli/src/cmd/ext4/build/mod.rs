@@ -168,7 +168,7 @@ pub struct Args {
     seed: Option<String>,
 }
 
-/// What opens a protector, as google/fscrypt calls it.
+/// Sources of a protector's key, by google/fscrypt's names.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum Source {
@@ -247,7 +247,7 @@ impl Args {
         self.tree.check()
     }
 
-    /// What is wanted.
+    /// Specification of the image to build.
     fn spec(&self, context: &Context) -> Result<BuildSpec, Error> {
         let mut spec = BuildSpec::new(self.target());
         spec.luks = self.luks.spec(self.seed.is_some(), &self.image, context)?;

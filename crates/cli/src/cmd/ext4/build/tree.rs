@@ -106,7 +106,7 @@ impl TreeArgs {
         self.tar.iter().chain(&self.layer).any(|path| path.as_os_str() == "-")
     }
 
-    /// What becomes of files.
+    /// Changes to the modes, owners, attributes and labels of the files.
     pub fn amendments(&self, context: &Context) -> Result<Amendments, Error> {
         let mut amendments = Amendments::default();
         amendments.descriptions =
@@ -142,7 +142,7 @@ impl TreeArgs {
     }
 }
 
-/// What is before the last one of these bytes, and what is behind it.
+/// Text before and behind the last `byte`; `None` if it does not occur.
 fn split_last(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
     let at = text.iter().rposition(|other| *other == byte)?;
     Some((&text[..at], &text[at + 1..]))
