@@ -19,7 +19,7 @@ const LONGEST_KEY: usize = 64;
 /// Bytes of a master key at least: the kernel takes none that is shorter.
 const SHORTEST_KEY: usize = 16;
 
-/// What is encrypted at once.
+/// Bytes that are encrypted at once.
 const PIECE: usize = 1 << 20;
 
 /// A raw master key, as fscryptctl takes it: all that is there.

@@ -37,19 +37,19 @@ pub(crate) type Below = Arc<dyn BlockDevice>;
 pub struct Image {
     medium: Medium,
     layers: Vec<Layer>,
-    /// What an overlay is tied to, if it is the topmost root hash.
+    /// Root hash that an overlay is tied to, if it is the topmost.
     root_hash: Option<Vec<u8>>,
     preferred_block: u32,
 }
 
-/// What lies on a medium, from it upwards.
+/// Layer on a medium.
 #[derive(Clone)]
 pub(crate) enum Layer {
     Crypt {
         device: Arc<CryptDevice<Window<Below>>>,
         is_key_verified: bool,
     },
-    /// What a reencryption that is not finished has left, read as it will be.
+    /// Data of a reencryption that is not finished, read as they will be.
     Reencryption,
     Integrity(Arc<IntegrityDevice<Below, Below>>),
     Verity(Arc<VerifiedDevice<Below, Below>>),
@@ -127,7 +127,7 @@ impl Image {
         Image::over(path.display(), Arc::new(MemoryDevice::new(Vec::new()))).on_trial()
     }
 
-    /// The same image, which takes writes, and keeps them in a temporary file without a name until it is gone.
+    /// Image that takes writes, and keeps them in a temporary file without a name until it is dropped.
     ///
     /// # Errors
     /// `Io` if there is no temporary file to be had.
@@ -367,7 +367,7 @@ impl Image {
         if self.layers.is_empty() { self.beside(".casemate-redo") } else { None }
     }
 
-    /// The same image, which takes no writes.
+    /// Image that refuses writes.
     #[must_use]
     pub fn make_read_only(mut self) -> Image {
         self.medium = self.medium.make_read_only();
@@ -447,7 +447,7 @@ impl From<Medium> for Image {
     }
 }
 
-/// What tells a device from others: the SHA-256 of samples of it.
+/// SHA-256 of samples of a device, which tells it from others.
 fn sampled(device: &dyn BlockDevice, providers: &Providers) -> Result<Vec<u8>, Error> {
     let mut data = Vec::new();
     for range in samples(device.size()) {

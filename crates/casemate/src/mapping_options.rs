@@ -1,4 +1,4 @@
-//! What a dm-crypt mapping is, and how it gets its key.
+//! Options of a dm-crypt mapping, and the sources of its key.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What a disk or file begins with: signatures of file systems, partition tables, encryption and archives.
+//! Contents of a disk or file by its beginning: signatures of file systems, partition tables, encryption and archives.
 //!
 //! [`device`] reads the beginning, [`known`] looks at bytes, and [`look`] goes as far down as it can: into partitions, to
 //! what superblocks say, and to hash areas behind file systems. Nothing here is a check: a signature says what something
@@ -73,7 +73,7 @@ pub enum Look {
 /// Probes an image: its partitions, file systems, headers and hash areas.
 ///
 /// # Errors
-/// What reading says. What is damaged is no error but [`Found::damage`].
+/// Errors of reading. Damage is not an error, but is in [`Found::damage`].
 pub fn look(image: &Image) -> Result<Found, Error> {
     let device = image.device();
     let found = look_at(&device, 0, device.size(), None, 2, &mut { MOST_PLACES });
@@ -82,7 +82,7 @@ pub fn look(image: &Image) -> Result<Found, Error> {
     Ok(found)
 }
 
-/// What lies in a part of a device, so many levels deep, in `left` places at most.
+/// Probes a part of a device, `depth` levels deep, in `left` places at most.
 fn look_at(
     device: &Arc<dyn BlockDevice>,
     start: u64,
@@ -253,7 +253,7 @@ impl Found {
         }
     }
 
-    /// Says how large what begins here is, and whether all of that is here.
+    /// Notes the size in bytes, and damage if a part of it is cut off.
     fn say_size(&mut self, size: u64) {
         self.say("bytes", size);
         if size > self.len {
@@ -347,7 +347,7 @@ impl Found {
         }
     }
 
-    /// Says of a reencryption that goes on, or was interrupted, how far it is.
+    /// Notes how far a reencryption is that goes on or was interrupted.
     fn describe_reencryption(&mut self, metadata: &Metadata, size: u64) {
         let course = match metadata.reencryption() {
             Ok(Some(course)) => course,
@@ -430,7 +430,7 @@ impl Found {
         }
     }
 
-    /// What the headers of formats say that nothing here reads further.
+    /// Notes facts in headers of formats that nothing here reads further.
     fn describe(&mut self, what: &'static str, head: &[u8]) {
         let text = |at: usize, len: usize| {
             let bytes = head.get(at..at + len).unwrap_or_default();
@@ -492,7 +492,7 @@ fn superblock_backup(device: &dyn BlockDevice, block: u64) -> Option<(u64, [u8; 
     })
 }
 
-/// What bytes look like that are no format's, and how many could not be read.
+/// Look of bytes of no known format, and how many could not be read.
 fn content(device: &dyn BlockDevice) -> (Content, u64) {
     // Of blocks that are not zero: a sparse file may have been encrypted without its holes.
     let (mut counts, mut counted, mut read, mut unreadable) = ([0_u64; 256], 0, 0, 0);

@@ -18,7 +18,7 @@ use casemate_trees::trim;
 use crate::SecretSource;
 use crate::{Advice, Code, Error, ErrorKind};
 
-/// What opens protectors: a passphrase, or the 32 bytes of a raw key.
+/// Secret that opens protectors: a passphrase, or the 32 bytes of a raw key.
 #[derive(Debug)]
 pub(crate) struct Secret {
     /// The place that it came from, for messages.
@@ -147,7 +147,7 @@ impl Secret {
         }
     }
 
-    /// What this is for a protector: as the tool reads it, a passphrase ends where its line does.
+    /// Bytes of the secret for a protector. As in the tool, a passphrase ends where its line does.
     pub(crate) fn for_source(&self, source: Source) -> &[u8] {
         let bytes = self.bytes.expose();
         match source {

@@ -571,7 +571,7 @@ impl Volume {
         parity.fitting.filter(|roots| *roots != parity.layout.roots())
     }
 
-    /// What does the work, with the driver that was named.
+    /// Work with the driver that was named.
     fn driven<'a>(&self, work: &Work<'a>) -> Result<Work<'a>, Error> {
         driven(work, self.layout.parameters().algorithm(), self.driver.as_deref())
     }
@@ -590,12 +590,18 @@ impl Volume {
     }
 }
 
-/// The same work with the driver that was named for the hash `algorithm`, which must make it.
+/// Work with the driver that was named for the hash `algorithm`.
+///
+/// # Errors
+/// `Argument` if the driver does not make that hash.
 fn driven<'a>(work: &Work<'a>, algorithm: &str, driver: Option<&str>) -> Result<Work<'a>, Error> {
     Ok(Work { providers: naming(&work.providers, algorithm, driver)?, ..work.clone() })
 }
 
-/// The same implementations, of which the driver that was named makes the hash `algorithm`.
+/// Providers in which the driver that was named makes the hash `algorithm`.
+///
+/// # Errors
+/// `Argument` if the driver does not make that hash.
 pub(crate) fn naming(
     providers: &Providers,
     algorithm: &str,

@@ -84,7 +84,7 @@ fn at_once(fs: &FileSystem, threads: usize) -> (Tree, usize) {
     }
 }
 
-/// The same by the numbers of a tree's inodes.
+/// Contents of files by the numbers of their inodes.
 fn by_numbers(fs: &FileSystem, numbers: &[u32]) -> Vec<Result<Vec<u8>, String>> {
     let mut found = vec![None; numbers.len()];
     let keep = |handful: Handful<'_>| {
@@ -117,7 +117,7 @@ fn same(fs: &FileSystem, what: &str) -> Tree {
     expected
 }
 
-/// What only these tests ask.
+/// Questions that only these tests ask.
 trait Asked {
     fn superblock_inodes(&self) -> u32;
 }

@@ -1,4 +1,4 @@
-//! What devices over others pass down.
+//! Requests that devices over others pass down.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ impl Medium {
         Ok(())
     }
 
-    /// What was asked since the last time.
+    /// Requests since the last call.
     fn asked(&self) -> Vec<(&'static str, Range<u64>)> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }

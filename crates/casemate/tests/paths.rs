@@ -175,7 +175,7 @@ fn errors_name_image_and_path() {
     assert_eq!(fs.open("/large").unwrap().size(), 1 << 40);
 }
 
-/// What a listener was told.
+/// Notes that a listener got.
 #[derive(Default)]
 struct Notes(Mutex<Vec<String>>);
 
@@ -220,7 +220,7 @@ fn a_wrong_key_and_a_state_that_is_half_a_change_are_told() {
     assert!(notes.len() == 1 && notes[0].contains("was not left clean"), "{notes:?}");
 }
 
-/// Whoever changes bytes of an image keeps other writers from them, whatever either of them is and lies on.
+/// A writer of an image keeps others from it, whatever either of them is and lies on.
 #[test]
 fn an_image_has_one_writer_at_a_time() {
     let Some((_folder, _, path)) = world("64bit") else { return };

@@ -1,4 +1,4 @@
-//! What other tools make is known by its beginning.
+//! Files that other tools make are known by their beginning.
 
 use std::fs::{self, File};
 use std::ops::Range;

@@ -294,7 +294,7 @@ impl Extract<'_> {
         }
     }
 
-    /// The same for what can't be opened.
+    /// Restores a file that can't be opened, such as a device or a link, with what it has beside its contents.
     fn restore_at(
         &mut self,
         path: &[u8],

@@ -1,4 +1,4 @@
-//! What a backup says of an encrypted member beside what tar streams say.
+//! Fields of an encrypted member that backups add to tar streams.
 
 use casemate_blockdev::Uuid;
 use casemate_fscrypt::{Context, InodeInfo};
@@ -7,7 +7,7 @@ use casemate_trees::tar::{Member, XATTR};
 use super::{CONTEXT, INODE};
 use crate::Error;
 
-/// What an encrypted member's keys and IVs depend on; `None` if it is not encrypted.
+/// Facts of an encrypted member that its keys and IVs depend on; `None` if it is not encrypted.
 pub(super) fn inode_info(member: &Member) -> Result<Option<InodeInfo>, Error> {
     let Some(context) = context(member) else { return Ok(None) };
     let small = |what| {

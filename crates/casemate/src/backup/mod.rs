@@ -18,7 +18,7 @@ pub use stored::write;
 /// fscrypt's context of a member, as the file system stores it.
 const CONTEXT: &str = "user.casemate.fscrypt.context";
 
-/// What else keys and IVs depend on: numbers with names.
+/// Numbers that keys and IVs depend on beside the context, each with its name.
 const INODE: &str = "user.casemate.fscrypt.inode";
 
 /// Stored names and targets, which may have any bytes, as text.

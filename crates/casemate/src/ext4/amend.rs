@@ -1,4 +1,4 @@
-//! What becomes of a tree's files before an image is made of them: descriptions beside the tree, rules, and labels.
+//! Changes to a tree's files before an image is made of them: descriptions beside the tree, rules, and labels.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -50,7 +50,7 @@ impl Written {
         }
     }
 
-    /// What was written, in whole blocks, in order.
+    /// Written ranges in whole blocks, in order.
     fn blocks(&self, block: u64) -> Vec<Range<u64>> {
         let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner).clone();
         ranges.sort_unstable_by_key(|range| range.start);

@@ -165,7 +165,7 @@ impl BuildTarget {
 /// system is written.
 ///
 /// # Errors
-/// What the host says; `Corrupt` for what is no tar stream; `Argument` if a source is the target.
+/// Errors of the host; `Corrupt` for what is no tar stream; `Argument` if a source is the target.
 pub fn read_tree(
     sources: &[Source],
     target: &BuildTarget,
@@ -435,7 +435,7 @@ impl Build {
         Ok((report, formatted))
     }
 
-    /// What dm-verity over the file system is made with.
+    /// Parameters of dm-verity over the file system.
     fn verity(
         &self,
         image: &Image,
@@ -500,7 +500,7 @@ impl Build {
         self.plan.write(device, is_new, work)
     }
 
-    /// What has no positions gets the image from a temporary file.
+    /// Writes the image to a stream, which has no positions, from a temporary file.
     fn stream(self, mut to: impl Write, name: &Path, work: &Work<'_>) -> Result<BuildReport, Error> {
         let kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
         let device = FileDevice::from_file(kept)?;

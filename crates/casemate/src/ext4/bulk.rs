@@ -70,15 +70,15 @@ impl Buffers {
     }
 }
 
-/// What a thread has read.
+/// Result of one read of a thread.
 enum Part {
-    /// What lies from the first of these files to the end of the last.
+    /// Bytes from the first of these files to the end of the last.
     Span(Range<usize>, Vec<u8>),
     /// One file.
     Alone(usize, Result<Vec<u8>, Error>),
     /// Nothing of these files, which must be read one by one.
     Failed(Range<usize>),
-    /// What is no file.
+    /// A result without a file.
     Other,
 }
 
@@ -88,7 +88,7 @@ impl FileSystem {
     /// in memory is bounded: some MiB, or for each thread and besides a file that is larger.
     ///
     /// # Errors
-    /// What `results` says, or the listener, which ends the work.
+    /// Errors of `results`, or of the listener, which end the work.
     pub fn read_many(
         &self,
         numbers: &[u32],
@@ -229,7 +229,7 @@ impl FileSystem {
     }
 }
 
-/// What has become of one file, unless the error is one that ends all work.
+/// Separates the error of one file from one that ends all work.
 pub(super) fn of_one<T>(result: Result<T, Error>) -> Result<Result<T, Error>, Error> {
     match result {
         Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),

@@ -89,7 +89,7 @@ pub fn verity_info(fs: &Ext4, inode: &Inode) -> Result<Option<VerityInfo>, Error
 /// The SHA-256 of a file's contents; the listener hears of its bytes.
 ///
 /// # Errors
-/// What reading says.
+/// Errors of reading.
 pub fn sha256(file: &dyn BlockDevice, work: &Work<'_>) -> Result<[u8; 32], Error> {
     let mut hash = Sha256::new(work.providers.cpu()).hasher();
     // OK to cast: at most a MiB.

@@ -25,7 +25,7 @@ pub struct Encrypting {
     /// Paths, and contexts as they are stored.
     directories: Vec<(Vec<u8>, Vec<u8>)>,
     needs_stable_inodes: bool,
-    /// What nonces follow from; random ones without it.
+    /// Seed that nonces follow from; they are random without it.
     seed: Option<SecretVec>,
 }
 
@@ -45,7 +45,7 @@ impl Encrypting {
     /// contents under one key.
     ///
     /// # Errors
-    /// What the host says of contents; whatever the listener says.
+    /// Errors of the host of contents; whatever the listener says.
     pub fn set_seed(
         &mut self,
         seed: &str,

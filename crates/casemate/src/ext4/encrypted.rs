@@ -40,7 +40,7 @@ pub fn encryption_info(fs: &Ext4, inode: &Inode) -> std::result::Result<Option<E
     read().map_err(|error| error.at(format!("inode {}", inode.number())))
 }
 
-/// What has become of the keys of a ring.
+/// Use of the keys of a ring.
 #[derive(Debug, Default)]
 pub(super) struct KeyUse {
     /// Whether one of them was of use.
@@ -73,7 +73,7 @@ impl KeyUse {
 }
 
 impl Keys {
-    /// Says that keys were given of which none was of use, and which ones are needed.
+    /// Notes that none of the given keys was of use, and which ones are needed.
     pub(super) fn note_useless(&self, uses: &KeyUse, name: &str, providers: &Providers, events: &dyn Events) {
         if let Some(missed) = uses.missed()
             && let Some(given) = self.described(providers)
@@ -90,7 +90,7 @@ pub(super) struct Unlocked {
 }
 
 impl Unlocked {
-    /// What a policy calls for, and the key, if it is there.
+    /// Facts that an inode's policy needs, and the key, if it is there.
     fn key(&self, encrypted: &EncryptedInode) -> Result<(InodeInfo, Option<Arc<MasterKey>>)> {
         let inode = info(encrypted)?;
         let key = self.ring.get(&inode.context.policy.key);

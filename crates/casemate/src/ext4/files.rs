@@ -59,7 +59,7 @@ struct Walk {
     fs: FileSystem,
     seen: SeenDirectories,
     waiting: Vec<Arc<Folder>>,
-    /// What is left of a directory.
+    /// Names of a directory that are still to be read.
     names: Option<(Arc<Folder>, std::vec::IntoIter<DirEntry>)>,
 }
 
@@ -69,7 +69,7 @@ struct Walk {
 /// batch is read it is found out what the next one is. Memory is bounded: a batch has some MiB, or one file more.
 pub struct Files {
     walk: Walk,
-    /// What was found while the batch before was read.
+    /// Batch that was found while the one before was read.
     ahead: Option<Batch>,
     buffers: Buffers,
 }
@@ -98,7 +98,7 @@ impl Files {
     /// can't be read is in it too.
     ///
     /// # Errors
-    /// What `results` says, or the listener, which ends the work.
+    /// Errors of `results`, or of the listener, which end the work.
     pub fn read(
         &mut self,
         work: &Work<'_>,

@@ -326,8 +326,8 @@ impl Image {
         events.advise(&text, Advice::Recover);
     }
 
-    /// Says that the key may be wrong where what was decrypted is no file system: before anything is said about checksums
-    /// of what is noise.
+    /// Checks that decrypted data are a file system. The error says that the key may be wrong, and comes before any
+    /// about checksums, which mean nothing in noise.
     fn check_key(&self) -> Result<(), Error> {
         if !self.is_key_in_doubt() || Superblock::has_magic(&self.ext4_superblock()?) {
             return Ok(());

@@ -121,7 +121,7 @@ impl Images {
     }
 }
 
-/// What an entry of an index says that an image is called; `None` if it is none.
+/// Names of an image by its entry in an index; `None` if the entry is not an image.
 fn names(entry: &Value) -> Option<Vec<String>> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let platform = &entry["platform"];

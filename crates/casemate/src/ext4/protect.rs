@@ -17,8 +17,8 @@ use crate::Error;
 use crate::SecretSource;
 use crate::protectors::Secret;
 
-/// What Argon2id costs for a new protector, in the 128 MiB that google/fscrypt takes at most. It is not measured: an image is
-/// unlocked on other machines than the one that builds it.
+/// Costs of Argon2id for a new protector, within the 128 MiB that google/fscrypt takes at most. They are not measured:
+/// an image is unlocked on other machines than the one that builds it.
 const COSTS: Argon2 = Argon2 { variant: Argon2Variant::Id, passes: 8, memory: 1 << 17, lanes: 4 };
 
 /// Modes of the tool's folders and files.
@@ -85,7 +85,7 @@ impl Protected {
     /// Puts the tool's files into a tree, as `fscrypt setup` and `fscrypt encrypt` make them for root.
     ///
     /// # Errors
-    /// What the tree says of what it has under those names.
+    /// Errors of the tree about what it has under those names.
     pub fn write(&self, tree: &mut Tree) -> Result<(), Error> {
         let mut stream = Vec::new();
         let mut tar = TarWriter::new(&mut stream);

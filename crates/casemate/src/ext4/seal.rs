@@ -31,7 +31,7 @@ pub struct Sealing {
     /// The digests that files are to have, by their first paths; these files get trees, too.
     expected: BTreeMap<Vec<u8>, FileDigest>,
     providers: Providers,
-    /// What was made.
+    /// Digests that were made, by the files' paths.
     digests: Mutex<BTreeMap<Vec<u8>, FileDigest>>,
 }
 

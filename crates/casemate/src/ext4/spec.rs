@@ -64,7 +64,7 @@ pub struct BuildSpec {
     pub inputs: Vec<PathBuf>,
     /// The size; all of a device or of the rest of a file, and otherwise as small as possible, if `None`.
     pub size: Option<BuildSize>,
-    /// What an automatic size is a multiple of, in bytes; whole blocks of dm-verity where there is one, if `None`.
+    /// Unit of an automatic size in bytes; if `None`, a data block of dm-verity where there is one.
     pub align: Option<u64>,
     /// The file system. Its size and time are those of the other fields. A UUID or hash seed that it has not follows from the
     /// seed, or from the tree, the UUID from contents too; both are random where directories are encrypted.
@@ -244,7 +244,7 @@ impl VeritySpec {
         self
     }
 
-    /// What a plan asks. `digests` are those that descriptions of the tree have.
+    /// Sealing that the specification asks for. `digests` are those that descriptions of the tree have.
     fn sealing(
         self,
         tree: &Tree,

@@ -9,7 +9,7 @@ use casemate_verity::tree::{Block, Fault, Ranges};
 
 use crate::{Code, Error, ErrorKind};
 
-/// What a check demands of files with fs-verity.
+/// Demands of a check on files with fs-verity.
 pub(super) struct Checked {
     /// Whether contents are compared with trees, and these with descriptors.
     pub contents: bool,

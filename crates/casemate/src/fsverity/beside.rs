@@ -17,8 +17,8 @@ use crate::{Code, Error, Image};
 const TREE_OFFSET: u64 = 4096;
 
 impl Image {
-    /// The same bytes, each read of which is compared with the fs-verity tree that [`Image::fsverity_tree`] has made in
-    /// `tree`. They can't be written.
+    /// Image with the bytes of this one, each read of which is compared with the fs-verity tree that
+    /// [`Image::fsverity_tree`] has made in `tree`. It can't be written.
     ///
     /// # Errors
     /// `Corrupt` if there is no tree; `Mismatch` for a tree of another digest, or a file of another size.

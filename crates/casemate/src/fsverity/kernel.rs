@@ -1,4 +1,4 @@
-//! What the kernel does for fs-verity, through its ioctls.
+//! Ioctls of the kernel for fs-verity.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -48,7 +48,7 @@ pub fn enable(path: &Path, parameters: &Parameters, signature: &[u8]) -> Result<
 /// Enables fs-verity on a file that is open for reading.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub fn enable_file(file: impl AsFd, parameters: &Parameters, signature: &[u8]) -> io::Result<()> {
     let number = parameters.algorithm().number();
     // OK to cast: block sizes are far below 2^32.

@@ -130,7 +130,7 @@ pub fn describe(
 /// Describes all that a device holds, with all threads.
 ///
 /// # Errors
-/// What reading says.
+/// Errors of reading.
 pub fn describe_device(
     device: &dyn BlockDevice,
     parameters: &Parameters,
@@ -152,7 +152,7 @@ pub fn digest(path: impl AsRef<Path>, parameters: &Parameters, work: &Work<'_>) 
 /// in the order of `paths`, some at a time; one file's error does not keep others from being described.
 ///
 /// # Errors
-/// What `results` says, and an interruption by the listener.
+/// Errors of `results`, and an interruption by the listener.
 pub fn describe_many(
     paths: &[&Path],
     parameters: &Parameters,

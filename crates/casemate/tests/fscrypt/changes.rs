@@ -276,7 +276,7 @@ impl World {
         assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
     }
 
-    /// What the model says of each path, as the kernel's reader prints it.
+    /// Expected line of each path, as the kernel's reader prints it.
     fn expected(&self) -> BTreeMap<String, Option<String>> {
         let value = |node: &Node| match node {
             Node::Directory => String::new(),

@@ -28,14 +28,14 @@ fn faults(image: Vec<u8>, options: &ReadOptions) -> Vec<Finding> {
     image.ext4_check(options, &Work::default()).unwrap().faults
 }
 
-/// What a check with these options finds after a bit was changed.
+/// Findings of a check with these options after one bit was changed.
 fn flipped(image: &[u8], at: usize, bit: u8, options: &ReadOptions) -> Vec<Finding> {
     let mut image = image.to_vec();
     image[at] ^= 1 << bit;
     faults(image, options)
 }
 
-/// The same where metadata have checksums.
+/// Findings of a check after one bit was changed and the checksums of metadata were set right.
 fn found(image: &[u8], at: usize, bit: u8, options: &ReadOptions) -> Vec<Finding> {
     let mut image = image.to_vec();
     image[at] ^= 1 << bit;
@@ -90,7 +90,7 @@ fn telling_bit(names: &NameCipher, ciphertext: &[u8]) -> Option<(usize, u8)> {
     })
 }
 
-/// What encrypts an inode's names or target.
+/// Cipher for an inode's names or target.
 fn cipher(manifest: &Manifest, fs: &Ext4, inode: &Inode) -> NameCipher {
     let context = encryption_info(fs, inode).unwrap().unwrap().context;
     let superblock = fs.superblock();

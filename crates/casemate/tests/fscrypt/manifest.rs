@@ -136,7 +136,8 @@ impl Manifest {
         assert!(shown.is_empty(), "{}: not shown by the kernel: {shown:?}", self.name);
     }
 
-    /// What we encrypt is what the kernel stored: names, hashes of casefolded names, targets, contents.
+    /// Encrypts everything anew, and compares it with what the kernel stored: names, hashes of casefolded names,
+    /// targets, contents.
     fn other_direction(&self) {
         let (ring, fs) = (self.ring(), self.open(self.keys()));
         let stored = casemate_ext4::Ext4::open(Arc::clone(&self.image), &OpenOptions::default()).unwrap();

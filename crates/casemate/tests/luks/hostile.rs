@@ -47,7 +47,7 @@ fn options() -> LuksOptions {
     options
 }
 
-/// What can be read: the place of each sector, and what came out.
+/// Readable sectors: the place of each, and its plaintext.
 fn read(sample: &Sample, key: &LuksKey) -> Result<Vec<(usize, Vec<u8>)>, Error> {
     let header = sample.header.clone().map(image);
     let opened = image(sample.data.clone()).luks(header.as_ref(), key, &options(), &Work::default())?;
@@ -141,7 +141,7 @@ impl Sample {
         serde_json::from_slice(&area[..end]).unwrap()
     }
 
-    /// The same volume with other metadata, and right checksums.
+    /// Volume with other metadata, and right checksums.
     fn with_metadata(&self, metadata: &Value) -> Sample {
         let area = serde_json::to_vec(metadata).unwrap();
         let (mut data, mut header) = (self.data.clone(), self.header.clone());

@@ -92,7 +92,7 @@ fn a_damaged_sector_is_an_error_alone() {
     }
 }
 
-/// What is written is there, encrypted afresh, when the volume is opened again; the rest stays.
+/// Written data are there, encrypted afresh, when the volume is opened again; the rest stays.
 #[test]
 fn what_is_written_is_read_again() {
     for volume in volumes() {

@@ -48,7 +48,7 @@ fn slots_open_where_cryptsetup_opens_them() {
     }
 }
 
-/// What a key opens is still not mapped where a plain mapping would be wrong.
+/// Data that a key opens are still not mapped where a plain mapping would be wrong.
 #[test]
 fn what_is_no_plain_mapping_is_refused_by_its_name() {
     let volume = volume("json-mutations");

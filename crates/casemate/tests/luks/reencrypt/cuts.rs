@@ -1,4 +1,4 @@
-//! What cryptsetup left in the middle of reencryptions, read and finished.
+//! Reencryptions that cryptsetup left in the middle, read and finished.
 
 use std::path::Path;
 

@@ -32,7 +32,7 @@ impl Disk {
         if *power < 0 { Err(io::Error::other("the power failed").into()) } else { Ok(()) }
     }
 
-    /// Whether it begins with some bytes, as a program sees it.
+    /// True if the disk begins with these bytes, as a program sees it.
     pub fn begins_with(&self, bytes: &[u8]) -> bool {
         self.state.lock().unwrap().cached.starts_with(bytes)
     }

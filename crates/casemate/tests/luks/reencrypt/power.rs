@@ -133,7 +133,7 @@ fn the_power_may_fail_at_any_operation_of_a_reencryption() {
     }
 }
 
-/// What makes room for the header gives up its bytes once, whichever write is the last one before the same command again.
+/// The device gives up bytes for the header once, whichever write is the last one before the same command again.
 #[test]
 fn the_same_again_after_any_operation_gives_up_no_more_bytes() {
     let options = options(16384, |options| options.reduce_device_size = Some(32768));
@@ -388,7 +388,7 @@ fn another_encryption_after_any_operation_is_refused_or_loses_nothing() {
     assert!(refused > 8, "{refused}");
 }
 
-/// What was begun goes on with the options that it was begun with, where the header gets less than half of what is given up.
+/// A work goes on with the options that it was begun with, where the header gets less than half of what is given up.
 #[test]
 fn an_encryption_with_less_room_for_the_header_is_completed_by_the_same_again() {
     let mut format = LuksFormatOptions::default();

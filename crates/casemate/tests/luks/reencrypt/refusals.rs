@@ -1,4 +1,4 @@
-//! What is not reencrypted, or not gone on with.
+//! Reencryptions that are refused, or that can't go on.
 
 use casemate::luks::luks2::reencrypt::{Part, State};
 use casemate::luks::{LuksKey, LuksOptions, Protection, ReencryptOptions, ReencryptionState, Volume};
