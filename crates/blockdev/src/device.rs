@@ -64,10 +64,10 @@ pub trait BlockDevice: Send + Sync {
         Err(Error::unsupported("zeros are not quicker than other bytes"))
     }
 
-    /// Says that nobody needs these bytes any more; what they read as afterwards is not said.
+    /// Discards bytes that are not needed any more. Later reads of them may return anything.
     ///
     /// # Errors
-    /// What the layer below says. A device that can't do it does nothing.
+    /// Those of the layer below. A device that can't discard does nothing.
     fn discard(&self, _offset: u64, _len: u64) -> Result<()> {
         Ok(())
     }
@@ -80,15 +80,16 @@ pub trait BlockDevice: Send + Sync {
     /// Returns when everything written before is on stable storage.
     ///
     /// # Errors
-    /// What keeps it from being there. A system tells of lost writes once, and one of those who ask: a device goes on to fail
-    /// for everybody after that, as [`FileDevice`](crate::FileDevice) does, so no commit is called whole that is not.
+    /// Errors that keep it from being there. A system reports lost writes once, to one caller. So a device keeps failing for
+    /// all callers after that, as [`FileDevice`](crate::FileDevice) does, and no commit is called whole that is not.
     fn flush(&self) -> Result<()>;
 
-    /// Lets the next read of a range come from the medium: another machine may have written it meanwhile. Media that
-    /// nothing caches do nothing. A device that does not say where the range lies below lets all of it be forgotten.
+    /// Drops caches, so that the next read of a range comes from the medium: another machine may have written it. Media
+    /// without a cache do nothing. A device that does not know where the range lies below drops the caches of all of
+    /// it.
     ///
     /// # Errors
-    /// What the layer below says.
+    /// Those of the layer below.
     fn forget_cached(&self, _offset: u64, _len: u64) -> Result<()> {
         self.below().map_or(Ok(()), |below| below.forget_cached(0, below.size()))
     }

@@ -28,7 +28,7 @@ struct Inner {
 
 /// Results that can be told the file or device that they are about.
 pub trait AtFile<T> {
-    /// The same result; an error gets the file's name, unless one that is nearer is known ([`Error::at`]).
+    /// Adds the file's name to an error, unless a nearer one is known ([`Error::at`]).
     ///
     /// # Errors
     /// The error that there was.
@@ -227,8 +227,8 @@ impl Error {
         &self.0.advice
     }
 
-    /// What happened and what helps, with the file's name, for a front: `word` gives what does an advice in the front's
-    /// language, such as the command's option.
+    /// Text of the error and its advice, with the file's name, for a front. `word` translates an advice into the
+    /// front's language, such as the command's option.
     pub fn worded(&self, word: &dyn Fn(&Advice) -> Option<String>) -> String {
         let file = self.0.place.file.as_ref().map_or_else(String::new, |file| format!("{file}: "));
         file + &self.text_worded(word)
@@ -244,7 +244,7 @@ impl Error {
         &self.0.place
     }
 
-    /// What happened, without the file's name and the advice.
+    /// Text of the error, without the file's name and the advice.
     pub fn text(&self) -> Cow<'_, str> {
         match &self.0.cause {
             Some(cause) if self.0.text.is_empty() => match cause.downcast_ref::<io::Error>() {
@@ -317,7 +317,7 @@ impl ErrorKind {
     }
 }
 
-/// What the system says, without the number that the standard library adds.
+/// Text of a system's error, without the number that the standard library adds.
 fn without_number(error: &io::Error) -> String {
     let mut text = error.to_string();
     if let Some(end) = error.raw_os_error().and_then(|_| text.rfind(" (os error ")) {

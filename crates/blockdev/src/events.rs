@@ -1,4 +1,4 @@
-//! What long work tells meanwhile, and how it is stopped.
+//! Reports of long work while it goes on, and the way to stop it.
 
 use std::time::Duration;
 

@@ -54,7 +54,7 @@ impl FileId {
 
 /// Whether two paths lead to one file or device. Two that are not there yet are the same if they will be.
 ///
-/// What can't be looked at is nobody's double: opening it will say why.
+/// A file that can't be looked at counts as different: opening it will say why.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
     match (FileId::at(one), FileId::at(other)) {
         (Some(one), Some(other)) => one == other,

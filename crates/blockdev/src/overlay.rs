@@ -29,7 +29,7 @@ impl<D: BlockDevice> Overlay<D> {
     /// The number of bytes that differ from the device below.
     ///
     /// # Errors
-    /// What reading the device below says.
+    /// Errors of reading the device below.
     pub fn changed_bytes(&self) -> Result<u64> {
         let mut count = 0;
         for (number, page) in &*self.pages() {

@@ -374,7 +374,7 @@ fn header(version: u32, size: u64, base: &[u8; BASE]) -> Result<[u8; HEADER]> {
     Ok(header)
 }
 
-/// What says which device it is, as the header has it.
+/// Identity of the device below, padded with zeros as the header stores it.
 fn padded(base: &[u8]) -> Result<[u8; BASE]> {
     let mut padded = [0; BASE];
     let place = padded.get_mut(..base.len());

@@ -92,7 +92,7 @@ impl Pool {
     /// that called, in any order. That one works too while no result waits; `most` of them wait at most.
     ///
     /// # Errors
-    /// What `work` or `take` says first, which stops the claiming of pieces.
+    /// The first error of `work` or `take`, which stops the claiming of pieces.
     pub fn feed<T: Send, E: Send>(
         &self,
         pieces: u64,

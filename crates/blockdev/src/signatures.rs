@@ -108,7 +108,7 @@ const SIGNATURES: &[Signature] = &[
 /// The name of the format that a device begins with; `None` if nothing known does.
 ///
 /// # Errors
-/// What reading says.
+/// Errors of reading.
 pub fn device(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
     // OK to cast: at most HEAD.
     let mut head = vec![0; device.size().min(HEAD as u64) as usize];
@@ -123,7 +123,7 @@ pub enum Held {
     Nothing,
     /// Data that are not known, such as those of an encrypted device without a header.
     Unknown,
-    /// What has this name.
+    /// Contents of this name.
     Known(&'static str),
 }
 
@@ -131,7 +131,7 @@ pub enum Held {
 /// header and ZFS; at the end, as of older MD members and the backup of a GPT. Without one it is free if its first MiB is zeros.
 ///
 /// # Errors
-/// What reading says.
+/// Errors of reading.
 pub fn held(device: &dyn BlockDevice) -> io::Result<Held> {
     // OK to cast: at most a MiB.
     let mut head = vec![0; device.size().min(1 << 20) as usize];
@@ -150,7 +150,7 @@ pub fn held(device: &dyn BlockDevice) -> io::Result<Held> {
 /// The name of the format that has a signature in the first MiB of a device, where zeros are none.
 ///
 /// # Errors
-/// What reading says.
+/// Errors of reading.
 pub fn beginning(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
     // OK to cast: at most a MiB.
     let mut head = vec![0; device.size().min(1 << 20) as usize];
@@ -174,7 +174,7 @@ pub fn is_archive(what: &str) -> bool {
     ARCHIVES.contains(&what)
 }
 
-/// What is known by a signature that lies neither in the first bytes nor in the first MiB.
+/// Finds signatures that lie neither in the first bytes nor in the first MiB.
 fn elsewhere(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
     let size = device.size();
     // Bytes of a place; none if it is not on the device.

@@ -1,4 +1,4 @@
-//! What is left of secrets where functions have kept them.
+//! Remains of secrets on the stacks of threads.
 
 use std::hint::black_box;
 
@@ -17,7 +17,7 @@ pub fn wipe_stack() {
     black_box(&mut [0u8; ALL]);
 }
 
-/// The same behind a worker's pieces.
+/// Overwrites what a worker's pieces left on this thread's stack, as far as 64 KiB.
 #[inline(never)]
 pub(crate) fn wipe_worker() {
     black_box(&mut [0u8; WORKER]);

@@ -44,7 +44,7 @@ impl Stream {
     /// Opens a file for reading; a named pipe as soon as there is something to read, or its end.
     ///
     /// # Errors
-    /// What the system says; `Interrupted` as an [`Error`](crate::Error) of this crate.
+    /// Errors of the system; `Interrupted` as an [`Error`](crate::Error) of this crate.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Stream> {
         Stream::over(os::open_stream(path.as_ref())?)
     }
@@ -60,7 +60,7 @@ impl Stream {
     /// Standard input, without the standard library's buffer.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn input() -> io::Result<Stream> {
         Stream::over(os::input()?)
     }
@@ -68,7 +68,7 @@ impl Stream {
     /// A file that is open already.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn over(file: File) -> io::Result<Stream> {
         let waits = !file.metadata()?.is_file();
         Ok(Stream { file, waits })

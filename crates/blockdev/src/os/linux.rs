@@ -1,4 +1,4 @@
-//! What Linux alone has.
+//! Functions that need Linux.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

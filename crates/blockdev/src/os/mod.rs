@@ -1,4 +1,4 @@
-//! What systems do in their own ways, under names that all of them have here.
+//! Functions that each system does in its own way, under the same names on all.
 //!
 //! The traits are those of [`std::os::unix`]; where the standard library has none, there is one of the same name and methods.
 

@@ -1,4 +1,4 @@
-//! The same without what Linux alone has: zeros are written, and only regular files are devices.
+//! Replacements for what only Linux has: zeros are written, and only regular files are devices.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,4 +1,4 @@
-//! What all Unix systems have.
+//! Functions that all Unix systems have.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -25,7 +25,7 @@ pub fn path(bytes: &[u8]) -> Cow<'_, Path> {
 /// Gives a file its mode.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system.
 pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
     file.set_permissions(fs::Permissions::from_mode(mode))
 }
@@ -56,7 +56,7 @@ pub fn is_root() -> bool {
 /// Standard input as a file.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system.
 pub fn input() -> io::Result<File> {
     Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
 }
@@ -64,7 +64,7 @@ pub fn input() -> io::Result<File> {
 /// Reads standard input without the standard library's buffer, which nobody wipes.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system.
 pub fn read_input(buffer: &mut [u8]) -> io::Result<usize> {
     super::wait_to_read(io::stdin())?;
     Ok(rustix::io::read(io::stdin(), buffer)?)

@@ -1,4 +1,4 @@
-//! What Unix has, on Windows.
+//! Functions of Unix, on Windows.
 //!
 //! Positions: a read moves the file's pointer, which nobody here uses. Names: Unicode is UTF-8 in images, so bytes that are
 //! no UTF-8 are shown with replacement characters.
@@ -19,13 +19,13 @@ pub trait FileExt {
     /// Reads at most as much as the buffer holds.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes at most the whole buffer.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize>;
 
     /// Fills the buffer.
@@ -77,17 +77,17 @@ impl FileExt for File {
 
 /// Kinds of files that are none here.
 pub trait FileTypeExt {
-    /// Whether it is a block device.
+    /// False: files are not block devices here.
     fn is_block_device(&self) -> bool {
         false
     }
 
-    /// Whether it is a character device.
+    /// False: files are not character devices here.
     fn is_char_device(&self) -> bool {
         false
     }
 
-    /// Whether it is a pipe.
+    /// False: files are not pipes here.
     fn is_fifo(&self) -> bool {
         false
     }
@@ -194,7 +194,7 @@ pub fn is_root() -> bool {
 /// Standard input as a file.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system.
 pub fn input() -> io::Result<File> {
     Ok(io::stdin().as_handle().try_clone_to_owned()?.into())
 }
@@ -202,7 +202,7 @@ pub fn input() -> io::Result<File> {
 /// Reads standard input.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system.
 pub fn read_input(buffer: &mut [u8]) -> io::Result<usize> {
     io::stdin().read(buffer)
 }
