@@ -15,6 +15,7 @@ mod nightly;
 mod package;
 mod release;
 mod report;
+mod spelling;
 mod step;
 mod systems;
 mod wheel;
@@ -43,6 +44,7 @@ const CONFIGURATIONS: &[Configuration] = &[
     ("no-avx512", "the same without AVX-512", narrowed::no_avx512),
     ("aarch64", "the primitives' tests, cross-compiled and run under qemu-user", cross::aarch64),
     ("docs", "documentation builds without warnings", docs),
+    ("spelling", "codespell finds no misspelt word", spelling::spelling),
     ("benches", "benchmarks compile", benches),
     ("miri", "parsers under Miri; not part of `test`", nightly::miri),
     (
@@ -103,7 +105,8 @@ const CONFIGURATIONS: &[Configuration] = &[
 ];
 
 /// Configurations of `cargo xtask test`, in this order.
-const TEST: &[&str] = &["install", "format", "lint", "native", "portable", "no-avx512", "aarch64", "docs"];
+const TEST: &[&str] =
+    &["install", "format", "lint", "native", "portable", "no-avx512", "aarch64", "docs", "spelling"];
 
 fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-macro_rules! advices {
+macro_rules! kinds_of_advice {
     ($($(#[doc = $doc:literal])* $advice:ident $(($($value:ident: $type:ty),+))? = $name:literal $text:literal;)*) => {
         /// Advice that an error carries ([`Error::advise`](crate::Error::advise)): what to do, without the name of the option,
         /// argument or function that does it. Each front adds its own: the command `--superblock 8193`, Python
@@ -38,7 +38,7 @@ macro_rules! advices {
     };
 }
 
-advices! {
+kinds_of_advice! {
     /// The contents have to be replaced, and the caller has to say so.
     Overwrite = "overwrite" "allow it to be replaced";
     /// The block of a copy of the superblock that can be read by.
