@@ -32,6 +32,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libc6-dev-arm64-cross", "tests of the AArch64 back ends"),
     ("libarchive-tools", "descriptions of trees that bsdtar made"),
     ("libnbd-bin", "clients of serve: nbdinfo and nbdcopy"),
+    ("mandoc", "the manual pages' markup"),
     ("mypy", "the Python module's types"),
     ("nbd-client", "the kernel as a client of serve"),
     ("openssl", "comparison of signatures, and certificates"),

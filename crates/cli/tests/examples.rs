@@ -205,6 +205,15 @@ fn manual_pages_have_the_usual_sections() {
         }
     }
     assert!(count > 50, "{count}");
+    if let Some(mandoc) = tool("mandoc") {
+        let pages = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let output = run_any(Command::new(mandoc).args(["-T", "lint", "-W", "warning"]).args(pages));
+        let complaints = String::from_utf8_lossy(&output.stdout).into_owned();
+        // Pages have no date, so that they can be made again.
+        let complaints: Vec<&str> =
+            complaints.lines().filter(|line| !line.contains("missing date")).collect();
+        assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    }
     let page = fs::read_to_string(folder.path().join("casemate-ext4-ls.1")).unwrap();
     assert!(page.contains(".SH EXAMPLES\n.nf\n  casemate ext4 ls root.img\n"), "{page}");
     assert!(page.contains("casemate ext4 ls [OPTIONS] <IMAGE> [PATH]..."), "{page}");

@@ -16,7 +16,7 @@ use crate::help::{EXIT_STATUS, LAYERS};
 /// Write the manual pages, one for each command.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The folder to write to, such as /usr/local/share/man/man1; made if it is not there.
+    /// The folder to write to, such as /usr/local/share/man/man1; created if missing.
     folder: PathBuf,
 }
 
@@ -27,18 +27,18 @@ impl Args {
         let write = || {
             fs::create_dir_all(&self.folder)?;
             write_pages(&command, &self.folder)?;
-            let title = "casemate-layers - how commands read through partitions, dm-crypt and dm-verity";
-            let page = format!(
-                ".TH casemate-layers 1 \"\" \"{SOURCE}\"\n.SH NAME\n{}\n.SH DESCRIPTION\n{}",
-                roff(title),
-                unfilled(LAYERS)
-            );
+            let name = "casemate-layers - how commands read through partitions, dm-crypt and dm-verity";
+            let head = title("casemate-layers");
+            let page = format!("{head}.SH NAME\n{}\n.SH DESCRIPTION\n{}", roff(name), unfilled(LAYERS));
             fs::write(self.folder.join("casemate-layers.1"), page)
         };
         write().map_err(|error: io::Error| Error::io(self.folder.display(), error))?;
         Ok(Answer::Yes)
     }
 }
+
+/// Definition of the string that clap_mangen writes for an apostrophe.
+const QUOTES: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Footer of the pages: the program that made them.
 const SOURCE: &str = concat!("casemate ", env!("CARGO_PKG_VERSION"));
@@ -51,10 +51,9 @@ fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
     command.get_subcommands().filter(shown).try_for_each(|inner| write_pages(inner, folder))
 }
 
-fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
-    let man = Man::new(command.clone()).title(name).source(SOURCE);
+fn page(command: &Command, name: &str) -> io::Result<String> {
+    let man = Man::new(command.clone());
     let mut out = Vec::new();
-    man.render_title(&mut out)?;
     man.render_name_section(&mut out)?;
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
@@ -66,16 +65,37 @@ fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     }
     let help = command.get_after_long_help().or(command.get_after_help());
     let help = help.map(ToString::to_string).unwrap_or_default();
+    let mut notes = ".SH NOTES";
     for part in help.split("\n\n").filter(|part| !part.is_empty()) {
         match part.split_once(":\n").filter(|(head, _)| head.starts_with("Example")) {
             Some((_, examples)) => write!(out, ".SH EXAMPLES\n{}", unfilled(examples))?,
             None if EXIT_STATUS.contains(part) => {}
-            None => write!(out, ".SH NOTES\n{}\n", roff(part))?,
+            None => write!(out, "{}\n{}\n", std::mem::replace(&mut notes, ".PP"), roff(part))?,
         }
     }
     let status = EXIT_STATUS.split_once('\n').map_or(EXIT_STATUS, |(_, lines)| lines);
     write!(out, ".SH EXIT STATUS\n{}.SH SEE ALSO\ncasemate(1), casemate\\-layers(1)\n", unfilled(status))?;
-    Ok(out)
+    Ok(format!("{}{}", title(name), tidied(&String::from_utf8_lossy(&out))))
+}
+
+/// Beginning of a page. The date is empty, so that the same program always writes the same pages.
+fn title(name: &str) -> String {
+    format!(".TH {name} 1 \"\" \"{SOURCE}\"\n{QUOTES}")
+}
+
+/// Text of clap_mangen without what mandoc complains of: the definition of a quote before each section, breaks beside an
+/// empty line, and blanks at the ends of lines.
+fn tidied(page: &str) -> String {
+    let page = page.replace(QUOTES, "").replace("\n.br\n\n.br\n", "\n.sp\n");
+    let page: String = page.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    // The command help has no page.
+    match page.split_once("\\-help(1)\n") {
+        Some((before, after)) => {
+            let before = before.rsplit_once(".TP\n").map_or(before, |(before, _)| before);
+            format!("{before}{}", after.split_once('\n').map_or("", |(_, after)| after))
+        }
+        None => page,
+    }
 }
 
 /// Lines as they are.
