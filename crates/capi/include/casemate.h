@@ -39,12 +39,12 @@
 #define CASEMATE_KIND_CORRUPT 2
 
 /**
- * The format allows it, the library does not have it.
+ * The library lacks a feature that the format allows.
  */
 #define CASEMATE_KIND_UNSUPPORTED 3
 
 /**
- * Everything could be read and does not match.
+ * All was read, and a digest, signature or secret does not match.
  */
 #define CASEMATE_KIND_MISMATCH 4
 
@@ -54,17 +54,17 @@
 #define CASEMATE_KIND_LOCKED 5
 
 /**
- * Somebody else uses it.
+ * Another process or handle uses the file or device.
  */
 #define CASEMATE_KIND_BUSY 6
 
 /**
- * A value outside its range, or a combination that can't be.
+ * An argument is outside its range, or arguments exclude each other.
  */
 #define CASEMATE_KIND_ARGUMENT 7
 
 /**
- * Somebody asked the work to stop.
+ * A signal or a callback stopped the work.
  */
 #define CASEMATE_KIND_INTERRUPTED 8
 
@@ -84,7 +84,7 @@
 #define CASEMATE_VERSION_PATCH 0
 
 /**
- * A new file system, and all that is to be in it and around it. It is run once.
+ * A specification of a new file system, its contents, and layers around it. It is built once.
  */
 typedef struct casemate_build casemate_build;
 
@@ -134,7 +134,7 @@ typedef struct casemate_writer casemate_writer;
 typedef int32_t casemate_status;
 
 /**
- * Options of a new file system; what is zero has its usual value.
+ * Options of a new file system. A field that is 0 or NULL has its default.
  */
 typedef struct {
     uint32_t size;
@@ -197,7 +197,7 @@ typedef struct {
 } casemate_fsverity_options;
 
 /**
- * Options of a LUKS2 volume around a new file system; what is zero has its usual value.
+ * Options of a LUKS2 volume around a new file system. A field that is 0 or NULL has its default.
  */
 typedef struct {
     uint32_t size;
@@ -241,7 +241,7 @@ typedef struct {
 } casemate_digest;
 
 /**
- * A file system that was made.
+ * Numbers of a new file system, and its digests.
  */
 typedef struct {
     /**
@@ -348,7 +348,7 @@ typedef int (*casemate_digest_fn)(void *context,
                                   const casemate_error *error);
 
 /**
- * Options of a hash area; what is zero has its usual value.
+ * Options of a hash area. A field that is 0 or NULL has its default.
  */
 typedef struct {
     uint32_t size;
@@ -408,7 +408,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Begins to specify an image in a file, which is there whole or not at all, or on a block device.
+ * Begins to specify an image in a file, which appears only when it is complete, or on a block device.
  *
  * @param path the file or block device
  * @param build where the specification is stored; the caller frees it with casemate_build_free()
@@ -418,7 +418,7 @@ extern "C" {
 casemate_status casemate_build_new(const char *path, casemate_build **build, casemate_error **error);
 
 /**
- * Puts the file system into a file or device that is there, from a byte on; the other bytes stay.
+ * Puts the file system into an existing file or device, from a byte on; the other bytes stay.
  *
  * @param build the specification
  * @param offset first byte of the file system
@@ -428,7 +428,7 @@ casemate_status casemate_build_new(const char *path, casemate_build **build, cas
 casemate_status casemate_build_at(casemate_build *build, uint64_t offset, casemate_error **error);
 
 /**
- * Puts the file system into a partition, counted from 1, of a file or device that is there.
+ * Puts the file system into a partition, counted from 1, of an existing file or device.
  *
  * @param build the specification
  * @param number number of the partition
@@ -438,7 +438,7 @@ casemate_status casemate_build_at(casemate_build *build, uint64_t offset, casema
 casemate_status casemate_build_in_partition(casemate_build *build, uint32_t number, casemate_error **error);
 
 /**
- * Adds what a folder of the host has, over what earlier sources had.
+ * Adds the contents of a folder of the host. They replace files of earlier sources.
  *
  * @param build the specification
  * @param folder the folder
@@ -448,7 +448,7 @@ casemate_status casemate_build_in_partition(casemate_build *build, uint32_t numb
 casemate_status casemate_build_add_folder(casemate_build *build, const char *folder, casemate_error **error);
 
 /**
- * Adds what a tar stream has, as it is or compressed with gzip or zstd; "-" is standard input.
+ * Adds the contents of a tar stream, plain or compressed with gzip or zstd; "-" is standard input.
  *
  * @param build the specification
  * @param tar the file, or "-"
@@ -458,7 +458,7 @@ casemate_status casemate_build_add_folder(casemate_build *build, const char *fol
 casemate_status casemate_build_add_tar(casemate_build *build, const char *tar, casemate_error **error);
 
 /**
- * Adds a layer of an OCI image, a tar stream whose whiteouts remove what earlier sources had.
+ * Adds a layer of an OCI image: a tar stream whose whiteouts remove files of earlier sources.
  *
  * @param build the specification
  * @param layer the file
@@ -468,7 +468,7 @@ casemate_status casemate_build_add_tar(casemate_build *build, const char *tar, c
 casemate_status casemate_build_add_layer(casemate_build *build, const char *layer, casemate_error **error);
 
 /**
- * Adds all layers of an image in an OCI layout folder: of the only one for NULL, or of that with a name, digest or platform.
+ * Adds all layers of an image in an OCI layout folder: the only one for NULL, or the one with this name, digest or platform.
  *
  * @param build the specification
  * @param folder the folder
@@ -494,7 +494,7 @@ casemate_status casemate_build_set_options(casemate_build *build,
                                            casemate_error **error);
 
 /**
- * Puts fs-verity on regular files that match a pattern, of which there must be one, or on all for NULL; each call adds a
+ * Enables fs-verity on regular files that match a pattern, of which there must be one, or on all for NULL. Each call adds a
  * pattern. The block size follows from the file system: it is 0 in the options, of which the last ones count.
  *
  * @param build the specification
@@ -509,7 +509,7 @@ casemate_status casemate_build_verity(casemate_build *build,
                                       casemate_error **error);
 
 /**
- * Puts fs-verity on the files of a manifest, which must have its digests.
+ * Enables fs-verity on the files of a manifest. Files with other digests are refused.
  *
  * @param build the specification
  * @param manifest the file
@@ -519,7 +519,7 @@ casemate_status casemate_build_verity(casemate_build *build,
 casemate_status casemate_build_verity_manifest(casemate_build *build, const char *manifest, casemate_error **error);
 
 /**
- * Encrypts a directory, with all that is in it, with a raw master key of 16 to 64 bytes. Modes are named as
+ * Encrypts a directory, with its contents, with a raw master key of 16 to 64 bytes. Modes are named as
  * "aes-256-xts" and "aes-256-cts", which NULL stands for.
  *
  * @param build the specification
@@ -566,7 +566,7 @@ casemate_status casemate_build_luks(casemate_build *build,
                                     casemate_error **error);
 
 /**
- * Makes the image with all threads. Something else at the target is lost with `overwrite` alone. `built` may be NULL.
+ * Makes the image with all threads. Other contents of the target are refused without `overwrite`. `built` may be NULL.
  *
  * @param build the specification
  * @param overwrite whether something else at the target may be lost
@@ -577,7 +577,7 @@ casemate_status casemate_build_luks(casemate_build *build,
 casemate_status casemate_build_run(casemate_build *build, int overwrite, casemate_built *built, casemate_error **error);
 
 /**
- * Frees a specification; what it has of keys is wiped.
+ * Frees a specification, and wipes its keys.
  *
  * @param build the specification, or NULL
  */

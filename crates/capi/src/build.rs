@@ -15,10 +15,10 @@ use crate::boundary::{Options, Status, YES, bytes, c_options, c_path, free, give
 use crate::error::CError;
 use crate::fsverity::{CDigest, FsverityOptions, store};
 
-/// A new file system, and all that is to be in it and around it. It is run once.
+/// A specification of a new file system, its contents, and layers around it. It is built once.
 pub struct CBuild(Option<BuildSpec>);
 
-/// Options of a new file system; what is zero has its usual value.
+/// Options of a new file system. A field that is 0 or NULL has its default.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct CBuildOptions {
@@ -46,7 +46,7 @@ pub struct CBuildOptions {
     android_sparse: u32,
 }
 
-/// Options of a LUKS2 volume around a new file system; what is zero has its usual value.
+/// Options of a LUKS2 volume around a new file system. A field that is 0 or NULL has its default.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct CLuksOptions {
@@ -68,7 +68,7 @@ pub struct CLuksOptions {
     reserved: u32,
 }
 
-/// A file system that was made.
+/// Numbers of a new file system, and its digests.
 #[repr(C)]
 pub struct CBuilt {
     /// Bytes of the file system.
@@ -112,7 +112,7 @@ fn used() -> Error {
     Error::argument("this build was run already")
 }
 
-/// Begins to specify an image in a file, which is there whole or not at all, or on a block device.
+/// Begins to specify an image in a file, which appears only when it is complete, or on a block device.
 ///
 /// @param path the file or block device
 /// @param build where the specification is stored; the caller frees it with casemate_build_free()
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn casemate_build_new(
     unsafe { run(error, new) }
 }
 
-/// Puts the file system into a file or device that is there, from a byte on; the other bytes stay.
+/// Puts the file system into an existing file or device, from a byte on; the other bytes stay.
 ///
 /// @param build the specification
 /// @param offset first byte of the file system
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn casemate_build_at(
     unsafe { change(build, error, set) }
 }
 
-/// Puts the file system into a partition, counted from 1, of a file or device that is there.
+/// Puts the file system into a partition, counted from 1, of an existing file or device.
 ///
 /// @param build the specification
 /// @param number number of the partition
@@ -169,12 +169,15 @@ pub unsafe extern "C" fn casemate_build_in_partition(
 
 /// Makes a part of the target the target.
 fn within(spec: &mut BuildSpec, part: impl FnOnce(PathBuf) -> BuildTarget) -> Result<(), Error> {
-    let path = spec.target.path().ok_or_else(|| Error::argument("the target is no file"))?;
+    let path = spec
+        .target
+        .path()
+        .ok_or_else(|| Error::argument("the target is a stream; name a file or block device first"))?;
     spec.target = part(path.to_owned());
     Ok(())
 }
 
-/// Adds what a folder of the host has, over what earlier sources had.
+/// Adds the contents of a folder of the host. They replace files of earlier sources.
 ///
 /// @param build the specification
 /// @param folder the folder
@@ -190,7 +193,7 @@ pub unsafe extern "C" fn casemate_build_add_folder(
     unsafe { add(build, folder, Source::Folder, error) }
 }
 
-/// Adds what a tar stream has, as it is or compressed with gzip or zstd; "-" is standard input.
+/// Adds the contents of a tar stream, plain or compressed with gzip or zstd; "-" is standard input.
 ///
 /// @param build the specification
 /// @param tar the file, or "-"
@@ -206,7 +209,7 @@ pub unsafe extern "C" fn casemate_build_add_tar(
     unsafe { add(build, tar, Source::Tar, error) }
 }
 
-/// Adds a layer of an OCI image, a tar stream whose whiteouts remove what earlier sources had.
+/// Adds a layer of an OCI image: a tar stream whose whiteouts remove files of earlier sources.
 ///
 /// @param build the specification
 /// @param layer the file
@@ -222,7 +225,7 @@ pub unsafe extern "C" fn casemate_build_add_layer(
     unsafe { add(build, layer, Source::Layer, error) }
 }
 
-/// Adds all layers of an image in an OCI layout folder: of the only one for NULL, or of that with a name, digest or platform.
+/// Adds all layers of an image in an OCI layout folder: the only one for NULL, or the one with this name, digest or platform.
 ///
 /// @param build the specification
 /// @param folder the folder
@@ -289,7 +292,7 @@ pub unsafe extern "C" fn casemate_build_set_options(
         // SAFETY: the header says what this pointer is.
         ext4.label = unsafe { text(how.label, "label")? }.unwrap_or_default().as_bytes().to_vec();
         if let Some(text) = uuid {
-            let uuid = uuid_of(text).ok_or_else(|| Error::argument(format!("'{text}' is no UUID")))?;
+            let uuid = uuid_of(text).ok_or_else(|| Error::argument(format!("invalid UUID '{text}'")))?;
             ext4.uuid = Some(uuid.into());
         }
         spec.seed = seed.map(str::to_owned);
@@ -306,7 +309,7 @@ pub unsafe extern "C" fn casemate_build_set_options(
     unsafe { change(build, error, set) }
 }
 
-/// Puts fs-verity on regular files that match a pattern, of which there must be one, or on all for NULL; each call adds a
+/// Enables fs-verity on regular files that match a pattern, of which there must be one, or on all for NULL. Each call adds a
 /// pattern. The block size follows from the file system: it is 0 in the options, of which the last ones count.
 ///
 /// @param build the specification
@@ -337,7 +340,7 @@ pub unsafe extern "C" fn casemate_build_verity(
     unsafe { change(build, error, set) }
 }
 
-/// Puts fs-verity on the files of a manifest, which must have its digests.
+/// Enables fs-verity on the files of a manifest. Files with other digests are refused.
 ///
 /// @param build the specification
 /// @param manifest the file
@@ -360,7 +363,7 @@ pub unsafe extern "C" fn casemate_build_verity_manifest(
     unsafe { change(build, error, set) }
 }
 
-/// Encrypts a directory, with all that is in it, with a raw master key of 16 to 64 bytes. Modes are named as
+/// Encrypts a directory, with its contents, with a raw master key of 16 to 64 bytes. Modes are named as
 /// "aes-256-xts" and "aes-256-cts", which NULL stands for.
 ///
 /// @param build the specification
@@ -491,7 +494,7 @@ fn pbkdf(name: &str, how: &CLuksOptions, hash: &str) -> Result<Pbkdf, Error> {
     }))
 }
 
-/// Makes the image with all threads. Something else at the target is lost with `overwrite` alone. `built` may be NULL.
+/// Makes the image with all threads. Other contents of the target are refused without `overwrite`. `built` may be NULL.
 ///
 /// @param build the specification
 /// @param overwrite whether something else at the target may be lost
@@ -528,7 +531,7 @@ pub unsafe extern "C" fn casemate_build_run(
     unsafe { run(error, make) }
 }
 
-/// Frees a specification; what it has of keys is wiped.
+/// Frees a specification, and wipes its keys.
 ///
 /// @param build the specification, or NULL
 #[unsafe(no_mangle)]

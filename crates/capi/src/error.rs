@@ -10,17 +10,17 @@ use crate::boundary::{Status, free};
 pub const KIND_IO: i32 = 1;
 /// A structure contradicts its format, or its checksum does not fit.
 pub const KIND_CORRUPT: i32 = 2;
-/// The format allows it, the library does not have it.
+/// The library lacks a feature that the format allows.
 pub const KIND_UNSUPPORTED: i32 = 3;
-/// Everything could be read and does not match.
+/// All was read, and a digest, signature or secret does not match.
 pub const KIND_MISMATCH: i32 = 4;
 /// A key is missing.
 pub const KIND_LOCKED: i32 = 5;
-/// Somebody else uses it.
+/// Another process or handle uses the file or device.
 pub const KIND_BUSY: i32 = 6;
-/// A value outside its range, or a combination that can't be.
+/// An argument is outside its range, or arguments exclude each other.
 pub const KIND_ARGUMENT: i32 = 7;
-/// Somebody asked the work to stop.
+/// A signal or a callback stopped the work.
 pub const KIND_INTERRUPTED: i32 = 8;
 
 // The numbers stay, here and in the library below.

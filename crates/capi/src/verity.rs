@@ -10,7 +10,7 @@ use crate::device::CDevice;
 use crate::error::CError;
 use crate::fsverity::{CDigest, store};
 
-/// Options of a hash area; what is zero has its usual value.
+/// Options of a hash area. A field that is 0 or NULL has its default.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct CVerityOptions {

@@ -156,7 +156,7 @@ fn a_file_of_an_image_is_read_decrypted_and_hashed() {
     check(&["encrypted", "/file", &casemate::hex::encode(&key)]);
 
     let refused = output(&program, folder, &["encrypted", "/file", &"07".repeat(64)]);
-    // As the command: what a wrong key makes of an image is no file system.
+    // As the command: what a wrong key makes of an image is not a file system.
     assert_eq!(refused.status.code(), Some(2));
     let none = output(&program, folder, &["image", "/none"]);
     assert_eq!(none.status.code(), Some(2));
