@@ -185,7 +185,7 @@ impl Contestant {
         assert_eq!((&head[..4], &head[4..8]), good, "{}", self.name);
     }
 
-    /// Of all its threads, also those that are no more.
+    /// Of all its threads, also those that have ended.
     fn server_time(&self) -> Duration {
         let process = Pid::from_raw(self.process.id() as i32);
         clock_gettime(clock_getcpuclockid(process).expect("the server lives")).expect("its clock").into()

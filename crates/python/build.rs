@@ -1,4 +1,4 @@
-//! What the linker is told: on macOS the interpreter's functions are found when the module is loaded.
+//! Arguments for the linker: on macOS the interpreter's functions are found when the module is loaded.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -220,7 +220,7 @@ fn of_choices(bytes: &[u8]) -> Option<Made> {
     let digests = [(mode != Mode::Encrypt).then_some(0), (mode != Mode::Decrypt).then_some(1)];
     let room = moved.as_ref().map_or(0, |moved| moved.offset) + start + shift + len;
     let size = room.min(start + shift + len + 4 * BLOCK);
-    // What is no multiple of the largest sector can't be opened when all is done.
+    // What is not a multiple of the largest sector can't be opened when all is done.
     if !(size - last.offset.min(size)).is_multiple_of(BLOCK) {
         return None;
     }

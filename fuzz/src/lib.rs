@@ -91,7 +91,7 @@ fn unpacked(path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// An edit of bytes that are no image: the same, at any byte.
+/// An edit of bytes that are not an image, at any byte.
 pub fn edit(bytes: &mut [u8], edits: &[u8]) {
     for edit in edits.chunks_exact(EDIT) {
         let at = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % bytes.len().max(1);

@@ -102,7 +102,7 @@ fn show(output: &Output, report: &mut Report) {
         report.count(line);
         println!("{line}");
     }
-    // What can't be shown is no reason to fail.
+    // What can't be shown is not a reason to fail.
     let _ = std::io::stderr().write_all(&output.stderr);
 }
 

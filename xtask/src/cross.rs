@@ -152,7 +152,7 @@ fn require_inlined() -> Outcome {
 
 /// Tests the libraries' units on 32-bit Linux, which this processor runs as well.
 pub fn i686(report: &mut Report) -> Outcome {
-    // gcc-multilib is no package for this: it excludes cross compilers.
+    // gcc-multilib is not a package for this: it excludes cross compilers.
     if !prepared(report, "i686", TARGET_32, "i386", &["gcc-12-multilib", "libc6-dev-i386"])? {
         return Ok(());
     }

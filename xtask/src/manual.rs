@@ -44,7 +44,7 @@ fn mdbook() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Copies a folder of pages; links to files that are no pages of the book become their names.
+/// Copies a folder of pages; links to files that are not pages of the book become their names.
 fn copy(from: &Path, to: &Path, name: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

@@ -6,7 +6,7 @@ use crate::binaries::{self, Tests};
 use crate::report::Report;
 use crate::step::Outcome;
 
-/// What runs ciphers, hashes and checksums: all units, vectors of other programs, and commands over small images.
+/// Tests that run ciphers, hashes and checksums: all units, vectors of other programs, and commands over small images.
 const TESTS: &[&str] = &[
     "--lib",
     "--test=ciphers",

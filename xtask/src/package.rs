@@ -177,8 +177,8 @@ fn command(out: &Path) -> Result<Package, String> {
     Ok(package)
 }
 
-/// What puts the links before the tools whose names they have, as one group of alternatives, and what ends that. Debian's tools
-/// are no alternatives themselves, so the group is in a folder that comes before theirs.
+/// Scripts that put the links before the tools whose names they have, as one group of alternatives, and that end that.
+/// Debian's tools are not alternatives themselves, so the group is in a folder that comes before theirs.
 fn alternatives() -> (String, String) {
     let path = |tool: &str| format!("/usr/lib/casemate/bin/{tool}");
     let [first, others @ ..] = TOOLS;

@@ -53,7 +53,7 @@ codes! {
     LinkLoop = 8 "link-loop" Io;
     /// A file has as many names as it can have.
     TooManyLinks = 9 "too-many-links" Io;
-    /// More bytes than the format can say.
+    /// More bytes than the format can record.
     TooLarge = 10 "too-large" Io;
     /// Two places that have different keys or devices, where one is wanted.
     CrossesDevices = 11 "crosses-devices" Io;
@@ -61,25 +61,25 @@ codes! {
     NotPermitted = 12 "not-permitted" Io;
     /// A device, image or file that takes no writes.
     ReadOnly = 13 "read-only" Io;
-    /// Data end before they should.
+    /// Data end too early.
     CutOff = 14 "cut-off" Io;
-    /// The reader of what is written is gone.
+    /// The reader has closed the pipe.
     BrokenPipe = 15 "broken-pipe" Io;
-    /// A value or combination that can't be.
+    /// An invalid value or combination.
     Invalid = 16 "invalid" Argument;
     /// A key, passphrase or certificate is missing.
     KeyNeeded = 17 "key-needed" Locked;
-    /// A key or passphrase does not fit.
+    /// A key or passphrase is wrong.
     WrongKey = 18 "wrong-key" Mismatch;
-    /// A signature does not fit what it is of, or its signer is not trusted.
+    /// A signature does not match its data, or its signer is not trusted.
     BadSignature = 19 "bad-signature" Mismatch;
-    /// Data do not fit their digest, root hash, tag or checksum.
+    /// Data do not match their digest, root hash, tag or checksum.
     BadDigest = 20 "bad-digest" Mismatch;
     /// Another process, mount or device uses it.
     InUse = 21 "in-use" Busy;
-    /// It was changed by somebody else since it was read.
+    /// Another process changed it since it was read.
     Changed = 22 "changed" Busy;
-    /// The format allows it, this project does not have it.
+    /// The format allows it, casemate does not support it.
     Unsupported = 23 "unsupported" Unsupported;
     /// The structure that was looked for is not there: the data are of another format, or begin elsewhere.
     NotThisFormat = 24 "not-this-format" Corrupt;
@@ -89,13 +89,13 @@ codes! {
     Overlap = 26 "overlap" Argument;
     /// It was begun before, and was stopped.
     Unfinished = 27 "unfinished" Argument;
-    /// Somebody asked the work to stop.
+    /// A signal or a callback stopped the work.
     Interrupted = 28 "interrupted" Interrupted;
     /// More work, memory or time is demanded than is allowed.
     TooCostly = 29 "too-costly" Unsupported;
-    /// Reading or writing failed, and no more is known.
+    /// Reading or writing failed; no more is known.
     Failed = 30 "failed" Io;
-    /// Everything could be read and does not match, and no more is known.
+    /// All was read and does not match; no more is known.
     Mismatch = 31 "mismatch" Mismatch;
 }
 
@@ -165,7 +165,7 @@ mod tests {
         let numbers: BTreeSet<i32> = Code::ALL.iter().map(|code| *code as i32).collect();
         let names: BTreeSet<&str> = Code::ALL.iter().map(|code| code.name()).collect();
         assert_eq!((numbers.len(), names.len()), (Code::ALL.len(), Code::ALL.len()));
-        assert!(!numbers.contains(&0), "0 is no code");
+        assert!(!numbers.contains(&0), "0 is not a code");
         assert!(names.iter().all(|name| name.bytes().all(|byte| byte == b'-' || byte.is_ascii_lowercase())));
     }
 }

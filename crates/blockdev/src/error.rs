@@ -59,7 +59,7 @@ pub enum ErrorKind {
     Busy = 6,
     /// The caller asked for what can't be: a value outside its range, a combination.
     Argument = 7,
-    /// Somebody asked the work to stop.
+    /// A signal or a callback stopped the work.
     Interrupted = 8,
 }
 

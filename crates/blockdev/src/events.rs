@@ -23,7 +23,7 @@ pub trait Events: Sync {
         let _ = (time, reason);
     }
 
-    /// Something a person should know that is no error: the text names the file, and says what to do where there is
+    /// Something a person should know that is not an error: the text names the file, and says what to do where there is
     /// something to do. It never holds a secret.
     fn note(&self, text: &str) {
         let _ = text;

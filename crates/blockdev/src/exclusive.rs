@@ -74,7 +74,7 @@ fn claim(file: File) -> Result<Held> {
     };
     let devices = std::iter::once(id).chain(all_below(id).into_iter().map(|(_, below)| below.id));
     if let Some(name) = devices.flat_map(os::loops_beside).find(is_used) {
-        return Err(busy(&format!("/dev/{name} stands on the same file, and is mounted or in use")));
+        return Err(busy(&format!("/dev/{name} uses the same file, and is mounted or in use")));
     }
     match os::loop_device(id) {
         Some(name) => Err(busy(&format!("in use by /dev/{name}; unmount and detach that first"))),

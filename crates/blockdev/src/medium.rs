@@ -316,7 +316,7 @@ impl Medium {
     /// `Argument` for a medium that lies in none.
     pub fn disk(&self) -> Result<Medium> {
         let Some(file) = &self.file else {
-            return Err(Error::argument("it is no part of a file or block device").at(&self.name));
+            return Err(Error::argument("it does not lie in a file or block device").at(&self.name));
         };
         let file = File { start: 0, ..file.clone() };
         let (top, extent) = (Arc::clone(&file.whole), Extent::medium(Some(&file.path)));

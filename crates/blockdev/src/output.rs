@@ -30,7 +30,7 @@ impl OutputFile {
     ///
     /// # Errors
     /// `Busy` when a file of this name is in use, as [`FileDevice::open_exclusive`] sees it; `Argument` when what has the
-    /// name is no regular file: a device, a pipe.
+    /// name is not a regular file: a device, a pipe.
     pub fn create(path: impl Into<PathBuf>) -> Result<OutputFile> {
         let path = path.into();
         let replaced = claim_name(&path)?;

@@ -46,7 +46,7 @@ pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>> {
 ///
 /// # Errors
 /// `Argument` when there is no table at the beginning; `Corrupt` when the GPT and its backup are damaged, or the device is
-/// shorter than a table. That it is shorter than a partition is no error: it may be cut off.
+/// shorter than a table. That it is shorter than a partition is not an error: it may be cut off.
 pub fn partition_table(device: &dyn BlockDevice) -> Result<PartitionTable> {
     let mut sector = [0; 512];
     if device.size() < 512 {

@@ -8,7 +8,7 @@ use casemate::{Access, Error, Image, SecretSource, Work};
 
 fn main() -> Result<(), Error> {
     let [disk, partition, key, path] = arguments()?;
-    let partition = partition.parse().map_err(|_| Error::argument("the partition is no number"))?;
+    let partition = partition.parse().map_err(|_| Error::argument("the partition is not a number"))?;
     let work = Work::default();
     let mapping = MappingOptions::default().with_key(&SecretSource::file(key), &work)?;
     let image = Image::open(disk, Access::Read)?.partition(partition)?.crypt(mapping)?;

@@ -8,7 +8,7 @@ use casemate::{Access, Error, Image, Work, hex};
 
 fn main() -> Result<ExitCode, Error> {
     let [image, hash, root_hash] = arguments()?;
-    let root_hash = hex::decode(&root_hash).ok_or_else(|| Error::argument("the root hash is no hex"))?;
+    let root_hash = hex::decode(&root_hash).ok_or_else(|| Error::argument("the root hash is not hex"))?;
     let (data, hash) = (Image::open(image, Access::Read)?, Image::open(hash, Access::Read)?);
     let volume = data.verity_volume(&hash, &VerityOptions::default())?;
     let mut report = |finding: casemate::tree::Finding| {

@@ -70,7 +70,7 @@ pub enum LayerStatistics {
 }
 
 /// Reason why what dm-verity verifies takes no writes.
-const VERIFIED: &str = "what dm-verity verifies can't be changed: its root hash would not fit any more";
+const VERIFIED: &str = "data under dm-verity can't be changed: the root hash would no longer match";
 
 /// Reason why data in the middle of a reencryption take no writes.
 const REENCRYPTED: &str = "the volume is being reencrypted, and can only be read until that is finished";
@@ -269,7 +269,7 @@ impl Image {
     /// Takes writes, and keeps them in the file `path`, which is made if it is not there.
     ///
     /// # Errors
-    /// `Argument` if the file is no overlay or belongs to another image, `Corrupt` if it is a damaged one; `Io`,
+    /// `Argument` if the file is not an overlay or belongs to another image, `Corrupt` if it is a damaged one; `Io`,
     /// [`Error::is_busy`] if it is in use.
     pub fn overlay(mut self, path: &Path, providers: &Providers) -> Result<Image, Error> {
         type Store = OverlayFile<Below, FileDevice>;
@@ -297,7 +297,7 @@ impl Image {
     /// many blocks of 4096 bytes it had. What was interrupted is completed by the same again.
     ///
     /// # Errors
-    /// `Argument` if the image was opened for reading, or the file is no overlay of it; `Corrupt` if it is a damaged one;
+    /// `Argument` if the image was opened for reading, or the file is not an overlay of it; `Corrupt` if it is a damaged one;
     /// `Io`, [`Error::is_busy`] if it is in use.
     pub fn commit_overlay(&self, path: &Path, work: &Work<'_>) -> Result<u64, Error> {
         let _lease = self.lease()?;

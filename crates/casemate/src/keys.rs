@@ -97,7 +97,7 @@ impl Keys {
     /// the backup's.
     ///
     /// # Errors
-    /// `Io`; `Corrupt` if the stream is no backup.
+    /// `Io`; `Corrupt` if the stream is not a backup.
     pub fn with_metadata_of_backup(mut self, backup: &mut dyn Read, name: &str) -> Result<Keys, Error> {
         self.metadata = Some(Arc::new(Taken::of_backup(backup, name)?));
         Ok(self)

@@ -120,7 +120,7 @@ impl MappingOptions {
     /// the options only drivers and what is allowed count.
     ///
     /// # Errors
-    /// `Io`; `Argument` for what is no such line, or no device of its own.
+    /// `Io`; `Argument` for a text that is not such a line, or does not describe a whole device.
     pub fn of_table(&self, line: &SecretSource, work: &Work<'_>) -> Result<Mapping, Error> {
         let providers = work.providers.naming(&self.drivers);
         let mapping = self.of_line(line.read_all(LONGEST_LINE)?, &providers).at(line.name())?;

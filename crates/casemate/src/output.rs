@@ -54,7 +54,7 @@ impl Output {
     pub fn create(path: &Path, others: &[&Path]) -> Result<Output, Error> {
         let refuse = |loss: &Loss| match signatures::is_archive(loss.what()) {
             true => Ok(()),
-            false => Err(Error::argument(format!("{loss}; remove it first if that is meant"))),
+            false => Err(Error::argument(format!("{loss}; to replace it, remove it first"))),
         };
         Output::create_anew(path, others, None, &refuse)
     }

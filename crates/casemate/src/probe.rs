@@ -48,7 +48,7 @@ pub struct Found {
     pub inside: Vec<Found>,
 }
 
-/// Bytes that are no format's, as far as they were read.
+/// Bytes of no known format, as far as they were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     /// How many bytes were read: the beginning, and samples of the rest.
@@ -535,7 +535,7 @@ fn clean(text: &str) -> String {
 }
 
 fn cut_off(bytes: u64, here: u64) -> String {
-    format!("cut off: it has {bytes} bytes, and {here} are here")
+    format!("cut off: {here} of {bytes} bytes are left")
 }
 
 fn uuid_of(head: &[u8], at: usize) -> String {

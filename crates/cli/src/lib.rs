@@ -1,6 +1,6 @@
 //! The `casemate` command: parse, call the facade, print.
 //!
-//! What the exit status says: `answer.rs`.
+//! `answer.rs` has the exit statuses.
 #![forbid(unsafe_code)]
 // What only serving and mounting need.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code))]
@@ -35,7 +35,7 @@ use crate::streams::{say, tell};
 
 /// Read, build, check and change protected Linux disk images, without root.
 ///
-/// dm-verity, fs-verity, dm-crypt, LUKS, dm-integrity, fscrypt and ext4, byte for byte as the kernel has them.
+/// Formats: dm-verity, fs-verity, dm-crypt, LUKS, dm-integrity, fscrypt and ext4, byte for byte as in the kernel.
 #[derive(Debug, Parser)]
 #[command(
     name = "casemate",

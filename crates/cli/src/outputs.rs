@@ -54,7 +54,7 @@ pub fn check(command: &str, matches: &ArgMatches) -> Result<(), Error> {
     let innermost =
         std::iter::successors(Some(matches), |matches| matches.subcommand().map(|(_, inner)| inner));
     let Some(matches) = innermost.last() else { return Ok(()) };
-    // What is no path has another type.
+    // Arguments that are not paths have another type.
     let paths = |id: &str| -> Vec<&Path> {
         let values = matches.try_get_many::<PathBuf>(id).ok().flatten();
         values.into_iter().flatten().map(PathBuf::as_path).filter(|path| *path != Path::new("-")).collect()

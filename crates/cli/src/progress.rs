@@ -119,7 +119,7 @@ impl Drop for Reporter<'_> {
     }
 }
 
-/// A bar on standard error; indicatif shows nothing where that is no terminal.
+/// A bar on standard error; indicatif shows nothing where that is not a terminal.
 fn new_bar(total: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template(

@@ -26,12 +26,12 @@ pub struct StandardOutput {
 
 impl StandardOutput {
     /// Standard output of a command that does its work to the end, whether or not somebody reads: what is written after
-    /// the reader has closed the pipe is dropped, and is no error.
+    /// the reader has closed the pipe is dropped, and is not an error.
     pub fn goes_on() -> StandardOutput {
         StandardOutput { goes_on: true, is_closed: AtomicBool::new(false) }
     }
 
-    /// Standard output for data that are no text.
+    /// Standard output for data that are not text.
     ///
     /// # Errors
     /// `Argument` if it is a terminal, which they would upset; `Io` if it was closed when the process began.

@@ -186,7 +186,7 @@ fn what_was_not_all_printed_is_not_done() {
         let output = run_any(line_of(&place, line).stdout(closed_pipe()));
         assert_eq!((status(&output), &*stderr(&output)), (141, ""), "{line}");
     }
-    // The same where the disk is full: small data is no exception.
+    // The same where the disk is full: small data is not an exception.
     for line in [
         "casemate ext4 ls root.img /",
         "casemate ext4 extract root.img -",
@@ -249,7 +249,7 @@ fn a_standard_output_that_is_closed_takes_no_results() {
     assert_eq!(status(&run_without(&place, "casemate luks is-luks volume", ">&-")), 0);
 }
 
-/// A standard input that is closed is no empty one; and no file that is opened takes the number of a stream that is closed.
+/// A closed standard input is an error, not an empty input; and no file that is opened takes the number of a stream that is closed.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_standard_input_that_is_closed_is_not_an_empty_one() {
@@ -445,7 +445,7 @@ fn who_waits_hears_of_success_and_scripts_do_not() {
         let output = place.is(&format!("{line} --verbose"), 0, "");
         assert_eq!(String::from_utf8_lossy(&output.stderr), said, "{line}");
     }
-    // A note is no result: whoever wants to hear nothing does not.
+    // A note is not a result: --quiet drops it.
     let short = "crypt decrypt root.enc plain --overwrite --key-file disk.key";
     place.is(short, 0, "note: disk.key has 64 bytes, 32 are used");
     let output = place.is(&format!("{short} -q"), 0, "");
@@ -506,7 +506,7 @@ fn no_text_of_an_image_steers_a_terminal() {
         assert!(shown.contains("red") || line.contains("info"), "{line}: {shown:?}");
         assert!(!shown.contains("\nstate:\r"), "{line}: {shown:?}");
     }
-    // Into a pipe names are as they are, as of ls, and labels are no lines.
+    // Into a pipe names are printed raw, as ls does, and labels are not lines.
     assert!(place.yes("ext4 ls root.img /tree").contains(evil));
     assert_eq!(place.yes("ext4 info root.img").lines().filter(|line| line.starts_with("state:")).count(), 1);
 }

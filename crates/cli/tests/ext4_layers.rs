@@ -97,7 +97,7 @@ fn every_layer_gives_what_is_in_the_plain_image() {
         ] {
             assert!(everything(&place, &image) == expected, "{image}");
         }
-        // The order is the user's: the other one is no way to read it.
+        // The order is the user's: the other order can't be read.
         place.is(&format!("ext4 ls {crypt} --dm-verity enctree {over_cipher} enc"), 2, "");
         fs::remove_file(place.path("enc")).unwrap();
     }

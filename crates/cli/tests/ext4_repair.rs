@@ -32,7 +32,7 @@ fn a_repair_is_shown_asked_for_and_made() {
         assert!(found.contains(&format!("{kind} (")), "{found}");
     }
     let tried = place.is("check --repair --dry-run image", 1, "");
-    assert!(stdout(&tried).contains(" would be mended\n"), "{}", stdout(&tried));
+    assert!(stdout(&tried).contains(" would be fixed\n"), "{}", stdout(&tried));
     place.is("check --repair image", 2, "use --batch-mode to repair everything");
     place.is("check --dry-run image", 2, "goes with --repair");
     assert!(place.read("image") == before, "nothing was to be written");

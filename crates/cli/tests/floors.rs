@@ -63,7 +63,7 @@ fn crates_use_lower_floors_only() {
             }
             let below = floor(other).unwrap_or_else(|| panic!("{name} uses {other}, which is for tests"));
             assert!(below < own, "{name} on floor {own} uses {other} on floor {below}");
-            // Calls to the kernel are no format's: folders are made by it, and it has a process's standard streams.
+            // Calls to the kernel belong to no format: folders are made by it, and it has a process's standard streams.
             let is_facade =
                 below >= 5 || (["casemate-fuse", "casemate-cli"].contains(&name) && other == "casemate-sys");
             assert!(own < 6 || is_facade, "{name} uses {other}: commands use the facade only");

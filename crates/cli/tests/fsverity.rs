@@ -119,7 +119,7 @@ fn the_link_behaves_as_the_tool() {
         "",
     ] {
         let (theirs, ours) = (place.run(&tool, line), place.run(&link, line));
-        // The number 3 is no algorithm: the tool finds out late, and so with another status.
+        // The number 3 is not an algorithm: the tool finds out late, and so with another status.
         let equal = status(&ours) == status(&theirs) || line.contains("--hash-alg=3");
         assert!(equal, "{line}: {} {}", status(&theirs), stderr(&ours));
         assert_eq!(stdout(&ours), stdout(&theirs), "{line}");
@@ -213,7 +213,7 @@ fn lists_are_checked_as_sha256sum_does() {
     assert_eq!(run("check --status list"), (1, String::new(), String::new()));
     assert_eq!(run("check good"), (0, "right: OK\n".to_owned(), String::new()));
     assert_eq!(run("check --quiet good"), (0, String::new(), String::new()));
-    assert_eq!(run("check gone").0, 2, "could not be read is no mismatch");
+    assert_eq!(run("check gone").0, 2, "could not be read is not a mismatch");
     assert_eq!(run("check --ignore-missing gone").0, 1);
     assert_eq!(run("check --ignore-missing good gone").0, 1);
     assert_eq!(run("check empty").0, 2);

@@ -245,7 +245,7 @@ fn a_second_loop_device_that_is_mounted_is_seen() {
     let (Some(one), Some(two)) = (Loop::new(&image), Loop::new(&image)) else { return };
     let exclusive = rustix::fs::OFlags::EXCL.bits().cast_signed();
     let user = fs::OpenOptions::new().read(true).custom_flags(exclusive).open(&two.0).unwrap();
-    place.all_are_refused(&one.0, &format!("{} stands on the same file, and is mounted or in use", two.0));
+    place.all_are_refused(&one.0, &format!("{} uses the same file, and is mounted or in use", two.0));
     let line = format!("integrity format {} --from {} --overwrite", one.0, two.0);
     drop(user);
     let before = fs::read(&image).unwrap();
@@ -314,7 +314,7 @@ fn a_loop_device_is_in_use_with_its_file() {
     let writer = FileDevice::open_exclusive(&image).unwrap();
     let Some(device) = Loop::new(&image) else { return };
     let file = fs::canonicalize(&image).unwrap();
-    let why = format!("another process is working on {}, which it stands on", file.display());
+    let why = format!("another process is working on {}, which lies below it", file.display());
     place.all_are_refused(&device.0, &why);
     drop(writer);
     let reader = FileDevice::open_shared(&image).unwrap();

@@ -95,7 +95,7 @@ fn what_is_cut_off_or_damaged_is_said() {
     let root = fs::read(place.path("root")).unwrap();
     fs::write(place.path("cut"), &root[..5 << 20]).unwrap();
     let damage = json(&place, "cut")["damage"].to_string();
-    assert!(damage.contains("cut off: it has 8388608 bytes, and 5242880 are here"), "{damage}");
+    assert!(damage.contains("cut off: 5242880 of 8388608 bytes are left"), "{damage}");
     let image = fs::File::options().write(true).open(place.path("root")).unwrap();
     image.write_all_at(&[0xff; 64], 2048).unwrap();
     assert!(json(&place, "root")["damage"][0].as_str().unwrap().contains("group descriptor"));
@@ -222,7 +222,7 @@ fn partitions_behind_the_end_stand_at_the_edge() {
         assert!(left <= 99.5 && left + width <= 100.01, "{part}");
     }
     let text = place.yes("info disk");
-    assert_eq!(text.matches("damaged: cut off: it has 4194304 bytes, and 0 are here").count(), 1, "{text}");
+    assert_eq!(text.matches("damaged: cut off: 0 of 4194304 bytes are left").count(), 1, "{text}");
     assert!(!text.contains("--crypt"), "{text}");
 }
 
@@ -245,7 +245,7 @@ fn a_hash_area_behind_a_file_system_is_pointed_to() {
     }
 }
 
-/// A pipe that nobody writes to is no image, and is not waited for.
+/// A pipe that nobody writes to is not an image, and is not waited for.
 #[test]
 fn a_pipe_is_no_image() {
     let place = place();

@@ -347,7 +347,7 @@ fn commands_read_and_write_what_is_in_a_volume() {
         "--dm-integrity <NAME>",
     );
     place.is(&format!("ext4 ls --dm-integrity crc32c {hmac} volume /"), 2, "takes no key");
-    place.is("ext4 ls --dm-integrity hmac-sha256 volume /", 2, "the key that tags are made with");
+    place.is("ext4 ls --dm-integrity hmac-sha256 volume /", 2, "the key of the tags was not given");
     place.is("ext4 ls --dm-integrity crc32c plain /", 2, "this is an ext4 file system");
     if tool("nbdcopy").is_some() {
         let script = "! nbdcopy \"$uri\" copy 2>/dev/null";
@@ -388,7 +388,7 @@ fn slips_are_refused_before_anything_is_written() {
         ("format zeros --overwrite --integrity md9", "md9"),
         (
             "format zeros --overwrite --sector-size 4096 --integrity hmac-sha256",
-            "the key that tags are made with",
+            "the key of the tags was not given",
         ),
         ("format zeros --overwrite --salt 00", "not 16 bytes in hex"),
         ("format small --size 4K", "too few for a volume"),

@@ -88,7 +88,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("fix-checksums", "", "checksums are rewritten"),
     ("flag", "FLAG", "how fscrypt makes keys and IVs"),
     ("for-builtin-sig", "", "the bytes that a built-in signature signs"),
-    ("force", "", "what is missing is no error"),
+    ("force", "", "what is missing is not an error"),
     ("foreground", "", "a mounted folder's process stays"),
     ("fork", "", "the server goes into the background"),
     ("format", "NUMBER", "dm-verity's hash type"),

@@ -19,7 +19,7 @@ const CHUNK: usize = 256 * 1024;
 /// changed and written back while nobody else reads or writes: a sector has one ciphertext, which is never seen half
 /// changed by those who asked for its other bytes.
 ///
-/// Holes below are no zeros here, so everything is data.
+/// Holes below are not zeros here, so everything is data.
 #[derive(Debug)]
 pub struct CryptDevice<D> {
     inner: D,
@@ -59,7 +59,7 @@ impl<D: BlockDevice> CryptDevice<D> {
     /// The device `inner` as `cipher` decrypts it, from its first sector on. For an offset, give a window of it.
     ///
     /// # Errors
-    /// `Argument` if `inner` is no multiple of the sector size.
+    /// `Argument` if `inner` is not a multiple of the sector size.
     pub fn new(inner: D, cipher: SectorCipher) -> Result<CryptDevice<D>, Error> {
         let size = inner.size();
         if !size.is_multiple_of(cipher.sector_size() as u64) {

@@ -28,7 +28,7 @@ pub enum Holes {
 /// Memory is bounded: a chunk for each thread.
 ///
 /// # Errors
-/// `Argument` if the source is no multiple of the sector size, or has sectors whose IVs pass 2^64: nothing is written
+/// `Argument` if the source is not a multiple of the sector size, or has sectors whose IVs pass 2^64: nothing is written
 /// then. `Io` from either device or the listener.
 pub fn transform(
     cipher: &SectorCipher,

@@ -94,7 +94,7 @@ impl Mapping {
     /// Keys the mapping of a table line, which has the line's number of sectors and no more.
     ///
     /// # Errors
-    /// As [`Mapping::new`], and `Argument` for a line that is no device of its own: one that begins behind sector 0, or
+    /// As [`Mapping::new`], and `Argument` for a line that is not a device of its own: one that begins behind sector 0, or
     /// has none.
     pub fn of_table(table: Table, providers: &Providers) -> Result<Mapping, Error> {
         let Table { start, sectors, params, key, offset, .. } = table;
@@ -148,7 +148,7 @@ impl Mapping {
     /// device-mapper's line for the mapping over `size` bytes of `device`.
     ///
     /// # Errors
-    /// `Argument` if the mapping does not fit there, or is no multiple of the sector size.
+    /// `Argument` if the mapping does not fit there, or is not a multiple of the sector size.
     pub fn table(&self, device: &str, size: u64) -> Result<Table, Error> {
         let size = self.data_size(size).map_err(|error| error.at(device))?;
         if !size.is_multiple_of(self.params.sector_size as u64) {
@@ -214,7 +214,7 @@ impl Mapping {
     }
 
     /// Transforms the device on top of `source` to that of `target`, on all threads; a new file gets its name then. The
-    /// encrypted side's first `offset` sectors are no data. A new file of plaintext can be read by nobody who could not read the
+    /// encrypted side's first `offset` sectors are not data. A new file of plaintext can be read by nobody who could not read the
     /// source. The listener hears if a key may be wrong.
     ///
     /// # Errors

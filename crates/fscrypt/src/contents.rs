@@ -44,7 +44,7 @@ impl ContentCipher {
         self.run(Direction::Encrypt, first, data)
     }
 
-    /// Decrypts whole data units in place. Holes are no ciphertext: they read as zeros and must not come here.
+    /// Decrypts whole data units in place. Holes are not ciphertext: they read as zeros and must not come here.
     ///
     /// # Errors
     /// As [`ContentCipher::encrypt`].

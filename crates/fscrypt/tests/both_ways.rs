@@ -1,4 +1,4 @@
-//! Encrypted data come back: every mode, padding, kind of IV and length; and what is no ciphertext is refused.
+//! Encrypted data come back: every mode, padding, kind of IV and length; and what is not ciphertext is refused.
 
 use casemate_fscrypt::{
     Context, InodeInfo, Ivs, KeyId, LONGEST_NAME, MasterKey, Mode, NoKeyName, Policy, symlink_ciphertext,

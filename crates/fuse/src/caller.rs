@@ -1,5 +1,4 @@
-//! What a program has that asks, as far as files keep the rights that they give to whoever runs them (set-user-ID,
-//! set-group-ID).
+//! Rights of the program that asks, as far as files keep their set-user-ID and set-group-ID bits by them.
 //!
 //! A request tells the user, the group and the thread that asks. What Linux looks at besides, the thread's other groups and its
 //! capability, is read of the thread in /proc: it waits for the answer meanwhile. A thread that can't be seen there has none.
@@ -46,7 +45,7 @@ impl Caller {
         self.may_set_id
     }
 
-    /// Whether a file of this group keeps set-group-ID where that is no right to run it.
+    /// Whether a file of this group keeps set-group-ID where the group may not run it.
     pub fn is_in(&self, group: u32) -> bool {
         self.may_set_id || self.groups.contains(&group)
     }

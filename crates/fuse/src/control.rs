@@ -61,7 +61,12 @@ impl Control {
         let listener = match listen(path) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 match UnixStream::connect(path) {
-                    Ok(_) => return Err(Error::busy(format!("{}: somebody answers there", path.display()))),
+                    Ok(_) => {
+                        return Err(Error::busy(format!(
+                            "{}: another process listens on this socket",
+                            path.display()
+                        )));
+                    }
                     Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                     Err(error) => return Err(at(error)),
                 }

@@ -61,7 +61,7 @@ impl Server {
     /// The process that serves a folder, as the folder says.
     ///
     /// # Errors
-    /// What the system says: of a folder whose process has ended, of one that this user may not look into, of a process that
+    /// Errors of the system: of a folder whose process has ended, of one that this user may not look into, of a process that
     /// can't be seen from here, or is another user's.
     pub fn of(folder: &Path) -> io::Result<Server> {
         let pid = Pid::from_raw(number(folder, PROCESS)?).ok_or(io::ErrorKind::InvalidData)?;

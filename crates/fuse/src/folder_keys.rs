@@ -49,7 +49,7 @@ impl FolderKeys {
     /// Adds a raw master key, under a descriptor of the caller's choice if there is one: the names of all keys then.
     ///
     /// # Errors
-    /// What the process that serves the folder says; `Io`.
+    /// Errors of the process that serves the folder; `Io`.
     pub fn add(&self, descriptor: Option<KeyDescriptor>, key: &SecretVec) -> Result<Vec<KeyId>, Error> {
         let descriptor = descriptor.map(|descriptor| format!(" {}", KeyId::from(descriptor)));
         let line = format!("add {}{}\n", key.expose().len(), descriptor.unwrap_or_default());
@@ -77,7 +77,8 @@ impl FolderKeys {
         let mut stream = UnixStream::connect(&self.socket).map_err(at)?;
         let listener = rustix::net::sockopt::socket_peercred(&stream).map_err(|error| at(error.into()))?.uid;
         if !listener.is_root() && Some(listener.as_raw()) != self.user {
-            let text = "somebody else listens there than who mounted the folder: nothing is sent";
+            let text =
+                "the process that listens there is not of the user who mounted the folder; nothing was sent";
             return Err(Error::argument(text).at(self.socket.display()).within(self.folder.display()));
         }
         // Who may not ask is not listened to, and hears nothing.

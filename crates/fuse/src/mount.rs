@@ -219,7 +219,7 @@ fn takes_clones() -> bool {
     open().and_then(|device| Ok(can_clone(&device, &open()?))).unwrap_or(true)
 }
 
-/// What mounting says, with what to do about it.
+/// Error of mounting, with what to do about it.
 fn refused(folder: &Path, error: std::io::Error) -> Error {
     let text = error.to_string();
     let folder = folder.display();

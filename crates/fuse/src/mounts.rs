@@ -62,7 +62,7 @@ impl Mounted {
 /// `Io`, with the folder's name.
 pub fn full_path(folder: &Path) -> Result<PathBuf, Error> {
     let whole = std::path::absolute(folder).map_err(|error| Error::io(folder.display(), error))?;
-    // What something is mounted on is no link, and whoever serves it may not answer.
+    // A mount point is not a link, and its server may not answer.
     if let (Some(parent), Some(name)) = (whole.parent(), whole.file_name())
         && let Ok(path) = parent.canonicalize().map(|parent| parent.join(name))
         && Mounted::on(&path)?.is_some()

@@ -26,7 +26,7 @@ struct State {
 #[derive(Clone, Default)]
 pub struct List {
     names: Option<Arc<Names>>,
-    /// What is added to a place for the index of the name there.
+    /// Difference between a place and the index of the name there.
     shift: i64,
     /// The last name that was told, and the place behind it.
     last: Vec<u8>,

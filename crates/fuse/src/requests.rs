@@ -48,7 +48,7 @@ const DSYNC: i32 = 0o10000;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
-/// What the names of extended attributes begin with that ext4 stores, and the whole names of ACLs.
+/// Prefixes of the names of extended attributes that ext4 stores, and the whole names of ACLs.
 const STORED: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
@@ -63,7 +63,7 @@ pub struct Requests {
     ended: Option<Ended>,
 }
 
-/// Who is told when the folder is unmounted, and how the last commit went.
+/// Function to call with the result of the last commit when the folder is unmounted.
 type Ended = Box<dyn FnOnce(Result<(), Error>) + Send + Sync>;
 
 impl Requests {

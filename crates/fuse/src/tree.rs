@@ -174,7 +174,7 @@ impl Tree {
         self.files.changed(number);
     }
 
-    /// Tells the listener of an error that is no answer.
+    /// Tells the listener of an error that is not an answer.
     pub fn tell(&self, error: &Error) {
         if let Some(events) = self.events.as_ref().filter(|_| is_fault(error)) {
             events.note(&error.to_string());

@@ -68,7 +68,7 @@ pub fn unmount(folder: &Path, when: Unmount, events: &dyn Events) -> Result<(), 
     }
     unmount_if(&path, when, Mounted::is_ours)?;
     let unsaid = |why: String| {
-        let text = "is unmounted, but nobody has said that its last changes are permanent";
+        let text = "is unmounted, but without an answer on whether its last changes are permanent";
         Err(Error::io(folder.display(), io::Error::other(format!("{text}: {why}"))))
     };
     match asked {
@@ -174,7 +174,7 @@ pub fn unmount_if(
         Unmount::Lazily => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
     };
     let busy = || {
-        let text = format!("{}: somebody uses a file or folder in it", folder.display());
+        let text = format!("{}: a file or folder in it is in use", folder.display());
         Error::busy(text).advise(Advice::Lazy)
     };
     match rustix::mount::unmount(folder, flags) {

@@ -36,7 +36,7 @@ impl Layout {
         if separate != (superblock.log2_interleave_sectors == 0) {
             return Err(Error::corrupt(match separate {
                 true => {
-                    "dm-integrity superblock: its tags lie among the data, which are said to be on another device"
+                    "dm-integrity superblock: the tags lie between the data, so the data are not on a device of their own"
                 }
                 false => "dm-integrity superblock: its data lie on another device, which was not given",
             }));

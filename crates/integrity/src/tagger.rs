@@ -95,7 +95,7 @@ impl Tagger {
         let hmac = name.strip_prefix("hmac(").and_then(|name| name.strip_suffix(')'));
         let recipe = match (name, hmac.or(name.strip_prefix("hmac-")), key) {
             (_, Some(_), None) => {
-                return Err(Error::locked(format!("{name}: the key that tags are made with")));
+                return Err(Error::locked(format!("{name}: the key of the tags was not given")));
             }
             (_, None, Some(_)) => return Err(Error::argument(format!("{name} takes no key"))),
             (_, Some(hash), Some(key)) => Recipe::Hmac(Box::new(Hmac::new(providers.hash(hash)?, key))),

@@ -37,7 +37,7 @@ pub fn merge(material: &[u8], key_len: usize, hash: &Hash) -> Result<SecretVec> 
 /// Stripes of a key, with zeros up to a whole sector behind them; `fill` makes random bytes.
 ///
 /// # Errors
-/// What `fill` says; `Argument` for a key that is too long, or empty.
+/// Errors of `fill`; `Argument` for a key that is too long, or empty.
 pub fn split(
     key: &SecretVec,
     hash: &Hash,

@@ -189,8 +189,8 @@ impl Volume {
             if superblock.flags.contains(flag) {
                 let names: Vec<&str> = flag.names().collect();
                 return Err(Error::corrupt(format!(
-                    "dm-integrity superblock: it has the flag {}, which excuses tags that don't fit, and has no place under \
-                     LUKS2: somebody changed it",
+                    "dm-integrity superblock: it has the flag {}, which accepts wrong tags and never occurs under LUKS2: \
+                     the superblock was tampered with",
                     names.concat()
                 ))
                 .at(self.data.name()));

@@ -96,8 +96,10 @@ impl Volume {
         let _claim = self.claim_header()?;
         let (device, len) = (self.header_image.top(), len(&self.header));
         if device.size() < len {
-            let text =
-                format!("the header with its key slots has {len} bytes, and {} are here", device.size());
+            let text = format!(
+                "cut off: the header with its key slots has {len} bytes, the image {}",
+                device.size()
+            );
             return Err(Error::corrupt(text).at(self.header_image.name()));
         }
         write_private(path, 0o400, |file| {
@@ -140,13 +142,13 @@ impl HeaderBackup {
     /// Reads the header in a file that [`Volume::backup`] or cryptsetup made.
     ///
     /// # Errors
-    /// `Corrupt` for what is no backup, or a part of one; `Unsupported` if the header requires something; `Io`.
+    /// `Corrupt` for an image that is not a backup, or a part of one; `Unsupported` if the header requires something; `Io`.
     pub fn open(path: &Path, providers: &Providers) -> Result<HeaderBackup, Error> {
         let image = Medium::open(path, Access::ReadLocked)?;
         let header = read_header(&image, providers)?;
         let (len, size) = (len(&header), image.top().size());
         if size < len {
-            let text = format!("a backup of this header has {len} bytes, and {size} are here");
+            let text = format!("cut off: a backup of this header has {len} bytes, this file {size}");
             return Err(Error::corrupt(text).at(image.name()));
         }
         let backup = HeaderBackup { header, image };

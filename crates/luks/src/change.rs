@@ -493,7 +493,7 @@ fn seal_luks2(
     providers: &Providers,
 ) -> Result<Sealed, Error> {
     let segments = metadata.segments();
-    // What authenticates is no cipher of an area.
+    // An authenticating cipher can't encrypt an area.
     let cipher = segments.first().filter(|segment| segment.integrity.is_none());
     let cipher = cipher.map_or("", |segment| &segment.encryption);
     let hash = options.hash.as_deref().unwrap_or("sha256");

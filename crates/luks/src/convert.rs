@@ -165,7 +165,7 @@ fn move_away(
         }
         header.slots[id] = moved;
     } else {
-        // In both at first: a write of two sectors may be torn, and slots that overlap are no header.
+        // In both at first: a write of two sectors may be torn, and overlapping slots make a header invalid.
         header.slots[now] = moved;
         header.write(device)?;
         header.slots[id].disable();

@@ -72,7 +72,7 @@ pub struct LuksFormatOptions {
     /// The volume key; a random one if `None`.
     pub volume_key: Option<SecretVec>,
     /// The seed that UUID, salts and stripes follow from, with the volume key, so that a volume can be made again. It needs a
-    /// volume key: what follows from a seed is no secret.
+    /// volume key: a key that follows from a seed is not a secret.
     pub seed: Option<Seed>,
 }
 
@@ -356,7 +356,7 @@ impl LuksFormatOptions {
             _ => wanted.min(offset.saturating_sub(copies) / 4096 * 4096),
         };
         let integrity = self.integrity.as_deref().map(integrity_kind);
-        // What authenticates is no cipher of an area.
+        // An authenticating cipher can't encrypt an area.
         let area_cipher = if integrity.is_some() { "" } else { &*self.cipher };
         let slot = Slot::new(copies, volume_key.len(), area_cipher, &self.hash, self.pbkdf())?;
         let mut sealed = slot.with_cipher(self.area.as_ref());

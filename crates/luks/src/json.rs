@@ -1,7 +1,7 @@
 //! JSON as cryptsetup takes it and writes it.
 //!
 //! LUKS2 keeps its metadata as JSON, which json-c reads: far more than RFC 8259 allows. Comments, single quotes, a comma
-//! behind the last member, NaN, bytes that are no UTF-8 and names that are there twice (the last one counts) are taken.
+//! behind the last member, NaN, bytes that are not UTF-8 and names that are there twice (the last one counts) are taken.
 //! A header with them opens, so they are taken here too. [`Json::parse`] is that reader, [`Json::to_plain`] and
 //! [`Json::to_pretty`] write what json-c writes. Members keep their order; strings are bytes.
 

@@ -140,7 +140,7 @@ impl Header {
                 match header.metadata_end() <= device.size() {
                     true => Ok(Header::Luks1(header)),
                     false => Err(Error::corrupt(format!(
-                        "LUKS1 header: its key slots end at byte {}, and {} bytes are here",
+                        "LUKS1 header: cut off: its key slots end at byte {}, the image at byte {}",
                         header.metadata_end(),
                         device.size()
                     ))),

@@ -59,7 +59,7 @@ pub(super) fn check_unchanged(header: &Header, device: &dyn BlockDevice) -> Resu
 
 /// The lock of the reencryption of volumes with a UUID.
 fn reencryption(uuid: &str, sharing: Sharing) -> Result<Option<Lock>, Error> {
-    // What is no UUID may be no name of a file either.
+    // A text that is not a UUID may not be a name of a file either.
     if uuid.is_empty() || !uuid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         return Ok(None);
     }

@@ -168,7 +168,7 @@ impl NewVolume {
     /// comes last, in `header` if that is one that lies apart: where work was stopped on a block device, there is no volume.
     ///
     /// # Errors
-    /// `Argument` if the source is no multiple of the sector size, or the target is too small; `Io`.
+    /// `Argument` if the source is not a multiple of the sector size, or the target is too small; `Io`.
     pub fn encrypt<M: AsRef<Medium>>(
         &self,
         source: &Medium,

@@ -180,7 +180,7 @@ impl Policy {
             return Ok(());
         }
         let [value] = values else { return Err(format!("{} values; it has one", values.len())) };
-        let number = || value.parse().map_err(|_| format!("'{value}' is no number"));
+        let number = || value.parse().map_err(|_| format!("'{value}' is not a number"));
         match name {
             "version" => self.versions.push(number()?),
             "cipher" => self.ciphers.push((*value).to_owned()),
@@ -226,7 +226,7 @@ fn bounds(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (least, most) = text.split_once("..").unwrap_or((text, text));
     match (least.parse(), most.parse()) {
         (Ok(least), Ok(most)) if least <= most => Ok(least..=most),
-        _ => Err(format!("'{text}' is no LEAST..MOST")),
+        _ => Err(format!("'{text}' is not a range; write LEAST..MOST")),
     }
 }
 
@@ -495,8 +495,10 @@ impl Volume {
                 SegmentSize::Fixed(size) => segment.offset.checked_add(size) == Some(self.data.top().size()),
             };
             if segment.kind != "crypt" || !segment.flags.is_empty() || segment.iv_tweak != 0 || !whole {
-                let text =
-                    format!("segment {} is no plain one of type crypt over the whole device", segment.id);
+                let text = format!(
+                    "segment {} is not of type crypt over the whole device without flags and IV offset",
+                    segment.id
+                );
                 breaks("segment", text);
             }
         }
@@ -514,7 +516,7 @@ impl Volume {
                 (Ok(salt), Ok(bytes)) if DIGEST_LEN.contains(&bytes.len()) => {
                     digest = pinned(&found.hash, found.iterations, &salt, &bytes);
                 }
-                _ => breaks("digest", format!("digest {} is none", found.id)),
+                _ => breaks("digest", format!("digest {} is invalid", found.id)),
             }
         }
         let mut slots = Vec::new();

@@ -54,13 +54,13 @@ pub fn repair(medium: &Medium, work: &Work<'_>) -> Result<Vec<String>, Error> {
     {
         return Err(error.at(medium.name()));
     }
-    let whats = header.copies().iter().zip(["first", "second"]);
-    let mended = whats.filter_map(|(copy, which)| match copy {
+    let copies = header.copies().iter().zip(["primary", "secondary"]);
+    let mended = copies.filter_map(|(copy, which)| match copy {
         CopyState::Valid(seqid) if *seqid == header.seqid => None,
         CopyState::Valid(seqid) => {
-            Some(format!("the {which} copy of the header was older: {seqid}, not {}", header.seqid))
+            Some(format!("the {which} header was older: sequence number {seqid}, not {}", header.seqid))
         }
-        copy => Some(format!("the {which} copy of the header was of no use: {}", copy.reason())),
+        copy => Some(format!("the {which} header was invalid: {}", copy.reason())),
     });
     let mended: Vec<String> = mended.collect();
     header.repair(device, &work.providers, &mut |bytes| Source::System.fill(bytes)).at(medium.name())?;

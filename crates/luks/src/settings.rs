@@ -73,7 +73,9 @@ impl Volume {
             if let Some(flags) = flags {
                 if let Some(flag) = flags.iter().find(|flag| !MAPPING_FLAGS.contains(&&***flag)) {
                     let known = MAPPING_FLAGS.join(", ");
-                    return Err(Error::argument(format!("'{flag}' is no flag of mappings: {known}")));
+                    return Err(Error::argument(format!(
+                        "unknown flag '{flag}'; mappings have the flags {known}"
+                    )));
                 }
                 let wanted = MAPPING_FLAGS.iter().filter(|flag| flags.iter().any(|wanted| wanted == *flag));
                 let list: Vec<Json> = wanted.map(|flag| Json::from(*flag)).collect();

@@ -33,11 +33,11 @@ pub fn keyring_token(key_description: &str) -> Object {
 /// Reads a token's JSON, as cryptsetup does.
 ///
 /// # Errors
-/// `Corrupt` for what is no JSON object.
+/// `Corrupt` for anything but a JSON object.
 pub fn token_from_json(text: &[u8]) -> Result<Object, Error> {
     match Json::parse(text) {
         Some((Json::Object(token), end)) if end == text.len() => Ok(token),
-        _ => Err(Error::corrupt("this is no JSON object, as a token is one")),
+        _ => Err(Error::corrupt("a token is a JSON object, and this is not one")),
     }
 }
 
@@ -45,7 +45,7 @@ impl Volume {
     /// Adds a token. Returns its number.
     ///
     /// # Errors
-    /// `Argument` if its number is taken or too high, or a slot is not there; `Corrupt` for JSON that is no token;
+    /// `Argument` if its number is taken or too high, or a slot is not there; `Corrupt` for JSON that is not a token;
     /// `Unsupported` for LUKS1, or if the header requires something; `Io`.
     pub fn add_token(
         &mut self,

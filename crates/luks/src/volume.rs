@@ -266,7 +266,7 @@ impl Volume {
     /// The mapping of the data.
     ///
     /// # Errors
-    /// `Unsupported` for what is no plain mapping of one segment: a reencryption that is not finished, integrity, OPAL, and
+    /// `Unsupported` for what is not a plain mapping of one segment: a reencryption that is not finished, integrity, OPAL, and
     /// requirements that are not known, each by its name; those of [`Mapping::new`].
     pub fn mapping(
         &self,
@@ -395,7 +395,7 @@ impl Volume {
         self.check_readable()?;
         match self.protected_segment().and_then(|segment| segment.integrity) {
             Some(kind) => Err(Error::unsupported(format!(
-                "the data have integrity protection ({kind}), and are no mapping alone"
+                "the data have integrity protection ({kind}); a mapping alone does not open them"
             ))),
             None => Ok(()),
         }

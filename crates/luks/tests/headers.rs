@@ -80,7 +80,7 @@ fn a_lone_segment_is_as_long_as_a_number_can_be() {
     let mut area = text.into_bytes();
     area.resize(HDR_SIZE as usize - BINARY_LEN, 0);
     let found = Metadata::from_bytes(&area, HDR_SIZE).unwrap();
-    assert!(found.segments()[0].offset > 511, "the sum of both is no number");
+    assert!(found.segments()[0].offset > 511, "the sum of both is not a number");
     assert_eq!(found.reencryption().unwrap().map(|_| ()), None);
 }
 

@@ -236,7 +236,7 @@ impl Connection<'_> {
         let done = checked.and_then(|command| {
             let start = Instant::now();
             let done = self.on_device(command, request, payload, out);
-            // What processors do takes time too, but is no waiting: at most a nanosecond for a byte. And a thread that
+            // The processors' work takes time too, but is not waiting: at most a nanosecond for a byte. And a thread that
             // had to let another run now and then does not make a slow device.
             let waited = start.elapsed().saturating_sub(Duration::from_nanos(held(request) as u64));
             let waited = waited.as_nanos().min(u128::from(4 * SLOW)) as u64;
@@ -351,7 +351,7 @@ impl Connection<'_> {
         if count < MOST_LOGGED {
             self.shared.log(&format!("client {}: {text}", self.number));
         } else if count == MOST_LOGGED {
-            self.shared.log(&format!("client {}: nothing more is said about it", self.number));
+            self.shared.log(&format!("client {}: further messages about it are dropped", self.number));
         }
     }
 }

@@ -54,7 +54,7 @@ impl Listener {
     /// The process's umask is changed for a moment, so this is for the time before there are threads.
     ///
     /// # Errors
-    /// `AddrInUse` if a server listens at `path`, or something lies there that is no socket; `WouldBlock` if another process
+    /// `AddrInUse` if a server listens at `path`, or something lies there that is not a socket; `WouldBlock` if another process
     /// has had the folder locked for seconds.
     pub fn unix(path: &Path) -> io::Result<Listener> {
         // Nobody else may take a dead server's place meanwhile, nor believe that this one is dead before it listens.

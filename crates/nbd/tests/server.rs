@@ -301,7 +301,7 @@ fn zeros_are_made_quickly_or_not_at_all() {
     let mut client = running.client();
     assert_eq!(client.ask(WRITE_ZEROES, FAST_ZERO, 512, 512, &[]), Err(95));
     assert_eq!(client.read(512, 1), Ok(vec![1]));
-    assert!(running.log.lock().unwrap().is_empty(), "that is no failure");
+    assert!(running.log.lock().unwrap().is_empty(), "that is not a failure");
     running.stop();
 }
 

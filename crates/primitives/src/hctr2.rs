@@ -69,7 +69,7 @@ impl Hctr2 {
     /// Encrypts every unit of `data` in place under its own tweak.
     ///
     /// # Errors
-    /// A length that is no positive multiple of the unit, or a unit below 16 bytes; nothing is written then.
+    /// A length that is not a positive multiple of the unit, or a unit below 16 bytes; nothing is written then.
     pub fn encrypt_units(&self, units: &WideUnits, data: &mut [u8]) -> Result<(), UnitError> {
         units.each(data, |tweak, unit| self.run(Direction::Encrypt, tweak, unit))
     }
@@ -104,7 +104,7 @@ impl Hctr2 {
         Ok(())
     }
 
-    /// The paper's H: lengths in bits; a rest that is no whole number of blocks is marked and ended with a 1 bit.
+    /// The paper's H: lengths in bits; a rest that is not a whole number of blocks is marked and ended with a 1 bit.
     fn hash(&self, tweak: &[u8; 32], rest: &[u8]) -> [u8; 16] {
         let (blocks, end) = rest.as_chunks();
         let kind = if end.is_empty() { 2 } else { 3 };

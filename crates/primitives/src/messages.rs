@@ -16,7 +16,7 @@ impl<'a> Messages<'a> {
     /// The messages of `len` bytes that all of `data` is cut into.
     ///
     /// # Panics
-    /// If `len` is 0 or `data.len()` is no multiple of it.
+    /// If `len` is 0 or `data.len()` is not a multiple of it.
     pub fn contiguous(data: &'a [u8], len: usize) -> Messages<'a> {
         assert!(len > 0, "messages that lie side by side need a length");
         assert!(data.len().is_multiple_of(len), "{} bytes are not a multiple of {len}", data.len());

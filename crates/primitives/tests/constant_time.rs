@@ -21,7 +21,7 @@ fn portable_ciphers_do_not_depend_on_secrets() {
     let mut rng = Rng::new(1);
     for half in [16, 24, 32] {
         let key = rng.bytes(2 * half);
-        // 100 is no multiple of a block: ciphertext stealing is among what is watched.
+        // 100 is not a multiple of a block: ciphertext stealing is among what is watched.
         let plain = rng.bytes(300);
         let mut data = plain.clone();
         conceal(&key);
@@ -48,7 +48,7 @@ fn portable_ciphers_do_not_depend_on_secrets() {
     }
 }
 
-/// What tags and digests of keys are compared by. The answer alone is public.
+/// Comparisons of tags and of digests of keys: only their answer is public.
 #[test]
 fn comparisons_of_tags_do_not_depend_on_secrets() {
     if !is_watched() {

@@ -54,7 +54,7 @@ impl Cipher {
     /// Encrypts `data` in place.
     ///
     /// # Errors
-    /// A length that is no positive multiple of the data unit, IVs that do not fit, or a driver's failure; nothing
+    /// A length that is not a positive multiple of the data unit, IVs that do not fit, or a driver's failure; nothing
     /// is promised about `data` after the last.
     pub fn encrypt(&self, ivs: &Ivs<'_>, data: &mut [u8]) -> Result<(), RequestError> {
         self.run(Direction::Encrypt, ivs, data)
@@ -159,7 +159,7 @@ pub enum RequestError {
         /// The block's.
         block: usize,
     },
-    /// A length that is no positive multiple of the data unit.
+    /// A length that is not a positive multiple of the data unit.
     Length {
         /// The request's length.
         len: usize,

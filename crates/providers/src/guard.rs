@@ -72,7 +72,7 @@ impl Watch {
     }
 
     fn retire(&self, why: String) {
-        let _ = self.retired.set(format!("{} is not asked any more: {why}", self.name));
+        let _ = self.retired.set(format!("{} is not used any more: {why}", self.name));
     }
 
     fn compare(&self, made: Option<Vec<u8>>, right: &[u8]) {

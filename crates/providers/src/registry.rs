@@ -512,7 +512,7 @@ mod tests {
         encrypt(&other);
         encrypt(&cipher(3));
         assert_eq!(calls.load(Ordering::Relaxed), before);
-        let trouble = "xts-aes-engine is not asked any more: it returned wrong data";
+        let trouble = "xts-aes-engine is not used any more: it returned wrong data";
         assert_eq!(registry.troubles().collect::<Vec<_>>(), [trouble]);
     }
 

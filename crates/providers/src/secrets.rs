@@ -243,7 +243,7 @@ impl SecretSource {
     /// The first line of an input without its end, for those who ask a person themselves. Nothing behind it is read.
     ///
     /// # Errors
-    /// What reading says; `InvalidData` for a line that is longer than any passphrase.
+    /// Errors of reading; `InvalidData` for a line that is longer than any passphrase.
     pub fn first_line(input: &mut dyn Read) -> io::Result<SecretVec> {
         let mut line = SecretVec::zeroed(LONGEST_PASSPHRASE);
         let mut len = 0;
@@ -313,7 +313,7 @@ impl Read for Unbuffered {
 /// Reads until the buffer is full or the input ends. Returns how much there is.
 ///
 /// # Errors
-/// What reading says.
+/// Errors of reading.
 pub fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
@@ -374,8 +374,8 @@ mod tests {
             assert_eq!(memory(empty).passphrase("x").unwrap_err().text(), "no passphrase was given");
         }
         assert!(memory(&[b'x'; LONGEST_PASSPHRASE]).passphrase("x").is_err());
-        let prompt = SecretSource::prompt(|of| Err(Error::argument(format!("nobody knows that of {of}"))));
-        assert_eq!(prompt.passphrase("disk").unwrap_err().text(), "nobody knows that of disk");
+        let prompt = SecretSource::prompt(|of| Err(Error::argument(format!("unknown passphrase of {of}"))));
+        assert_eq!(prompt.passphrase("disk").unwrap_err().text(), "unknown passphrase of disk");
         assert!(prompt.read_exact(1).is_err());
     }
 

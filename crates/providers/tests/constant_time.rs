@@ -70,7 +70,7 @@ fn argon2i_does_not_depend_on_the_passphrase() {
     }
 }
 
-/// What is claimed of Argon2id is no more than what it is: which blocks it reads depends on the passphrase.
+/// Argon2id is not claimed to be more than it is: which blocks it reads depends on the passphrase.
 #[test]
 fn argon2id_reads_where_the_passphrase_says() {
     match is_watched() {

@@ -41,7 +41,7 @@ fn told(py: Python<'_>, exception: PyErr, error: &Error) -> PyResult<PyErr> {
     Ok(exception)
 }
 
-/// What does an advice in Python: an argument, with its value.
+/// Argument of Python that does what an advice recommends, with its value; `None` if there is none.
 pub fn argument(advice: &Advice) -> Option<String> {
     let argument = match advice {
         Advice::Overwrite => "overwrite=True",

@@ -1,7 +1,7 @@
 //! casemate as a Python module: the native part, `casemate._casemate`.
 //!
 //! What Python programs use is the package in `python/casemate`, which gives this its usual shapes: file objects, paths,
-//! hashes. Here is no logic: each function takes Python's values, calls the facade with the interpreter released, and turns
+//! hashes. There is no logic here: each function takes Python's values, calls the facade with the interpreter released, and turns
 //! errors into exceptions. Values that are shared are behind `&self`, so any thread may use any object.
 #![forbid(unsafe_code)]
 

@@ -68,7 +68,7 @@ const READ_METADATA: Opcode = opcode::read_write::<ReadMetadataArg>(b'f', 135);
 /// signature is none.
 ///
 /// # Errors
-/// What the kernel says, and `InvalidInput` for lengths that do not fit in 32 bits.
+/// Errors of the kernel, and `InvalidInput` for lengths that do not fit in 32 bits.
 pub fn enable(
     file: impl AsFd,
     algorithm: u32,
@@ -100,7 +100,7 @@ pub fn enable(
 /// The number of the hash algorithm, and the digest, of a file that has verity.
 ///
 /// # Errors
-/// What the kernel says; `NODATA` if the file does not have verity.
+/// Errors of the kernel; `NODATA` if the file does not have verity.
 pub fn measure(file: impl AsFd) -> io::Result<(u16, Vec<u8>)> {
     let header = DigestHeader { digest_algorithm: 0, digest_size: MAX_DIGEST as u16 };
     let mut arg = Digest { header, digest: [0; MAX_DIGEST] };
@@ -115,7 +115,7 @@ pub fn measure(file: impl AsFd) -> io::Result<(u16, Vec<u8>)> {
 /// end.
 ///
 /// # Errors
-/// What the kernel says; `NODATA` if the file does not have verity or no signature.
+/// Errors of the kernel; `NODATA` if the file does not have verity or no signature.
 pub fn read_metadata(file: impl AsFd, kind: Metadata, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
     let mut arg = ReadMetadataArg {
         metadata_type: kind as u64,

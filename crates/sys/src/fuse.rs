@@ -12,7 +12,7 @@ use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 const CLONE: Opcode = opcode::read::<u32>(229, 0);
 
 /// Whether threads can read the requests of one mounted folder through a file each (`FUSE_DEV_IOC_CLONE`), of two files of
-/// the device that are no folder's: a kernel that knows it takes none such (`EINVAL`). Sandboxes and emulators may have FUSE
+/// the device that belong to no folder: a kernel that knows it takes none such (`EINVAL`). Sandboxes and emulators may have FUSE
 /// without it.
 pub fn can_clone(device: &File, other: &File) -> bool {
     let number = u32::try_from(device.as_raw_fd()).unwrap_or_default();

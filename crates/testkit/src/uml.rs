@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use crate::{GuestOutput, find_program, skip};
 
-/// What lets the kernel run where the processor has more registers than it knows of.
+/// Program that lets the kernel run where the processor has more registers than it knows of.
 const WHOLE_XSTATE: &str = include_str!("whole_xstate.c");
 
 /// A script to run in a fresh kernel.

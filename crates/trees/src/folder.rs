@@ -16,7 +16,7 @@ use crate::{Error, FileType, Node, Result, Time};
 /// link.
 ///
 /// # Errors
-/// What the host says.
+/// Errors of the host.
 pub fn make_top(folder: &Path) -> Result<OwnedFd> {
     match std::fs::create_dir(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
@@ -29,7 +29,7 @@ pub fn make_top(folder: &Path) -> Result<OwnedFd> {
 /// Opens the folder at a path below `root`, following no link.
 ///
 /// # Errors
-/// What the host says.
+/// Errors of the host.
 pub fn open_folder(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
     let mut folder = open(root, c".")?;
     for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
@@ -46,7 +46,7 @@ fn open(folder: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
 /// Makes a folder that only we can enter until its attributes are set.
 ///
 /// # Errors
-/// What the host says.
+/// Errors of the host.
 pub fn make_folder(parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     match mkdirat(parent, c_name(name)?, Mode::RWXU) {
         // One that is there already is used, as tar does; a link to one is not.
@@ -58,7 +58,7 @@ pub fn make_folder(parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
 /// Makes a regular file that was not there before.
 ///
 /// # Errors
-/// What the host says.
+/// Errors of the host.
 pub fn make_file(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(parent, c_name(name)?, flags, Mode::RUSR | Mode::WUSR)?)
@@ -67,7 +67,7 @@ pub fn make_file(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
 /// Removes a file whose contents were not to be had.
 ///
 /// # Errors
-/// What the host says.
+/// Errors of the host.
 pub fn remove(parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     Ok(unlinkat(parent, c_name(name)?, AtFlags::empty())?)
 }
@@ -75,7 +75,7 @@ pub fn remove(parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
 /// Makes another name for a file.
 ///
 /// # Errors
-/// What the host says.
+/// Errors of the host.
 pub fn make_link(from: BorrowedFd<'_>, old: &[u8], parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     Ok(linkat(from, c_name(old)?, parent, c_name(name)?, AtFlags::empty())?)
 }
@@ -83,7 +83,7 @@ pub fn make_link(from: BorrowedFd<'_>, old: &[u8], parent: BorrowedFd<'_>, name:
 /// Makes a symbolic link.
 ///
 /// # Errors
-/// What the host says.
+/// Errors of the host.
 pub fn make_symlink(target: &[u8], parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     Ok(symlinkat(c_name(target)?, parent, c_name(name)?)?)
 }
@@ -91,7 +91,7 @@ pub fn make_symlink(target: &[u8], parent: BorrowedFd<'_>, name: &[u8]) -> Resul
 /// Makes a device node, fifo or socket.
 ///
 /// # Errors
-/// What the host says.
+/// Errors of the host.
 pub fn make_special(node: &Node, parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     let kind = match node.kind {
         FileType::CharacterDevice => HostType::CharacterDevice,
@@ -141,7 +141,7 @@ pub fn restore_at(parent: BorrowedFd<'_>, name: &[u8], node: &Node, owners: bool
         missing.note("owner", chownat(parent, &name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW));
     }
     if node.kind != FileType::Symlink {
-        // We made this node a moment ago in a folder of ours: it is no link.
+        // We made this node a moment ago in a folder of ours: it is not a link.
         missing.note("mode", chmodat(parent, &name, mode(node), AtFlags::empty()));
     }
     missing.note("times", utimensat(parent, &name, &times(node), AtFlags::SYMLINK_NOFOLLOW));

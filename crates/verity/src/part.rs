@@ -77,7 +77,7 @@ impl<W: Whole> Part<W> {
     /// in the whole tree.
     ///
     /// # Errors
-    /// `Argument` for bytes that are no part; `Io` when reading or writing fails; `Unsupported` if no implementation of the
+    /// `Argument` for bytes that are not a part; `Io` when reading or writing fails; `Unsupported` if no implementation of the
     /// hash may be used.
     pub fn build(
         whole: W,

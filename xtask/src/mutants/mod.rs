@@ -38,7 +38,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("verity", &["--lib", "--test=dm_corpus", "--test=fs_corpus", "--test=fec", "--test=signature"]),
 ];
 
-/// What came of a mutation.
+/// Result of a mutation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Caught,

@@ -59,7 +59,7 @@ const PIECE: u64 = 1 << 20;
 /// Nothing is made by a path that could lead through a link, and every file is new.
 ///
 /// # Errors
-/// `Mismatch` for a secret that opens nothing; `Corrupt` if the stream is no backup, `Io` if it can't be read or the folder not be used. What single members lack,
+/// `Mismatch` for a secret that opens nothing; `Corrupt` if the stream is not a backup, `Io` if it can't be read or the folder not be used. What single members lack,
 /// their key above all, is in the report; what is below a directory without a key is left out with it.
 pub fn extract(
     input: &mut dyn Read,

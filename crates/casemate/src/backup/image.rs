@@ -25,7 +25,7 @@ const PIECE: usize = 1 << 20;
 ///
 /// # Errors
 /// `Unsupported` for policies whose IVs have inode numbers in them, for other block sizes than the backup's, for
-/// casefolded encrypted directories, and without the feature encrypt; `Corrupt` if the stream is no backup; `Io` with
+/// casefolded encrypted directories, and without the feature encrypt; `Corrupt` if the stream is not a backup; `Io` with
 /// `AlreadyExists`, `StorageFull`.
 pub fn restore(
     input: &mut dyn std::io::Read,

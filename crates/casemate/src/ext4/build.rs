@@ -156,7 +156,9 @@ impl BuildTarget {
             BuildTarget::Partition { path, number } => {
                 Target::on(image(path)?.partition(*number)?, made, consent)
             }
-            BuildTarget::Stream => Err(Error::argument("standard output is no image")),
+            BuildTarget::Stream => Err(Error::argument(
+                "standard output can't be opened as an image; build into a file or block device",
+            )),
         }
     }
 }

@@ -89,7 +89,7 @@ impl From<KernelError> for Error {
             ),
             Some(libc::ENODATA) => unsupported("the file has no fs-verity, or lacks this metadata"),
             Some(libc::EEXIST) => unsupported("the file has fs-verity already"),
-            Some(libc::ETXTBSY) => unsupported("somebody has the file open for writing"),
+            Some(libc::ETXTBSY) => unsupported("a process has the file open for writing"),
             Some(libc::EKEYREJECTED | libc::EBADMSG) => Error::coded(
                 Code::BadSignature,
                 format!("{file}: the kernel refuses the signature ({error})"),

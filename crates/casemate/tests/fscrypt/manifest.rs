@@ -280,7 +280,7 @@ fn entry_path(entry: &Value) -> Vec<u8> {
     field(entry, "path")
 }
 
-/// A string, or bytes in hexadecimal where it is no UTF-8.
+/// A string, or bytes in hexadecimal where it is not UTF-8.
 fn field(entry: &Value, name: &str) -> Vec<u8> {
     match entry[&format!("{name}_hex")].as_str() {
         Some(digits) => bytes(digits),

@@ -42,7 +42,7 @@ enum Command {
         ends: Ends,
         #[command(flatten)]
         form: Form,
-        /// Refuse line feeds too, but for one at the end.
+        /// Refuse line feeds too, except one at the end.
         #[arg(long)]
         strict: bool,
     },

@@ -26,12 +26,12 @@ runpy.run_module('casemate.fleet', run_name='__main__')
 
 /// fs-verity and dm-verity on many machines, with Ray, Dask or Spark.
 ///
-/// The Python package does this: `casemate fleet --help` tells its commands. The interpreter is the one that this command was
-/// installed beside, or else python3.
+/// The Python package does this: `casemate fleet --help` lists its commands. The interpreter is the one beside this
+/// command, or else python3.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Args {
-    /// A command and what belongs to it: digest, tree, manifest, sum, format, verify or check.
+    /// A command with its arguments: digest, tree, manifest, sum, format, verify or check.
     #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }

@@ -20,8 +20,8 @@ use crate::size::bytes;
 
 /// Make, show, check and copy dm-integrity volumes, which have a tag for each block.
 ///
-/// What the journal holds is read as if it had been written to its place. Other commands read and change what is in a volume
-/// with --dm-integrity.
+/// Blocks in the journal are read as if they had been written to their places. Other commands read and change data in a
+/// volume with --dm-integrity.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -36,7 +36,7 @@ enum Action {
     Verify(VerifyArgs),
 }
 
-/// Print what a dm-integrity superblock says, as integritysetup dump does.
+/// Print a dm-integrity superblock, as integritysetup dump does.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  casemate integrity dump volume.img")]
 pub struct DumpArgs {
@@ -44,8 +44,7 @@ pub struct DumpArgs {
     place: PlaceArgs,
 }
 
-/// Check every block of a volume. The exit status is 1 if a tag is not that of its data, or was still to be computed, so that
-/// nothing is known of the block.
+/// Check every block of a volume. The exit status is 1 if a tag does not match its data, or was not computed yet.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate integrity verify volume.img\n\
@@ -55,8 +54,8 @@ pub struct VerifyArgs {
     volume: VolumeArgs,
 }
 
-/// Copy the data of a volume, checked, to a file or to standard output. The exit status is 2 if blocks were copied whose tags
-/// were still to be computed, so that nothing is known of them.
+/// Check the data of a volume, and copy them to a file or to standard output. The exit status is 2 if some copied
+/// blocks could not be checked, because their tags were not computed yet.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate integrity extract volume.img plain.img\n\
@@ -71,7 +70,7 @@ pub struct ExtractArgs {
     overwrite: OverwriteArgs,
 }
 
-/// Make a volume, with data or zeros, and all tags. What was there is lost.
+/// Make a volume, with data or zeros, and all tags. Existing data are overwritten.
 ///
 /// The tags of zeros are computed, too: no device needs to be wiped. The superblock is written last.
 #[derive(clap::Args, Debug)]
@@ -83,10 +82,10 @@ pub struct FormatArgs {
     place: PlaceArgs,
     #[command(flatten)]
     tags: TagArgs,
-    /// Make a file of so many bytes, or let the one that is there grow to them.
+    /// Create a file of N bytes, or extend an existing one to that size.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with_all = ["offset", "partition"])]
     size: Option<u64>,
-    /// Put the contents of this file into the volume; "-" is standard input.
+    /// Copy the contents of this file into the volume; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     #[command(flatten)]
@@ -115,7 +114,7 @@ struct TagArgs {
     /// hmac-sha256, ...
     #[arg(short = 'I', long, value_name = "NAME", default_value = "crc32c")]
     integrity: String,
-    /// Read the key that tags are made with from this file, all of it; "-" is standard input.
+    /// Read the key of the tags from this file, all of it; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     integrity_key_file: Option<PathBuf>,
     #[command(flatten)]
@@ -125,16 +124,16 @@ struct TagArgs {
 /// Options for the protection of a volume's journal, which its superblock does not record.
 #[derive(clap::Args, Debug)]
 pub struct JournalArgs {
-    /// The journal has codes that are made with this: hmac-sha256, ...
+    /// Journal MAC algorithm: hmac-sha256, ...
     #[arg(long, value_name = "NAME")]
     journal_integrity: Option<String>,
-    /// Read the key of the journal's codes from this file, all of it.
+    /// Read the key of the journal MAC from this file, all of it.
     #[arg(long, value_name = "FILE")]
     journal_integrity_key_file: Option<PathBuf>,
-    /// The journal is encrypted with this: ctr-aes or cbc-aes.
+    /// Journal encryption: ctr-aes or cbc-aes.
     #[arg(long, value_name = "NAME")]
     journal_crypt: Option<String>,
-    /// Read the key that the journal is encrypted with from this file, all of it.
+    /// Read the key of the journal encryption from this file, all of it.
     #[arg(long, value_name = "FILE")]
     journal_crypt_key_file: Option<PathBuf>,
 }
@@ -161,7 +160,7 @@ struct VolumeArgs {
     place: PlaceArgs,
     #[command(flatten)]
     tags: TagArgs,
-    /// The file or block device with the data: IMAGE has the tags alone.
+    /// The file or block device with the data; IMAGE then has only the tags.
     #[arg(long, value_name = "PATH")]
     data_device: Option<PathBuf>,
 }

@@ -12,9 +12,9 @@ use super::ext4::keys::KeyArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Keys of encrypted files in a mounted folder: added, removed and listed.
+/// Add, remove and list keys of encrypted files in a mounted folder.
 ///
-/// Of folders that were mounted with --control. Only the user who mounted a folder, and root, may ask.
+/// The folder must be mounted with --control. Only the user who mounted it, and root, may do this.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -28,7 +28,7 @@ enum Action {
     Status(Status),
 }
 
-/// Add keys: encrypted files that need them can be read from then on, and written if the folder was mounted for that.
+/// Add keys, so that files encrypted with them can be read, and written if the folder is mounted with --write.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 mkdir folder && casemate mount --control keys.sock root.img folder\n\
@@ -42,7 +42,7 @@ struct Add {
     keys: KeyArgs,
 }
 
-/// Remove keys: what is encrypted with them is locked at once, for those who have files open, too.
+/// Remove keys, which locks the files encrypted with them at once, also for programs that have them open.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 mkdir folder && casemate mount --control keys.sock root.img folder --fscrypt-key master.key\n\
@@ -51,7 +51,7 @@ struct Remove {
     /// The folder that the image is mounted on.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Identifiers or descriptors of keys, as policies name them.
+    /// Identifiers or descriptors of keys, as in policies.
     #[arg(value_name = "ID", required_unless_present = "all", value_parser = key_id)]
     ids: Vec<KeyId>,
     /// Remove all keys.
@@ -59,7 +59,7 @@ struct Remove {
     all: bool,
 }
 
-/// List the keys that are there, by the names that policies may have for them.
+/// List the keys of a folder, by their descriptors and identifiers.
 #[derive(clap::Args, Debug)]
 struct Status {
     /// The folder that the image is mounted on.

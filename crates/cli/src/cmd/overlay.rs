@@ -12,7 +12,7 @@ use crate::answer::Answer;
 use crate::context::Context;
 use crate::size::bytes;
 
-/// Overlays, in which casemate serve keeps what clients write.
+/// Work with overlays, in which casemate serve keeps clients' writes.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -24,10 +24,10 @@ enum Command {
     Commit(CommitArgs),
 }
 
-/// Write what an overlay keeps into its image, and empty the overlay, as qemu-img commit does.
+/// Write the contents of an overlay into its image, and empty the overlay, as qemu-img commit does.
 ///
-/// The image is given as it was to casemate serve --overlay. Being killed or losing power loses nothing: the same command
-/// again completes it, and until then the overlay can't be served. What dm-verity protects can't be changed.
+/// Name the image as for casemate serve --overlay. A kill or a power cut loses nothing: the same command completes the
+/// work, and until then the overlay can't be served. Data under dm-verity can't be changed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate serve --overlay changes.ovl root.img --exec 'qemu-io -f raw -c \"write 0 4k\" \"$uri\"'\n\
@@ -49,7 +49,7 @@ struct CommitArgs {
     /// The partition (GPT or MBR) that the overlay is over, counted from 1.
     #[arg(short = 'P', long, value_name = "N")]
     partition: Option<u32>,
-    /// Do everything but write; what would be written goes to temporary files.
+    /// Do everything except writing; the changes go to temporary files.
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]

@@ -15,8 +15,8 @@ use crate::context::Context;
 
 /// List the implementations of every cipher and hash, test them, or measure them.
 ///
-/// The default policy takes only what runs on the CPU at once. Whatever is asynchronous, allocates memory for each
-/// request or can be reached through a kernel driver only is listed, and is used only when it is named.
+/// The default policy chooses only implementations that run on the CPU synchronously. Implementations that are
+/// asynchronous, allocate memory for each request, or need a kernel driver are listed, and used only if they are named.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -35,7 +35,7 @@ enum Action {
         /// Also draw the figures to this SVG file.
         #[arg(long, value_name = "FILE")]
         plot: Option<PathBuf>,
-        /// How long each implementation is measured.
+        /// Time to measure each implementation.
         #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
         time: u64,
     },

@@ -19,8 +19,8 @@ pub struct SignerArgs {
     /// Attach this PKCS#7 signature, made elsewhere, after verifying it with the certificate.
     #[arg(long, value_name = "SIGFILE", conflicts_with = "key")]
     signature: Option<PathBuf>,
-    /// Attach this bare signature, made elsewhere (by a token, say): an RSA PKCS#1 v1.5 block, or ECDSA's (r, s) in
-    /// DER. It is verified and gets its PKCS#7 structure.
+    /// Attach this bare signature, made elsewhere (such as by a token): an RSA PKCS#1 v1.5 block, or ECDSA's (r, s) in
+    /// DER. It is verified and wrapped in PKCS#7.
     #[arg(long, value_name = "SIGFILE", conflicts_with_all = ["key", "signature"])]
     bare_signature: Option<PathBuf>,
     /// Write the exact bytes to sign to standard output and do nothing else.

@@ -8,18 +8,17 @@ use casemate_fuse::{Unmount, unmount};
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Unmount folders that casemate mount shows files in.
+/// Unmount folders of casemate mount.
 ///
-/// All changes are made permanent first; where that fails, as on a disk that is full, the folder stays mounted, and the exit
-/// status is 2. Ends when the process that served a folder has said that nothing is left to be written, and has ended, so that
-/// its image is free. A folder whose process was killed becomes a plain one again, too.
+/// Makes all changes permanent first. If that fails, as on a full disk, the folder stays mounted, and the exit status
+/// is 2. Waits until the process that served the folder has confirmed that nothing is left to write, and has ended, so
+/// that the image is free. Also unmounts a folder whose process was killed.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The folders.
     #[arg(value_name = "FOLDER", required = true)]
     folders: Vec<PathBuf>,
-    /// Unmount what is in use, too: whoever has files open keeps them. Unmount also what can't be made permanent, and is lost
-    /// then.
+    /// Unmount a folder in use, too: programs keep their open files. Changes that can't be made permanent are lost.
     #[arg(long)]
     lazy: bool,
 }

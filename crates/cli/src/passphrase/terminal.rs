@@ -59,7 +59,7 @@ impl Terminal {
         };
         if poll(&mut ready, timeout)? == 0 {
             terminal.write_all(b"\n")?;
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody has typed it in time"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no passphrase was typed in time"));
         }
         if ready[0].any() == Some(true) {
             terminal.write_all(b"\n")?;

@@ -28,10 +28,10 @@ const VERSION: &str = "e2fsck 1.47.0 (5-Feb-2023)";
 const USAGE: &str = "\
 Usage: e2fsck [-panyfvtV] [-b superblock] [-B blocksize] [-C fd] [-E extended-options] device
 
-  -p, -a  Mend what an interruption leaves, such as counts, and ask nothing; at anything else, stop and write nothing
+  -p, -a  Fix what an interruption leaves, such as counts, and ask nothing; at anything else, stop and write nothing
   -n      Only look
-  -y      Mend what needs no guesses, and ask nothing; the rest is left
-  -f      Check, though the file system is said to be clean
+  -y      Fix what needs no guesses, and ask nothing; the rest is left
+  -f      Check even if the file system is marked clean
   -b, -B  Go by the copy of the superblock in this block, in blocks of this size; without, one is found where it is needed
   -C, -E, -t, -v, -d, -r  Taken, for scripts
   -V      Print the version

@@ -88,7 +88,7 @@ fn what_is_locked_stays_as_it_is() {
     place.assert_clean();
 }
 
-/// Counts of links that no file system comes to are no reason to end, or to count from zero.
+/// Counts of links that no file system comes to are not a reason to end, or to count from zero.
 #[test]
 fn links_are_counted_as_far_as_they_go() {
     for (features, refused) in [("-O ^dir_nlink", true), ("-O dir_nlink", false)] {

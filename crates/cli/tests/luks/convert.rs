@@ -112,7 +112,7 @@ fn what_can_not_be_converted_stays() {
     }
     let Some(twins) = Twins::new("--type luks2 --sector-size 4096") else { return };
     refused(&twins, "luks1", "its sectors have 4096 bytes");
-    // Larger copies of a header are no hindrance.
+    // Larger copies of a header do not matter.
     let Some(twins) = Twins::new("--type luks2 --sector-size 512 --luks2-metadata-size 32k") else { return };
     twins.ours("convert ours --type luks1 --batch-mode");
     twins.theirs("open --test-passphrase --key-file one ours");

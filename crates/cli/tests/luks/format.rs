@@ -146,7 +146,7 @@ fn what_is_there_is_not_lost_by_mistake() {
     assert_eq!(value["data_offset"], 2 << 20);
 }
 
-/// A pipe stands for all that has a name and is no file. A block device is written where it is.
+/// A pipe stands for all that has a name and is not a file. A block device is written where it is.
 #[test]
 fn what_is_no_file_keeps_its_name() {
     use std::os::unix::fs::FileTypeExt;

@@ -44,7 +44,7 @@ fn backups_are_those_of_cryptsetup_and_go_back() {
         twins.theirs("luksHeaderRestore -q theirs --header-backup-file backup");
         assert!(place.read("ours") == place.read("theirs"), "{options}");
         twins.ours("test-passphrase ours --key-file one");
-        // What cryptsetup saved goes back, onto what is no LUKS volume any more too.
+        // A backup by cryptsetup is restored, also onto an image that is not a LUKS volume any more.
         place.file("ours", vec![3; 3 << 20]);
         twins.refused("header-restore ours backup.theirs", "no such LUKS header is there");
         twins.ours("header-restore ours backup.theirs --batch-mode");
@@ -187,12 +187,14 @@ fn a_copy_of_a_header_is_mended_from_the_other() {
     let sound = twins.place.read("ours");
     assert_eq!(twins.ours("repair ours"), "");
     assert!(twins.place.read("ours") == sound, "nothing was wrong");
-    for (at, which) in [(5000, "first"), (16384 + 5000, "second"), (16384, "second"), (100, "first")] {
+    for (at, which) in
+        [(5000, "primary"), (16384 + 5000, "secondary"), (16384, "secondary"), (100, "primary")]
+    {
         let mut bytes = sound.clone();
         bytes[at] ^= 1;
         twins.place.file("ours", bytes);
         let said = twins.ours("repair ours");
-        assert!(said.starts_with(&format!("the {which} copy of the header was of no use: ")), "{said}");
+        assert!(said.starts_with(&format!("the {which} header was invalid: ")), "{said}");
         let dump: serde_json::Value = serde_json::from_str(&twins.ours("dump --json ours")).unwrap();
         assert!(dump["copies"].as_array().unwrap().iter().all(|copy| copy["state"] == "valid"), "{dump}");
         // Either copy alone is the header then.
@@ -239,7 +241,10 @@ fn settings_are_those_of_cryptsetup() {
     assert!(twins.theirs("luksDump ours").contains("Flags:       \tallow-discards no-read-workqueue \n"));
     twins.ours("config ours --persistent=");
     assert!(twins.theirs("luksDump ours").contains("(no flags)"));
-    twins.refused("config ours --persistent fast", "'fast' is no flag of mappings: allow-discards");
+    twins.refused(
+        "config ours --persistent fast",
+        "unknown flag 'fast'; mappings have the flags allow-discards",
+    );
     twins.refused("config ours --priority prefer --key-slot 5", "key slot 5 is not active");
     twins.refused(&format!("config ours --label {}", "x".repeat(48)), "longer than 47 bytes");
     twins.refused("config ours", "required");
@@ -299,7 +304,7 @@ fn tokens_are_kept_as_they_are() {
     twins.refused("token unassign ours 9 5", "not of key slot 5");
     twins.refused("token add ours --key-description x --key-slot 5", "key slot 5 is not active");
     for (text, why) in [
-        ("[]", "no JSON object"),
+        ("[]", "is a JSON object"),
         ("{\"type\":\"x\"}", "no 'keyslots'"),
         ("{\"type\":\"x\",\"keyslots\":[\"4\"]}", "which is not there"),
         ("{\"keyslots\":[]}", "no string 'type'"),
@@ -333,7 +338,7 @@ fn a_header_apart_is_what_changes() {
     twins.refused("header-restore ours backup --batch-mode", "another process is working on it");
 }
 
-/// A second copy that is left behind something else is no header of that.
+/// A second copy that is left behind something else is not a header of that.
 #[test]
 fn a_second_copy_behind_other_contents_is_no_volume() {
     let place = place("l2-hash-sha512");

@@ -321,7 +321,7 @@ fn a_reencryption_is_repaired_as_it_is_there_or_refused() {
     let mut image = begun;
     edited(&mut image, old);
     twins.place.file("ours", &image);
-    twins.refused("repair ours", "nothing proves that the reencryption in this header is meant");
+    twins.refused("repair ours", "nothing proves that the reencryption in this header is genuine");
     twins.refused("repair ours --batch-mode --key-file two", "does not open");
     twins.ours("repair ours --batch-mode --key-file one");
     twins.ours("reencrypt ours --key-file one --resume-only");

@@ -65,7 +65,7 @@ fn a_reencryption_that_another_program_works_on_is_left_alone() {
             );
         }
         assert!(before == (place.read("disk"), place.read(image)));
-        // Others who read it are no trouble to readers.
+        // Other readers do not disturb readers.
         lock.unlock().unwrap();
         lock.lock_shared().unwrap();
         yes(place.own(&format!("luks extract {out} --key-file key")));

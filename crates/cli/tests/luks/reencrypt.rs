@@ -325,7 +325,11 @@ fn every_slot_that_stays_needs_its_passphrase() {
     place.file("wrong", "wrong");
     says(place.own("luks reencrypt disk --key-file wrong"), 2, "no key slot opens with this passphrase");
     says(place.own("luks reencrypt disk --key-file key"), 2, "key slot 1 would be lost");
-    says(place.own("luks reencrypt disk --key-file key --key-slot 7"), 2, "key slot 7 holds no key");
+    says(
+        place.own("luks reencrypt disk --key-file key --key-slot 7"),
+        2,
+        "key slot 7 is not one of the data",
+    );
     assert!(place.read("disk") == before);
     // Passphrases by lines, one for each slot.
     let mut child = place.command();
@@ -436,7 +440,7 @@ fn a_part_of_the_data_is_gone_on_with_if_it_was_begun_with() {
     yes(place.own(&format!("{begun} --init-only --device-size 1M")));
     says(place.own(&format!("{begun} --device-size 2M")), 2, "for 1048576 bytes of the data, not 2097152");
     if let Some(cryptsetup) = tool("cryptsetup") {
-        // The note is no trouble to others.
+        // The note does not disturb others.
         run(Command::new(&cryptsetup).args(["luksDump", "disk"]).current_dir(place.folder()));
         let line = "config disk --label other";
         assert!(Command::new(&cryptsetup).args(line.split(' ')).current_dir(place.folder()).output().is_ok());

@@ -136,7 +136,7 @@ fn umount_waits_until_it_is_told() {
         kill(if is_killed { "-KILL" } else { "-CONT" }, &process);
         let rest: Vec<String> = lines.map(Result::unwrap).collect();
         assert_eq!(child.wait().unwrap().code(), Some(if is_killed { 2 } else { 0 }), "{rest:?}");
-        assert_eq!(rest.iter().any(|line| line.contains("nobody has said")), is_killed, "{rest:?}");
+        assert_eq!(rest.iter().any(|line| line.contains("without an answer")), is_killed, "{rest:?}");
         assert!(!folders.is_mounted("own") && !is_there(&process));
         if !is_killed {
             folders.yes("ext4 cat root.img /new");
@@ -144,7 +144,7 @@ fn umount_waits_until_it_is_told() {
     }
 }
 
-/// A signal is no reason to lose anything.
+/// A signal is not a reason to lose anything.
 #[test]
 fn a_signal_leaves_mounted_what_has_no_room() {
     let script = format!(
@@ -157,7 +157,7 @@ fn a_signal_leaves_mounted_what_has_no_room() {
     assert_eq!(said, "important 7\nstatus 0\nimportant 8\n");
 }
 
-/// A process that was killed before has lost what it had not committed, which is no success.
+/// A process that was killed before has lost what it had not committed, which is a failure.
 #[test]
 fn what_a_killed_process_had_not_committed_is_told() {
     let (Some(folders), Some(_)) = (Folders::with_image(), tool("python3")) else { return };

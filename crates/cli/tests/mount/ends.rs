@@ -12,7 +12,7 @@ use casemate_testkit::{run, status, stdout, tool, wait_until};
 use super::Folders;
 
 pub fn is_there(process: &str) -> bool {
-    // A zombie is no process.
+    // A zombie is not a process.
     fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
@@ -78,7 +78,7 @@ fn what_is_in_use_stays_until_it_is_not() {
     folders.is(
         "umount own",
         2,
-        "own: somebody uses a file or folder in it; unmount it for everybody else (--lazy)",
+        "own: a file or folder in it is in use; unmount it for everybody else (--lazy)",
     );
     assert!(folders.path("own/sub").exists());
     folders.yes("umount --lazy own");

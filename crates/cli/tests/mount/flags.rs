@@ -107,7 +107,7 @@ fn files_with_fsverity_are_measured_and_not_written() {
     // what it was told.
     let told = folders.sh(&format!("{0}; {0}", xflags("own/size528384")));
     assert!(["20000\n20000\n", "0\n0\n"].contains(&&*told), "{told}");
-    // Attributes and names are no contents.
+    // Attributes and names are not contents.
     folders.sh("chmod 600 own/size528384; mv own/size528384 own/moved; ln own/moved own/size528384");
     assert!(fs::read(&file).unwrap() == before);
     if find_program("fsverity").is_none() {

@@ -212,7 +212,7 @@ fn what_is_open_stays_without_its_name() {
     fs::create_dir(folders.path("own/gone")).unwrap();
     let gone = File::open(folders.path("own/gone")).unwrap();
     fs::remove_dir(folders.path("own/gone")).unwrap();
-    folders.is("umount own", 2, "somebody uses a file or folder in it");
+    folders.is("umount own", 2, "a file or folder in it is in use");
     let mut found = Vec::new();
     file.rewind().unwrap();
     file.read_to_end(&mut found).unwrap();

@@ -39,7 +39,7 @@ fn a_server_goes_into_the_background_when_clients_can_connect() {
     assert!(uri.starts_with("nbd+unix:///?socket="), "{uri}");
     drop(nbd::Client::connect(place.path("s")).unwrap());
     wait_until(|| !place.path("s").exists());
-    // One whose address nobody hears is no server.
+    // One whose address nobody hears is not a server.
     let mut unheard = place.command();
     unheard.args("serve image -r --socket s --fork".split_whitespace());
     let full = fs::File::options().write(true).open("/dev/full").unwrap();

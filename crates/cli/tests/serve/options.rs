@@ -222,7 +222,7 @@ fn clients_are_told_what_there_is() {
     assert_eq!(folder.expect("sparse", map), holes);
     assert_eq!(folder.expect("sparse --overlay changes", map), holes);
     assert_eq!(folder.expect("sparse --offset 1048576", map), "0 1048576 0\n1048576 2097152 3\n");
-    // A hole is no zeros to whoever decrypts it; and in what is verified even zeros have digests.
+    // Decryption does not turn a hole into zeros; and in verified data even zeros have digests.
     let all = format!("0 {SIZE} 0\n");
     assert_eq!(folder.expect(&format!("{CRYPT} sparse"), map), all);
     assert_eq!(folder.expect(&format!("--verity tree {} image", folder.root), map), all);

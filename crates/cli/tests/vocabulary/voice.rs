@@ -41,12 +41,12 @@ const BANNED_PHRASES: &[(&str, &str)] = &[
 
 /// How many places break a rule.
 mod most {
-    pub const DOCSTRINGS: usize = 360;
-    pub const PUBLIC_DOCSTRINGS: usize = 98;
-    pub const HELP_OPENINGS: usize = 4;
-    pub const HELP_SENTENCES: usize = 10;
-    pub const PHRASES: usize = 16;
-    pub const MANUAL_SENTENCES: usize = 20;
+    pub const DOCSTRINGS: usize = 0;
+    pub const PUBLIC_DOCSTRINGS: usize = 0;
+    pub const HELP_OPENINGS: usize = 0;
+    pub const HELP_SENTENCES: usize = 0;
+    pub const PHRASES: usize = 2;
+    pub const MANUAL_SENTENCES: usize = 0;
 }
 
 /// Words of a sentence of help or of the README.

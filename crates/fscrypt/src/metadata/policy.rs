@@ -28,7 +28,7 @@ impl PolicyFile {
     /// Reads a policy's file, one protobuf message.
     ///
     /// # Errors
-    /// `Corrupt` for what is no such message or has fields of wrong lengths; `Unsupported` for an
+    /// `Corrupt` for bytes that are not such a message or has fields of wrong lengths; `Unsupported` for an
     /// unknown version.
     pub fn from_bytes(bytes: &[u8]) -> Result<PolicyFile> {
         let data: PolicyData = decode("policy", bytes)?;

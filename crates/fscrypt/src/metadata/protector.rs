@@ -58,7 +58,7 @@ impl Protector {
     /// Reads a protector's file, one protobuf message.
     ///
     /// # Errors
-    /// `Corrupt` for what is no such message or has fields of wrong lengths; `Unsupported` for a
+    /// `Corrupt` for bytes that are not such a message or has fields of wrong lengths; `Unsupported` for a
     /// source that is unknown.
     pub fn from_bytes(bytes: &[u8]) -> Result<Protector> {
         let data: ProtectorData = decode("protector", bytes)?;

@@ -71,7 +71,7 @@ impl BinaryHeader {
     /// Reads a binary header that lies at byte `offset`.
     ///
     /// # Errors
-    /// `Corrupt` for what is no such copy, or does not belong where it lies.
+    /// `Corrupt` for bytes that are not such a copy, or does not belong where it lies.
     pub fn from_bytes(bytes: &[u8; BINARY_LEN], place: Place, offset: u64) -> Result<BinaryHeader> {
         let bad = |text: String| Err(Error::corrupt(text));
         let magic = if place == Place::Primary { MAGIC } else { MAGIC_2ND };

@@ -192,7 +192,7 @@ impl Header {
         let seqid = self
             .seqid
             .checked_add(1)
-            .ok_or_else(|| Error::unsupported("LUKS2 header: its number can't grow any more"))?;
+            .ok_or_else(|| Error::unsupported("LUKS2 header: the sequence number can't grow further"))?;
         let is_good = |k: usize| self.copies[k] == CopyState::Valid(self.seqid);
         let order = if is_good(0) && !is_good(1) { [1, 0] } else { [0, 1] };
         for k in order {
@@ -291,7 +291,7 @@ fn possible_sizes() -> impl Iterator<Item = u64> {
 /// Looks at a copy.
 ///
 /// # Errors
-/// What reading says; nothing that the bytes say is an error.
+/// Errors of reading; no contents are an error.
 fn read_copy(device: &dyn BlockDevice, place: Place, offset: u64, providers: &Providers) -> Result<Found> {
     let mut head = [0; BINARY_LEN];
     if offset + head.len() as u64 > device.size() {

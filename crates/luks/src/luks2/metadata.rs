@@ -200,7 +200,7 @@ impl Metadata {
     pub fn from_bytes(area: &[u8], hdr_size: u64) -> Result<Metadata> {
         let bad = |text: &str| Error::corrupt(format!("LUKS2 metadata: {text}"));
         if area.first() != Some(&b'{') {
-            return Err(bad("no JSON object"));
+            return Err(bad("not a JSON object"));
         }
         if !area.contains(&0) {
             return Err(bad("no NUL behind the JSON"));
@@ -210,7 +210,7 @@ impl Metadata {
         if area[end..].iter().any(|byte| *byte != 0) {
             return Err(bad("something lies behind the JSON"));
         }
-        let Json::Object(mut object) = json else { return Err(bad("no JSON object")) };
+        let Json::Object(mut object) = json else { return Err(bad("not a JSON object")) };
         let valid = validate(&object, end, hdr_size);
         if valid.is_err() && drop_foreign_kdf_members(&mut object) {
             validate(&object, end, hdr_size)?;

@@ -266,7 +266,7 @@ fn check_crypt(segment: &Object, size: Option<u64>) -> Found<()> {
         return Err(format!("sector_size {sector_size}"));
     }
     if size.is_some_and(|size| !size.is_multiple_of(sector_size)) {
-        return Err(format!("its size is no multiple of its sectors of {sector_size} bytes"));
+        return Err(format!("its size is not a multiple of its sectors of {sector_size} bytes"));
     }
     let Some(integrity) = segment.get("integrity") else { return Ok(()) };
     within("integrity", || {
@@ -370,14 +370,14 @@ fn within<T>(place: &str, check: impl FnOnce() -> Found<T>) -> Found<T> {
 }
 
 fn object(value: &Json) -> Found<&Object> {
-    value.object().ok_or_else(|| "no object".to_owned())
+    value.object().ok_or_else(|| "not an object".to_owned())
 }
 
 /// The members of a section, whose names are numbers.
 fn numbered<'a>(section: &'a Object, what: &str) -> Found<Vec<(String, &'a Json)>> {
     let one = |(name, value): (&[u8], &'a Json)| match name.iter().all(u8::is_ascii_digit) {
         true => Ok((format!("{what} {}", String::from_utf8_lossy(name)), value)),
-        false => Err(format!("{what} '{}' is no number", String::from_utf8_lossy(name))),
+        false => Err(format!("{what} '{}' is not a number", String::from_utf8_lossy(name))),
     };
     section.iter().map(one).collect()
 }
@@ -394,14 +394,16 @@ fn string<'a>(object: &'a Object, name: &str) -> Found<&'a [u8]> {
 fn number64(object: &Object, name: &str) -> Found<u64> {
     let digits = string(object, name)?;
     let number = str::from_utf8(digits).ok().filter(|_| digits.iter().all(u8::is_ascii_digit));
-    number.and_then(|digits| digits.parse().ok()).ok_or_else(|| format!("'{name}' is no number of 64 bits"))
+    number
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| format!("'{name}' is not a number of 64 bits"))
 }
 
 /// A number of any size: what it says is looked at when it is used.
 fn integer(object: &Object, name: &str) -> Found<()> {
     match object.get(name) {
         Some(Json::Integer(_)) => Ok(()),
-        _ => Err(format!("'{name}' is no whole number")),
+        _ => Err(format!("'{name}' is not an integer")),
     }
 }
 
@@ -414,11 +416,11 @@ fn is_word(object: &Object, name: &str, words: &[&[u8]]) -> Found<()> {
 }
 
 fn number32(object: &Object, name: &str) -> Found<u32> {
-    object.get(name).and_then(Json::number).ok_or_else(|| format!("'{name}' is no number of 32 bits"))
+    object.get(name).and_then(Json::number).ok_or_else(|| format!("'{name}' is not a number of 32 bits"))
 }
 
 fn strings<'a>(value: &'a Json, name: &str) -> Found<Vec<&'a [u8]>> {
-    let values = value.array().ok_or_else(|| format!("'{name}' is no array"))?;
+    let values = value.array().ok_or_else(|| format!("'{name}' is not an array"))?;
     let strings: Option<Vec<_>> = values.iter().map(Json::bytes).collect();
     strings.ok_or_else(|| format!("'{name}' has something else than strings"))
 }

@@ -80,7 +80,7 @@ impl Volume {
         let unit = u64::from(previous.sector_size);
         if len == 0 || !len.is_multiple_of(unit) {
             return Err(Error::argument(format!(
-                "{len} bytes of data are no multiple of the sector size {unit}"
+                "{len} bytes of data are not a multiple of the sector size {unit}"
             )));
         }
         let is_moving = match (self.is_attached, export) {

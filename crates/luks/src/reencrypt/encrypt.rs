@@ -202,7 +202,7 @@ impl PlainData<'_> {
         let (len, unit) = (size.saturating_sub(offset), u64::from(last.sector_size).max(512));
         if !len.is_multiple_of(unit) {
             return Err(Error::argument(format!(
-                "{len} bytes of data are no multiple of the sector size {unit}"
+                "{len} bytes of data are not a multiple of the sector size {unit}"
             )));
         }
         let previous = linear(offset, SegmentSize::Dynamic);
@@ -272,7 +272,7 @@ impl PlainData<'_> {
         let unit = u64::from(last.sector_size);
         if !len.is_multiple_of(unit) || !shift.is_multiple_of(unit) {
             return Err(Error::argument(format!(
-                "{len} bytes of data are no multiple of the sector size {unit}"
+                "{len} bytes of data are not a multiple of the sector size {unit}"
             )));
         }
         let course = Reencryption::new(
@@ -394,8 +394,8 @@ impl PlainData<'_> {
                 && luks2::Header::read(self.top(), &work.providers).is_ok();
         match is_luks {
             true => Err(Error::argument(
-                "it holds a LUKS header already, whose volume would be lost below another one; one that is damaged may be \
-                 mended by casemate luks repair, and one that is of no use must be wiped first",
+                "it holds a LUKS header already, whose volume would be lost below another one; repair a damaged header with \
+                 casemate luks repair, or wipe one that is not needed",
             )),
             false => Ok(()),
         }
@@ -460,8 +460,8 @@ impl PlainData<'_> {
         match is_free {
             true => Ok(()),
             false => Err(Error::argument(format!(
-                "the {reduce} bytes at the end that would be given up are not all zeros, and no file system says that they are \
-                 not in use: make what is there smaller, or fill them with zeros if it is of no use"
+                "the last {reduce} bytes, which the header would take, are not all zeros, and no file system shows that they are \
+                 free: shrink what is there, or fill them with zeros if they are not needed"
             ))),
         }
     }

@@ -115,7 +115,8 @@ pub(super) fn unlock(
     }
     let digests = header.metadata.digests();
     let digest = digests.iter().find(|digest| digest.keyslots.contains(&course.keyslot));
-    let unproven = "the metadata of the reencryption are not as somebody who has the keys has written them";
+    let unproven =
+        "the metadata of the reencryption were not written with these keys: the digest does not match";
     let unproven = || Reason::ReencryptionNotProven.of(Error::corrupt(unproven));
     let digest = digest.ok_or_else(unproven)?;
     let [old, new] = found.refs();

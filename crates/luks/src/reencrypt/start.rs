@@ -103,7 +103,7 @@ fn kept(
     if let Some(named) = unlocking.keyslot {
         ids.retain(|id| *id == named);
         if ids.is_empty() {
-            let error = Error::argument(format!("key slot {named} holds no key of the data"));
+            let error = Error::argument(format!("key slot {named} is not one of the data"));
             return Err(Reason::NoUsableSlot.of(error));
         }
     }
@@ -265,7 +265,7 @@ pub(super) fn reencrypt(
     let data_len = size.saturating_sub(last.offset);
     if !data_len.is_multiple_of(unit) {
         return Err(Error::argument(format!(
-            "{data_len} bytes of data are no multiple of the sector size {unit}"
+            "{data_len} bytes of data are not a multiple of the sector size {unit}"
         )));
     }
     let resilience = match shift {
@@ -310,9 +310,9 @@ pub(super) fn refuse_protection(options: &ReencryptOptions) -> Result<(), Error>
 fn check_both_copies(header: &luks2::Header) -> Result<(), Error> {
     match header.copies().iter().find(|copy| **copy != CopyState::Valid(header.seqid)) {
         Some(_) => Err(Error::argument(
-            "one copy of the header is not whole: a reencryption may have just ended when power failed, and the data may \
-             have given up their end already. casemate luks dump says where they begin now, and casemate luks repair \
-             mends the copy",
+            "one of the two headers is invalid: a reencryption may have just ended when power failed, and the data may \
+             have given up their end already. casemate luks dump shows where they begin now, and casemate luks repair \
+             restores the header",
         )),
         None => Ok(()),
     }

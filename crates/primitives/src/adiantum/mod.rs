@@ -112,7 +112,7 @@ impl Adiantum {
     /// Encrypts every unit of `data` in place under its own tweak.
     ///
     /// # Errors
-    /// A length that is no positive multiple of the unit, or a unit below 16 bytes; nothing is written then.
+    /// A length that is not a positive multiple of the unit, or a unit below 16 bytes; nothing is written then.
     pub fn encrypt_units(&self, units: &WideUnits, data: &mut [u8]) -> Result<(), UnitError> {
         units.each(data, |tweak, unit| self.run(Direction::Encrypt, tweak, unit))
     }

@@ -51,7 +51,7 @@ impl AesCbc {
     /// Encrypts `data` in place, without padding: units are whole blocks.
     ///
     /// # Errors
-    /// A length that is no positive multiple of the unit, a unit that is no positive multiple of 16 bytes, or
+    /// A length that is not a positive multiple of the unit, a unit that is not a positive multiple of 16 bytes, or
     /// too few or too many IVs. Nothing is written then.
     pub fn encrypt(&self, units: &Units<'_>, data: &mut [u8]) -> Result<(), UnitError> {
         self.run(Direction::Encrypt, units, InOut::in_place(data))
@@ -87,7 +87,7 @@ impl AesCbc {
     /// This is what fscrypt calls AES-CTS (RFC 3962, NIST SP 800-38A addendum).
     ///
     /// # Errors
-    /// A length that is no positive multiple of the unit, a unit below 16 bytes, or too few or too many IVs.
+    /// A length that is not a positive multiple of the unit, a unit below 16 bytes, or too few or too many IVs.
     /// Nothing is written then.
     pub fn encrypt_cts(&self, units: &Units<'_>, data: &mut [u8]) -> Result<(), UnitError> {
         self.run_cts(Direction::Encrypt, units, InOut::in_place(data))

@@ -107,9 +107,9 @@ pub(crate) fn pair<'a>(src: &'a [u8], dst: &'a mut [u8]) -> Result<InOut<'a>, Un
 pub enum UnitError {
     /// A unit smaller than the cipher's block.
     Size(usize),
-    /// A unit that is no multiple of 16 bytes, for a mode without ciphertext stealing.
+    /// A unit that is not a multiple of 16 bytes, for a mode without ciphertext stealing.
     Blocks(usize),
-    /// A length that is no positive multiple of the unit.
+    /// A length that is not a positive multiple of the unit.
     Length {
         /// The buffer's length.
         len: usize,

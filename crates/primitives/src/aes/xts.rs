@@ -13,7 +13,7 @@ use super::{AesBackend, Direction};
 /// AES-XTS under one key: IEEE 1619, NIST SP 800-38E; `xts(aes)` of the kernel.
 ///
 /// The key is the data key followed by the equally long tweak key: 32, 48 or 64 bytes in all for AES-128, -192
-/// and -256. Each unit's tweak is its IV from [`Units`]. A unit that is no multiple of 16 bytes ends with
+/// and -256. Each unit's tweak is its IV from [`Units`]. A unit that is not a multiple of 16 bytes ends with
 /// ciphertext stealing.
 pub struct AesXts {
     keys: Box<XtsKeys>,
@@ -67,7 +67,7 @@ impl AesXts {
     /// Encrypts `data` in place.
     ///
     /// # Errors
-    /// A length that is no positive multiple of the unit, a unit below 16 bytes, or too few or too many IVs.
+    /// A length that is not a positive multiple of the unit, a unit below 16 bytes, or too few or too many IVs.
     /// Nothing is written then.
     pub fn encrypt(&self, units: &Units<'_>, data: &mut [u8]) -> Result<(), UnitError> {
         self.run(Direction::Encrypt, units, InOut::in_place(data))

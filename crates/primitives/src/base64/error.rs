@@ -23,7 +23,7 @@ pub enum DecodeErrorKind {
     /// A `=` where none may stand: without padding anywhere, with padding anywhere but as the last one or two
     /// characters of a text whose length is a multiple of 4.
     Padding,
-    /// The text ends early: with padding its length is no multiple of 4, without padding it leaves a
+    /// The text ends early: with padding its length is not a multiple of 4, without padding it leaves a
     /// remainder of 1.
     BadLength,
     /// The last character has bits that belong to no byte, and they are not zero. Another text decodes to the

@@ -52,7 +52,7 @@ pub(super) fn decode(alphabet: &Alphabet, chars: &[u8], bytes: &mut [u8]) -> boo
     seen & INVALID == 0 && decode_rest(alphabet, chars_left, bytes_left)
 }
 
-/// Decodes the 2 or 3 characters that are no group, or none.
+/// Decodes the 2 or 3 characters that are not a group, or none.
 #[inline]
 pub(super) fn decode_rest(alphabet: &Alphabet, chars: &[u8], bytes: &mut [u8]) -> bool {
     let value = |char: u8| alphabet.values()[usize::from(char)];

@@ -198,7 +198,7 @@ impl fmt::Debug for Encoder<'_> {
 pub enum RsError {
     /// A number of parity symbols that is not supported.
     Roots(usize),
-    /// An erasure is named that is no row of a codeword, or one is named twice.
+    /// An erasure is named that is not a row of a codeword, or one is named twice.
     Erasure(usize),
     /// More erasures than parity symbols: the named number of them can't be restored.
     TooManyErasures(usize),

@@ -62,7 +62,7 @@ pub enum KdfError {
     Invalid(String),
     /// There is not so much memory.
     Memory(String),
-    /// Somebody asked the work to stop.
+    /// A signal or a callback stopped the work.
     Stopped,
 }
 

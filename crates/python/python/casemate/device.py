@@ -159,7 +159,7 @@ class Device(io.RawIOBase):
         return self._open().write(data, offset)
 
     def data_ranges(self) -> Iterator[tuple[int, int]]:
-        """Beginnings and ends of what is no hole."""
+        """Beginnings and ends of what is not a hole."""
         found = self._open().next_data(0)
         while found is not None:
             yield found

@@ -102,7 +102,7 @@ class Names:
         return self._native.encrypt(os.fsencode(name), limit)
 
     def decrypt(self, ciphertext: Buffer) -> str:
-        """A name as it was given; bytes that are no UTF-8 come as in `os.fsdecode`."""
+        """A name as it was given; bytes that are not UTF-8 come as in `os.fsdecode`."""
         return os.fsdecode(self._native.decrypt(ciphertext))
 
 

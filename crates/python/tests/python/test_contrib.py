@@ -61,7 +61,7 @@ class Contrib(World):
             writer.setxattr("/large", "user.note", b"value")
             writer.write_bytes("/sparse", b"")
             writer.truncate("/sparse", 100_000)
-            # pyfsext ends where a name is no UTF-8.
+            # pyfsext ends where a name is not UTF-8.
             writer.rmtree(os.fsdecode(b"/caf\xe9"))
         raw = factory.Factory.NewPathSpec(definitions.TYPE_INDICATOR_OS, location=str(image))
 

@@ -538,7 +538,7 @@ class Fleet(World):
         self.assertEqual(fleet_command("format", os.fsdecode(odd), stdout=subprocess.PIPE).returncode, 2, "no whole block")
         done = fleet_command("digest", f"{self.folder}/\x1b[2Jnone", good, stdout=subprocess.PIPE)
         self.assertEqual((done.returncode, "\x1b" in done.stderr), (2, False), done.stderr)
-        # A module that can't be loaded is no mismatch.
+        # A module that can't be loaded is not a mismatch.
         (self.folder / "fsspec.py").write_text("raise ImportError('of another Python')")
         words = [tool("casemate"), "fleet", "digest", good]
         broken = {**os.environ, "PYTHONPATH": f"{self.folder}:{os.environ['PYTHONPATH']}"}

@@ -142,7 +142,7 @@ impl Parser {
         let file = match self.names.get(&name) {
             Some(file) => *file,
             None => {
-                assert!(flags.contains("O_CREAT"), "{name}: opened, and nobody made it");
+                assert!(flags.contains("O_CREAT"), "{name}: opened, but never made");
                 let file = self.sizes.len();
                 self.sizes.push(0);
                 self.recording.add_file();
@@ -246,7 +246,7 @@ impl Parser {
             Some(name) if name.is_empty() => Target::Folder,
             Some(name) => {
                 let names = if argument.ends_with("(deleted)") { &self.gone } else { &self.names };
-                Target::File(*names.get(&name).unwrap_or_else(|| panic!("{name}: nobody made it")))
+                Target::File(*names.get(&name).unwrap_or_else(|| panic!("{name}: never made")))
             }
             None => Target::Elsewhere,
         }

@@ -230,7 +230,7 @@ impl Reading {
     ) -> Result<(Stat, Xattrs, Body)> {
         let host = |error| at(&folder.join(name), error);
         let failed = |error: io::Error| Error::path(error.kind(), told(&folder.join(name), &error));
-        // What is no file any more must not keep us waiting.
+        // A file that was replaced by a pipe must not keep us waiting.
         let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         flags.set(OFlags::NOFOLLOW, !folder.follow);
         let fd = openat(&folder.fd, name, flags, Mode::empty()).map_err(host)?;

@@ -57,7 +57,7 @@ impl Unread {
     /// Opens the file, which is to have so many bytes still.
     ///
     /// # Errors
-    /// What the host says; `InvalidData` if it is another file by now.
+    /// Errors of the host; `InvalidData` if it is another file by now.
     pub fn open(&self, size: u64) -> Result<HostFile> {
         let path = self.path();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -76,7 +76,7 @@ impl Reading {
     /// The folder at a path that a walk goes through: what it is itself.
     ///
     /// # Errors
-    /// What the host says.
+    /// Errors of the host.
     pub fn top(&self, path: &Path) -> Result<(Node, Xattrs)> {
         let stat = system::stat(path).map_err(|error| at(path, error))?;
         let xattrs = self.attributes(&Attributed::Path(path)).map_err(|error| at(path, error))?;

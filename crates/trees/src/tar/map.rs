@@ -53,7 +53,7 @@ impl Numbers {
     }
 }
 
-/// What is said of a map without end.
+/// Error text for a map without end.
 pub(super) const TOO_MANY: &str = "the map has more than 2^22 ranges";
 
 /// Ranges of starts and lengths, in order, within a file of `size` bytes.

@@ -76,7 +76,7 @@ impl<'a> TarReader<'a> {
     /// The next member; `None` at the end. What was not read of the one before is skipped.
     ///
     /// # Errors
-    /// `Corrupt` if it is no tar stream, or one that was cut short; `Unsupported` for members that are no files.
+    /// `Corrupt` if it is not a tar stream, or one that was cut short; `Unsupported` for members that are not files.
     #[allow(clippy::should_implement_trait, reason = "an iterator can't fail so that nothing comes after it")]
     pub fn next(&mut self) -> Result<Option<Member>> {
         let mut before = Before::default();

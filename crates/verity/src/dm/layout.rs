@@ -24,7 +24,7 @@ impl Layout {
     /// is part.
     ///
     /// # Errors
-    /// `Argument` if `hash_offset` is no multiple of 512, there are no data blocks, or a size passes 64 bits.
+    /// `Argument` if `hash_offset` is not a multiple of 512, there are no data blocks, or a size passes 64 bits.
     pub fn new(
         parameters: Parameters,
         data_blocks: u64,

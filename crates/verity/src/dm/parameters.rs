@@ -108,7 +108,7 @@ impl Salt {
     /// Reads a salt from hex digits, or `-` for none.
     ///
     /// # Errors
-    /// `Argument` if it is no hex, `Unsupported` if it is too long.
+    /// `Argument` if it is not hex, `Unsupported` if it is too long.
     pub fn from_text(text: &str) -> Result<Salt, Error> {
         if text == "-" {
             return Ok(Salt::default());

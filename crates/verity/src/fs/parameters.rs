@@ -73,7 +73,7 @@ impl Parameters {
     /// Takes the parameters of a tree, after checking them. `block_size` is in bytes.
     ///
     /// # Errors
-    /// `Argument` if `block_size` is no power of two, has no room for two digests or is larger than
+    /// `Argument` if `block_size` is not a power of two, has no room for two digests or is larger than
     /// [`Parameters::MAX_BLOCK_SIZE`], or `salt` is longer than 32 bytes.
     pub fn new(algorithm: Algorithm, block_size: u32, salt: &[u8]) -> Result<Parameters, Error> {
         let smallest = 2 * algorithm.digest_len();

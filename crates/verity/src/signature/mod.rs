@@ -90,7 +90,7 @@ impl Signature {
     /// Reads a signature in DER, or the first `PKCS7` or `CMS` block of a PEM file.
     ///
     /// # Errors
-    /// `Corrupt` if it is no PKCS#7 signature; `Unsupported` if it is one that the kernel would refuse because
+    /// `Corrupt` if it is not a PKCS#7 signature; `Unsupported` if it is one that the kernel would refuse because
     /// it carries its data inside or signs another type than plain data.
     pub fn from_bytes(file: &[u8]) -> Result<Signature, Error> {
         let der = match pem::find(file, &["PKCS7", "CMS"])? {
@@ -117,7 +117,7 @@ impl Signature {
         }
         let signers = info.content.signers.into_vec();
         if signers.is_empty() {
-            return Err(Error::corrupt("PKCS#7: nobody has signed"));
+            return Err(Error::corrupt("PKCS#7: there is no signer"));
         }
         Ok(Signature { der, signers })
     }

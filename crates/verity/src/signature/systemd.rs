@@ -60,7 +60,7 @@ impl VeritySig {
     /// Reads a verity-sig partition, or just its JSON object.
     ///
     /// # Errors
-    /// `Corrupt` if the text before the first NUL is no such object, or anything but NUL follows it.
+    /// `Corrupt` if the text before the first NUL is not such an object, or anything but NUL follows it.
     pub fn from_bytes(partition: &[u8], providers: &Providers) -> Result<VeritySig, Error> {
         let corrupt = |what: &str| Error::corrupt(format!("verity-sig partition: {what}"));
         let text = partition.split(|byte| *byte == 0).next().unwrap_or_default();

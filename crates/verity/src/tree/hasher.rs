@@ -82,6 +82,6 @@ impl TreeHasher {
         let messages = Messages::contiguous(blocks, self.shape.data_block_size());
         self.digests.resize(messages.count() * self.shape.digest_len(), 0);
         self.hash.hash_many(messages, &mut self.digests);
-        self.climber.push_all(&self.digests).expect("nobody keeps the tree, so nothing is written");
+        self.climber.push_all(&self.digests).expect("nothing keeps the tree, so nothing is written");
     }
 }

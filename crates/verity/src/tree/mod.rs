@@ -7,7 +7,7 @@
 //! [`build_part`] and [`join`] make one on many machines; [`check()`] finds what does not match one, [`update()`] brings one up to
 //! date.
 //!
-//! The salt is no business of the tree: it is in the [`SaltedHash`](casemate_providers::SaltedHash).
+//! The tree does not know the salt: it is in the [`SaltedHash`](casemate_providers::SaltedHash).
 
 mod build;
 mod check;

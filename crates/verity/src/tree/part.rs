@@ -55,7 +55,7 @@ pub fn check_part(geometry: &Geometry, range: &Range<u64>) -> Result<(), Error> 
 /// each unit, side by side; hash blocks go to `sink`, numbered as in the whole tree.
 ///
 /// # Errors
-/// `Argument` for bytes that are no part; those of [`build()`].
+/// `Argument` for bytes that are not a part; those of [`build()`].
 ///
 /// # Panics
 /// As [`build()`].

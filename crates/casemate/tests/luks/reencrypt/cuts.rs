@@ -220,7 +220,7 @@ fn damage_is_told_and_the_rest_is_read() {
             medium.resume(&key, &Work::default()).unwrap_err(),
         ] {
             assert_eq!(error.kind(), ErrorKind::Corrupt);
-            assert!(error.text().contains("not as somebody who has the keys has written them"), "{error}");
+            assert!(error.text().contains("were not written with these keys"), "{error}");
         }
     }
 }

@@ -87,7 +87,7 @@ fn is_the_same_after_the_same_again(
         // A copy that is torn does not tell what was before.
         Err(error) => {
             assert!(
-                !is_ending && error.text().contains("one copy of the header is not whole"),
+                !is_ending && error.text().contains("one of the two headers is invalid"),
                 "{what}: {error}"
             );
         }
@@ -168,7 +168,7 @@ fn the_same_again_after_any_operation_gives_up_no_more_bytes() {
         }
         match run(&Image::over("image", medium.data.clone())) {
             Ok(done) => assert!(done, "{operations}"),
-            Err(error) => assert!(error.text().contains("one copy of the header is not whole"), "{error}"),
+            Err(error) => assert!(error.text().contains("one of the two headers is invalid"), "{error}"),
         }
         assert!(medium.read(&key, &Work::default()).unwrap() == plaintext, "{operations}");
     }

@@ -25,30 +25,30 @@ pub struct MappingArgs {
     /// The dm-crypt specification of what is encrypted, such as aes-xts-plain64.
     #[arg(long, value_name = "SPEC", alias = "cipher")]
     crypt: Option<String>,
-    /// Take everything about the mapping, the key too, from a file with a device-mapper table line, so that no key is on
-    /// a command line. The mapping is as long as the line says.
+    /// Read the whole mapping, with its key, from a file with a device-mapper table line. The line also gives the
+    /// length.
     #[arg(long, value_name = "FILE", alias = "table-file", conflicts_with_all = ["key_file", "key_fd", "keyfile_offset", "key_size", "passphrase_hash", "crypt_offset", "skip", "sector_size", "iv_large_sectors"])]
     crypt_table: Option<PathBuf>,
-    /// Read the key from this file; "-" is standard input. It is used as it is, cut to the key's size. Without it a
-    /// passphrase is asked for, or is the first line of standard input if that is not a terminal.
+    /// Read the key from this file; "-" is standard input. It is used unchanged, cut to the key's size. Without it
+    /// casemate asks for a passphrase, or reads the first line of standard input if that is not a terminal.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Read the key from this open file descriptor.
     #[arg(long, value_name = "NUMBER", conflicts_with = "key_file")]
     key_fd: Option<u32>,
-    /// Pass over this many bytes of the key file.
+    /// Skip N bytes of the key file.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = KEY_SOURCE)]
     keyfile_offset: u64,
     /// The key's size in bits [default: 256].
     #[arg(long, value_name = "BITS")]
     key_size: Option<usize>,
-    /// The hash that makes the key of a passphrase: a name, "name:bytes", or "plain" for none.
+    /// Hash that derives the key from a passphrase: a name, "name:bytes", or "plain" for none.
     #[arg(long, value_name = "HASH", default_value = "sha256", conflicts_with_all = ["key_file", "key_fd"])]
     passphrase_hash: String,
     /// Where the encrypted data begins.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = sectors)]
     crypt_offset: u64,
-    /// Sectors of 512 bytes that are added to a sector's number before its IV is made.
+    /// Sectors of 512 bytes to add to a sector's number in its IV.
     #[arg(long, value_name = "SECTORS", default_value_t = 0)]
     skip: u64,
     /// The size of an encryption sector: 512, 1024, 2048 or 4096 bytes.
@@ -57,7 +57,7 @@ pub struct MappingArgs {
     /// Count IVs in encryption sectors, not in 512 bytes.
     #[arg(long)]
     iv_large_sectors: bool,
-    /// Take an XTS key whose halves are equal. FIPS forbids it, the kernel outside FIPS mode takes it.
+    /// Accept an XTS key whose halves are equal. FIPS forbids it, the kernel outside FIPS mode accepts it.
     #[arg(long)]
     allow_equal_halves: bool,
     /// Use this driver for the cipher or for the passphrase's hash, even if the policy would not choose it ("casemate

@@ -21,9 +21,9 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Encrypt an image to another file, to standard output, or where it lies.
+    /// Encrypt an image to another file, to standard output, or in place.
     Encrypt(transform::Args),
-    /// Decrypt an image to another file, to standard output, or where it lies.
+    /// Decrypt an image to another file, to standard output, or in place.
     Decrypt(transform::Args),
     Table(table::Args),
 }

@@ -32,20 +32,20 @@ pub struct Args {
     /// The image to write; "-" is standard output. A new file gets its name when it is whole.
     #[arg(required_unless_present = "in_place", conflicts_with = "in_place")]
     target: Option<PathBuf>,
-    /// Change the image where it lies.
+    /// Change the image in place.
     #[arg(long)]
     in_place: bool,
-    /// Go on with work in place that was stopped.
+    /// Continue work in place that was stopped.
     #[arg(long, requires = "in_place", conflicts_with = "target")]
     resume: bool,
-    /// The journal for work in place [default: the image's name with ".casemate-journal"; a block device has none].
-    /// It holds pieces of what the image becomes.
+    /// The journal for work in place [default: the image's name with ".casemate-journal"; a block device has none]. It
+    /// holds pieces of the transformed image.
     #[arg(long, value_name = "FILE", requires = "in_place", conflicts_with = "target")]
     journal: Option<PathBuf>,
-    /// Do everything but write: read and transform the whole image, so that what can't be is known before.
+    /// Do everything except write: read and transform the whole image, so that errors show before anything changes.
     #[arg(short = 'n', long, requires = "in_place", conflicts_with = "target")]
     dry_run: bool,
-    /// How many bytes go to the journal at a time; at most 1 GiB.
+    /// Bytes that go to the journal at a time; at most 1 GiB.
     #[arg(long, value_name = "BYTES", requires = "in_place", conflicts_with = "target", default_value_t = DEFAULT_HOT_ZONE, value_parser = bytes::<u64>)]
     hotzone_size: u64,
     /// Keep holes of a sparse source as holes. Without this a hole is zeros, and zeros are data to a cipher. With it the

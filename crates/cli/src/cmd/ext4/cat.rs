@@ -15,7 +15,7 @@ const CHUNK: u64 = 1 << 20;
 
 /// Write files' contents to standard output.
 ///
-/// A file with fs-verity is checked while it is read: what is written matches its tree.
+/// A file with fs-verity is checked while it is read: the output matches its tree.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate ext4 cat root.img /etc/os-release\n\

@@ -41,7 +41,7 @@ pub struct ChangeArgs {
     /// in plain text.
     #[arg(long, value_name = "FILE", conflicts_with = DECRYPTION)]
     recovery_file: Option<PathBuf>,
-    /// Do everything but write to the image; what would be written goes to a temporary file.
+    /// Do everything except writing to the image; the changes go to a temporary file.
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]

@@ -26,12 +26,12 @@ use crate::context::Context;
 /// Findings of a kind that are shown where nobody asks for more.
 const SHOWN: usize = 5;
 
-/// Check an image's file system, and say what is wrong with it.
+/// Check an image's file system, and list its faults.
 ///
-/// Faults are damage; notes are odd and harm nothing. Exit status 0: no faults, 1: faults, 2: it could not be checked. What
-/// each name of a finding means: docs/checks.md. A journal is replayed in memory first; with --no-replay, as e2fsck -n
-/// does it, the image is checked as it lies there. With keys of encrypted folders, their names and links must make sense
-/// when they are decrypted.
+/// Faults are damage; notes are oddities that do no harm. Exit status 0: no faults, 1: faults, 2: the image could not
+/// be checked. docs/checks.md explains the name of each finding. A journal is replayed in memory first; with
+/// --no-replay, the image is checked as it is, as e2fsck -n does. With keys of encrypted folders, their decrypted names
+/// and links must be valid.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  casemate ext4 check root.img\n  \
     casemate ext4 check root.img --verity\n  \
@@ -41,7 +41,7 @@ const SHOWN: usize = 5;
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
-    /// Answer with exit status 1 to notes, too.
+    /// Exit with status 1 for notes, too.
     #[arg(long)]
     strict: bool,
     /// Read the contents of files with fs-verity, too, and compare them with their trees.
@@ -49,30 +49,30 @@ pub struct Args {
     /// (Their descriptors are always checked, and the device below with --dm-verity.)
     #[arg(long)]
     verity: bool,
-    /// The certificate, in PEM or DER, that files with fs-verity must be signed by; one at least must be. It is trusted
-    /// because it is given.
+    /// Certificate in PEM or DER. Files with fs-verity must be signed by it, and there must be such a file. The
+    /// certificate itself is trusted, not verified.
     #[arg(long, value_name = "CERTFILE", requires = "verity")]
     cert: Option<PathBuf>,
-    /// Whether every file must have fs-verity, or only match it.
+    /// Demand on files: fs-verity on every one, or only a match on those that have it.
     #[arg(long, value_name = "DEMAND", value_enum, default_value = "check", requires = "verity")]
     fsverity: Demand,
-    /// Rewrite every checksum that does not fit, and nothing else. Damaged structures are taken as they are:
-    /// what damaged them is still in them.
+    /// Rewrite every wrong checksum, and nothing else. Other damage in the structures stays, and has a right checksum
+    /// then.
     ///
     /// Not through --dm-verity.
     #[arg(long, conflicts_with = "dm_verity")]
     fix_checksums: bool,
-    /// Mend what needs no guesses: counts, bitmaps, checksums, counts of links, orphans, types of names, quotas' usage, copies
-    /// of superblock and descriptors, indexes of directories; what has no name gets one in lost+found, and a damaged
-    /// superblock is made again of a copy (with --superblock, of that one). Asks before each kind of finding. All at once
-    /// through the journal, or without one through a file beside the image; what the journal has no room for, in several
-    /// steps. What would need guesses, such as blocks that two files have, is left alone.
+    /// Fix faults that need no guess: counts, bitmaps, checksums, link counts, orphans, file types in names, quota
+    /// usage, backups of superblock and descriptors, directory indexes. Files without a name get one in lost+found. A
+    /// damaged superblock is restored from a backup (with --superblock, from that one). Asks before each kind of
+    /// finding. Commits all at once through the journal, or without one through a file beside the image; in several
+    /// steps if the journal has no room. Leaves alone what would need a guess, such as blocks that two files share.
     #[arg(long, conflicts_with_all = ["dm_verity", "fix_checksums", "no_replay", "ignore_checksums", "verity"])]
     repair: bool,
-    /// Ask nothing: mend everything that can be.
+    /// Ask nothing, and fix everything that can be fixed.
     #[arg(long, alias = "yes", short_alias = 'y', requires = "repair")]
     batch_mode: bool,
-    /// Only say what --repair would mend, or --fix-checksums rewrite.
+    /// Only list what --repair would fix, or --fix-checksums rewrite.
     #[arg(short = 'n', long)]
     dry_run: bool,
 }
@@ -199,7 +199,7 @@ impl Args {
             };
             let mut text = String::new();
             groups(&mut text, context, &mended);
-            context.print(format!("{text}{} {verb} mended\n", count(mended.len() as u64, "finding")))?;
+            context.print(format!("{text}{} {verb} fixed\n", count(mended.len() as u64, "finding")))?;
         }
         self.print_with(context, &repaired.report, &[], &mended)?;
         if !context.json() && !repaired.report.is_clean() {
@@ -294,16 +294,16 @@ fn advice(report: &CheckReport, withheld: &[Finding]) -> String {
         let kinds: BTreeSet<&str> = withheld.iter().map(|finding| finding.kind().name()).collect();
         let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
         let number = count(withheld.len() as u64, "fault");
-        writeln!(text, "{number} of these ({kinds}) may be none: other damage makes unsure what is right")
+        writeln!(text, "{number} of these ({kinds}) may be false: other damage hides what is right")
             .expect("writing to a string");
     }
     text.push_str(match report.faults.iter().any(|fault| fault.kind() == FindingKind::RootInode) {
         true => {
-            "without the root directory no name can be read, and nothing is mended; \
-             e2fsck -fy of e2fsprogs puts what it finds into lost+found\n"
+            "the root directory is lost, so no name can be read and nothing was fixed; \
+             run e2fsck -fy of e2fsprogs, which puts the files that it finds into lost+found\n"
         }
         false => {
-            "what is left needs guesses: copy what can be read (casemate ext4 extract), \
+            "the faults that are left need guesses: copy what can be read (casemate ext4 extract), \
              then run e2fsck -fy of e2fsprogs\n"
         }
     });

@@ -24,7 +24,7 @@ pub struct Args {
     /// The files; symbolic links are followed.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Directories with all that is in them; links in them are passed over.
+    /// Change directories with their contents; skip links in them.
     #[arg(short = 'R', long)]
     recursive: bool,
 }

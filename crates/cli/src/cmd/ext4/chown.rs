@@ -11,7 +11,7 @@ use crate::context::Context;
 
 /// Change owners and groups of files in an image.
 ///
-/// Both are numbers: names are those of some machine, and the image may be of another one.
+/// Both are numbers, because names differ between machines.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  casemate ext4 chown root.img 0:0 /etc/shadow\n  \
     casemate ext4 chown root.img :42 /etc/shadow")]
@@ -27,7 +27,7 @@ pub struct Args {
     /// Change symbolic links themselves.
     #[arg(long)]
     no_dereference: bool,
-    /// Directories with all that is in them, links themselves.
+    /// Change directories with their contents, and links themselves.
     #[arg(short = 'R', long)]
     recursive: bool,
 }

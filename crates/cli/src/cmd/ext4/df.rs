@@ -9,7 +9,7 @@ use crate::answer::Answer;
 use crate::context::Context;
 use crate::size;
 
-/// Show what is free in a file system, as df does where it is mounted: in KiB.
+/// Show free space of a file system in KiB, as df does for a mounted one.
 #[derive(clap::Args, Debug)]
 #[command(
     // -h is that of df.
@@ -21,7 +21,7 @@ use crate::size;
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
-    /// Show inodes, not room.
+    /// Show inodes, not space.
     #[arg(short = 'i', long)]
     inodes: bool,
     /// Show sizes as 1.5K, 23M, 4G: in powers of 1024, rounded up.

@@ -16,8 +16,8 @@ use crate::context::{Context, Failures};
 
 /// List the digests of an image's files: SHA-256 in lines for sha256sum --check.
 ///
-/// Paths are written without the slash before them: the list is checked in a folder with a copy of the tree. With --json,
-/// one object a line. A file with fs-verity is checked against its tree while it is read.
+/// Paths have no leading slash, so sha256sum can check a copy of the tree from within it. With --json, one object a
+/// line. A file with fs-verity is checked against its tree while it is read.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate ext4 digest --tree root.img /etc/os-release\n\
@@ -27,10 +27,10 @@ use crate::context::{Context, Failures};
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
-    /// Files, and directories with all that is in them; the root directory if nothing is said.
+    /// Files, and directories with their contents [default: the root directory].
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
-    /// List the digests that fs-verity has for files of these contents, in lines for casemate fsverity check.
+    /// List fs-verity digests instead, in lines for casemate fsverity check.
     #[arg(long)]
     tree: bool,
     /// Check fs-verity files: require refuses files without it, check verifies files that have it, ignore skips the

@@ -14,7 +14,7 @@ use crate::answer::Answer;
 use crate::context::{Context, Failures};
 use crate::size;
 
-/// Show how much room directories take with all that is in them, as du does: in KiB. Files with several names count once.
+/// Show the space that directories with their contents take, in KiB, as du does. Files with several names count once.
 ///
 /// With --json, one object a line, in bytes.
 #[derive(clap::Args, Debug)]
@@ -34,13 +34,13 @@ pub struct Args {
     /// Show files, too.
     #[arg(short = 'a', long, conflicts_with = "summarize")]
     all: bool,
-    /// Show the paths that were given, and nothing below.
+    /// Show totals for the given paths only.
     #[arg(short = 's', long, conflicts_with = "max_depth")]
     summarize: bool,
-    /// Show at most so many levels below; all count.
+    /// Show at most N levels below; totals include all levels.
     #[arg(short = 'd', long, value_name = "N")]
     max_depth: Option<usize>,
-    /// Count the sizes of files, not the room that they take: holes count, and what fills the last block does not.
+    /// Count file sizes, not allocated space: holes count, the unused end of the last block does not.
     #[arg(long)]
     apparent_size: bool,
     /// Show sizes as 1.5K, 23M, 4G: in powers of 1024, rounded up.

@@ -19,13 +19,13 @@ use crate::context::{Context, error_value};
 
 /// Copy a tree out of an image, into a folder or a tar stream, or one file.
 ///
-/// Holes, modes, times, hard links and extended attributes are kept; owners too in a tar stream, and in a folder
-/// if root asks. A file that can't be read, or does not match its fs-verity tree, is named and left out. The folder is new or
-/// empty, but with --merge or --overwrite.
+/// Holes, modes, times, hard links and extended attributes are kept; owners too in a tar stream, and in a folder if
+/// root asks. A file that can't be read, or does not match its fs-verity tree, is named and left out. The folder must
+/// be new or empty, unless --merge or --overwrite is given.
 ///
-/// Patterns are those of .gitignore: * and ? and [a-z] in one name, ** for any directories. One without a slash is for
-/// names anywhere, one with a slash for paths from the top of what is copied; a slash at the end means directories only.
-/// A directory that matches is meant with all that is in it.
+/// Patterns are those of .gitignore: * and ? and [a-z] in one name, ** for any directories. A pattern without a slash
+/// matches names at any depth; one with a slash matches paths from the top of the copied tree. A slash at its end
+/// matches directories only. A matching directory includes its contents.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate ext4 extract root.img copy --fscrypt-key master.key\n\
@@ -35,28 +35,28 @@ use crate::context::{Context, error_value};
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
-    /// The folder to copy into; made if it is not there. "-" is a tar stream to standard output.
+    /// The folder to copy into; created if missing. "-" is a tar stream to standard output.
     #[arg(value_name = "DIR", required_unless_present = "tar")]
     folder: Option<PathBuf>,
     /// Write a tar stream to this file instead; "-" is standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "folder")]
     tar: Option<PathBuf>,
-    /// The directory of the image whose contents are copied, or a file of it: to the file DIR, or into it if it is a folder.
+    /// Copy the contents of this directory of the image, or this file: to the file DIR, or into DIR if it is a folder.
     #[arg(long, value_name = "PATH", default_value = "/")]
     path: OsString,
-    /// Copy only what matches this pattern, and the directories above it. May be given several times.
+    /// Copy only paths that match this pattern, and the directories above them. May be repeated.
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     include: Vec<Pattern>,
-    /// Leave out what matches this pattern, whatever --include says. May be given several times.
+    /// Leave out paths that match this pattern, also if --include matches them. May be repeated.
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     exclude: Vec<Pattern>,
-    /// Add to a folder that has something in it. What has the name of a file already stays, and that is said.
+    /// Add to a folder that is not empty. Existing files stay, with a note.
     #[arg(long, conflicts_with = "tar")]
     merge: bool,
-    /// Add to a folder that has something in it, and replace what has the name of a file already. Folders stay.
+    /// Add to a folder that is not empty, and replace existing files. Folders stay.
     #[arg(long)]
     overwrite: bool,
-    /// Give files to whoever runs this, not to their owners.
+    /// Give files to the user who runs this, not to their owners.
     #[arg(long)]
     no_owners: bool,
     /// Leave extended attributes out.

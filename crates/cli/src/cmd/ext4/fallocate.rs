@@ -12,8 +12,8 @@ use crate::size::bytes;
 
 /// Allocate the first bytes of a file in an image, in one piece if there is one.
 ///
-/// What was not there before reads as zeros. The file is made if it is not there. Without the feature extent (ext2,
-/// ext3) a file system can't say that blocks were never written: then zeros are written, which takes longer.
+/// New bytes read as zeros. A missing file is created. File systems without the feature extent (ext2, ext3) can't mark
+/// blocks as unwritten, so zeros are written there, which takes longer.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate ext4 fallocate root.img /swapfile 16M")]
@@ -23,7 +23,7 @@ pub struct Args {
     /// The file.
     #[arg(value_name = "PATH")]
     path: OsString,
-    /// How many bytes; K, M, G, T stand for powers of 1024, s for sectors of 512 bytes.
+    /// Size in bytes; K, M, G, T stand for powers of 1024, s for sectors of 512 bytes.
     #[arg(value_name = "SIZE", value_parser = bytes::<u64>)]
     size: u64,
 }

@@ -15,10 +15,10 @@ use crate::answer::Answer;
 use crate::context::{Context, Failures};
 use crate::size::bytes;
 
-/// Find files in an image, as find does: print the paths for which all that is asked holds.
+/// Find files in an image, as find does: print the paths that pass all tests.
 ///
-/// Tests can be written as find has them, with one dash: -name '*.conf' -type f. But sizes are bytes here, as everywhere
-/// in casemate. With --json, one object a line.
+/// Tests can be written as in find, with one dash: -name '*.conf' -type f. Sizes are in bytes, as everywhere in
+/// casemate. With --json, one object a line.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate ext4 find root.img /etc -name '*.conf'\n\
@@ -28,38 +28,38 @@ use crate::size::bytes;
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
-    /// Where to look; the root directory if nothing is said. A link is itself.
+    /// Paths to search; links are not followed [default: the root directory].
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Names that are so: with * for any text, ? for any character, [a-z] for one of these.
+    /// Name matches this pattern: * for any text, ? for any character, [a-z] for one of these.
     #[arg(long, value_name = "PATTERN", value_parser = glob)]
     name: Option<Glob>,
     /// Name matches this pattern, regardless of case.
     #[arg(long, value_name = "PATTERN", value_parser = glob_of_any_case)]
     iname: Option<Glob>,
-    /// Files (f), directories (d), symbolic links (l), block (b) and character devices (c), pipes (p), sockets (s), or
-    /// several of these, with commas.
+    /// Type is file (f), directory (d), symbolic link (l), block (b) or character device (c), pipe (p), socket (s), or
+    /// one of several, with commas.
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = kind)]
     kinds: Vec<FileType>,
-    /// Sizes of just so many bytes, of more (+) or of fewer (-).
+    /// Size is N bytes, more (+N) or less (-N).
     #[arg(long, value_name = "BYTES", value_parser = size, allow_hyphen_values = true)]
     size: Option<Size>,
-    /// Files of this user.
+    /// Owner is this user.
     #[arg(long, value_name = "UID")]
     uid: Option<u32>,
-    /// Files of this group.
+    /// Group is this one.
     #[arg(long, value_name = "GID")]
     gid: Option<u32>,
-    /// Just these permission bits, all of them and others (-), or any of them (/): octal, or such as u+s.
+    /// Permission bits are exactly these, include all of them (-), or any of them (/): octal, or such as u+s.
     #[arg(long, value_name = "PERMISSIONS", value_parser = permissions, allow_hyphen_values = true)]
     perm: Option<Permissions>,
-    /// Files that were modified after this time, as touch --date takes it.
+    /// Modified after this time, in the format of touch --date.
     #[arg(long, value_name = "DATE", value_parser = date)]
     newermt: Option<Time>,
-    /// The file of this inode number, under all its names.
+    /// Inode number is this one.
     #[arg(long, value_name = "NUMBER")]
     inum: Option<u32>,
-    /// Go down at most so many levels; 0 is the paths themselves.
+    /// Go down at most N levels; 0 is the paths themselves.
     #[arg(long, value_name = "N")]
     maxdepth: Option<usize>,
     /// End paths with a zero byte, for xargs -0.

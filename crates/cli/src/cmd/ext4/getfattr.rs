@@ -16,7 +16,7 @@ use super::image::ImageArgs;
 use crate::answer::Answer;
 use crate::context::{Context, Failures};
 
-/// Show extended attributes of files, as getfattr does: those of all name spaces.
+/// Show extended attributes of files in all name spaces, as getfattr does.
 ///
 /// With --json, one object a file, a line.
 #[derive(clap::Args, Debug)]
@@ -33,16 +33,16 @@ pub struct Args {
     /// Show values, too.
     #[arg(short, long)]
     dump: bool,
-    /// Show this attribute alone, with its value.
+    /// Show only this attribute, with its value.
     #[arg(short, long, value_name = "NAME")]
     name: Option<OsString>,
-    /// How values are shown [default: text, or base64 where more than an eighth of it is none].
+    /// Format of values [default: text, or base64 if more than an eighth is not text].
     #[arg(short, long, value_name = "ENCODING", value_enum)]
     encoding: Option<Encoding>,
     /// Write values as they are, and nothing else.
     #[arg(long)]
     only_values: bool,
-    /// Symbolic links themselves.
+    /// Read symbolic links themselves.
     #[arg(long)]
     no_dereference: bool,
 }

@@ -26,18 +26,17 @@ pub struct ImageArgs {
     /// The partition (GPT or MBR) that the file system lies in, counted from 1.
     #[arg(short = 'P', long, value_name = "N")]
     partition: Option<u32>,
-    /// Read structures whose checksum does not fit, too.
+    /// Read structures with a wrong checksum, too.
     #[arg(long)]
     ignore_checksums: bool,
-    /// Read by the copy of the superblock in this block, as e2fsck -b does, and by its copies of the group descriptors, where
-    /// the primary ones are damaged. Usually there is one in block 8193, 16384 or 32768.
+    /// Use the superblock backup in this block, as e2fsck -b does, and its group descriptors where the primary ones are
+    /// damaged. Usually there is a backup in block 8193, 16384 or 32768.
     #[arg(long, value_name = "BLOCK")]
     superblock: Option<u64>,
-    /// Do not replay the journal in memory, nor complete a change that is kept beside the image: read the image as it
-    /// lies there.
+    /// Read the image as it is: do not replay the journal in memory, nor apply a recovery file.
     #[arg(long)]
     no_replay: bool,
-    /// Where a change of a file system without a journal was kept [default: IMAGE.casemate-redo].
+    /// Recovery file of a file system without a journal [default: IMAGE.casemate-redo].
     #[arg(long, value_name = "FILE", conflicts_with = "no_replay")]
     recovery_file: Option<PathBuf>,
     #[command(flatten)]
@@ -54,7 +53,7 @@ pub enum Verity {
     /// Files that have fs-verity must match it.
     #[default]
     Check,
-    /// Hash trees are not looked at.
+    /// Hash trees are ignored.
     Ignore,
 }
 

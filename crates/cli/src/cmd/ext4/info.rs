@@ -13,7 +13,7 @@ use crate::answer::Answer;
 use crate::context::Context;
 use crate::streams::visible;
 
-/// Describe a file system: sizes, features, what is free.
+/// Describe a file system: sizes, features, free space.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate ext4 info root.img\n\

@@ -10,8 +10,8 @@ use casemate::{Error, KdfLimits, Keys, SecretSource};
 #[derive(clap::Args, Debug)]
 pub struct RawKeyArgs {
     /// Read encrypted files with the raw master key in this file (16 to 64 bytes, as fscryptctl takes it); "-" is
-    /// standard input. May be given several times. DESCRIPTOR:FILE, with 16 hexadecimal digits, is for policies of
-    /// version 1 that were given an unusual one.
+    /// standard input. May be repeated. DESCRIPTOR:FILE, with 16 hexadecimal digits, is for version 1 policies with an
+    /// unusual descriptor.
     #[arg(long = "fscrypt-key", value_name = "FILE", help_heading = "Encrypted files")]
     files: Vec<KeyFile>,
 }
@@ -21,12 +21,12 @@ pub struct RawKeyArgs {
 pub struct KeyArgs {
     #[command(flatten)]
     raw: RawKeyArgs,
-    /// Read encrypted files with what google/fscrypt left in the image (/.fscrypt), opened with the passphrase in this
-    /// file, its first line, or with the 32 bytes of a raw key; "-" is standard input. May be given several times.
+    /// Read encrypted files with google/fscrypt's protectors in the image (/.fscrypt). This file opens them, with a
+    /// passphrase in its first line or the 32 bytes of a raw key; "-" is standard input. May be repeated.
     #[arg(long = "fscrypt-passphrase-file", value_name = "FILE", help_heading = "Encrypted files")]
     passphrases: Vec<PathBuf>,
-    /// Use the protector in this file instead of those in the image: that of a login passphrase lies in /.fscrypt/protectors
-    /// of the system's root, not of every disk. May be given several times.
+    /// Use the protector in this file instead of those in the image. Protectors of login passphrases are in
+    /// /.fscrypt/protectors of the system's root, not of each disk. May be repeated.
     #[arg(
         long = "protector",
         value_name = "FILE",

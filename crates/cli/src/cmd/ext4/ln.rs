@@ -15,7 +15,7 @@ use crate::context::Context;
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,
-    /// The file that is linked to, or a symbolic link's target, whatever it is.
+    /// The file to link to, or any text as a symbolic link's target.
     #[arg(value_name = "TARGET")]
     target: OsString,
     /// The new name, or the directory to make it in.

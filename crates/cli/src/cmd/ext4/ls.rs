@@ -55,8 +55,8 @@ pub struct Args {
     /// Show inode numbers.
     #[arg(short = 'i', long)]
     inode: bool,
-    /// List names that were removed from directories and are still to be seen there, with the numbers of their inodes, which
-    /// may be other files' by now. Linux erases names since version 5.13.
+    /// List removed names that are still visible in directories, with their inode numbers. Other files may have these
+    /// inodes by now. Linux erases names since version 5.13.
     #[arg(long, conflicts_with_all = ["long", "human_readable", "directory", "all"])]
     deleted: bool,
 }

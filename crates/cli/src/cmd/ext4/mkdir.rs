@@ -12,7 +12,7 @@ use crate::context::Context;
 
 /// Make directories in an image.
 ///
-/// A directory gets the group of the one above if that has the set-group-ID bit, and the ACLs that its default ACL says.
+/// A directory inherits the group of its parent if that has the set-group-ID bit, and the parent's default ACL.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  casemate ext4 mkdir -p root.img /var/lib/app")]
 pub struct Args {
@@ -21,10 +21,10 @@ pub struct Args {
     /// The directories.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Make the directories above, too, with the usual permission bits; one that is there already is no error.
+    /// Create missing parents, too, with the usual permission bits; existing directories are accepted.
     #[arg(short, long)]
     parents: bool,
-    /// Permission bits, octal; a default ACL takes some away [default: 755, or what a default ACL says].
+    /// Permission bits, octal; a default ACL removes some [default: 755, or the default ACL's].
     #[arg(short, long, value_name = "MODE", value_parser = parse_octal)]
     mode: Option<u16>,
 }

@@ -11,7 +11,7 @@ use crate::context::Context;
 
 /// Rename or move files and directories inside an image.
 ///
-/// Into a directory that is there they go under their own names. A file in the way is replaced.
+/// An existing directory TO receives them under their own names. An existing file TO is replaced.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  casemate ext4 mv root.img /etc/motd /etc/motd.old")]
 pub struct Args {

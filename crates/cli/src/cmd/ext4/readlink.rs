@@ -12,7 +12,7 @@ use super::image::ImageArgs;
 use crate::answer::Answer;
 use crate::context::{Context, Failures};
 
-/// Print where symbolic links lead, as readlink does.
+/// Print the targets of symbolic links, as readlink does.
 ///
 /// With --json, one object a line.
 #[derive(clap::Args, Debug)]

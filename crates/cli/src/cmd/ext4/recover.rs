@@ -6,10 +6,9 @@ use super::change::ChangeArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Complete a change that was interrupted: replay the journal, or the file kept beside the image, and delete what waits
-/// for that.
+/// Complete an interrupted change: replay the journal, or the recovery file beside the image, and delete orphans.
 ///
-/// Every command that changes an image does this first. Where nothing was interrupted nothing happens.
+/// Every command that changes an image does this first. Without an interrupted change nothing happens.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  casemate ext4 recover root.img")]
 pub struct Args {

@@ -21,7 +21,7 @@ pub struct Args {
     /// Paths to remove; a symbolic link itself is removed.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Remove directories with all that is in them.
+    /// Remove directories with their contents.
     #[arg(short, long)]
     recursive: bool,
     /// Remove empty directories.

@@ -11,7 +11,7 @@ use super::entry::calendar;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Change times of files in an image; make files that are not there, empty.
+/// Change times of files in an image; create missing files, empty.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate ext4 touch root.img --date 2020-01-31 /etc/.updated")]
@@ -21,13 +21,13 @@ pub struct Args {
     /// The files; symbolic links are followed.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Only the time of access.
+    /// Change only the time of access.
     #[arg(short)]
     accessed: bool,
-    /// Only the time of modification.
+    /// Change only the time of modification.
     #[arg(short)]
     modified: bool,
-    /// Make no files.
+    /// Create no files.
     #[arg(short = 'c', long)]
     no_create: bool,
     /// The time: a date such as 2020-01-31, with a time of day in UTC such as 2020-01-31T23:59:59, or seconds since 1970

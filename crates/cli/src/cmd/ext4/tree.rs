@@ -22,7 +22,7 @@ use crate::streams::StandardOutput;
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
-    /// Where to begin; the root directory if nothing is said.
+    /// Directory to begin with [default: the root directory].
     #[arg(value_name = "PATH", default_value = "/")]
     path: OsString,
     /// Show names that begin with a dot, too.

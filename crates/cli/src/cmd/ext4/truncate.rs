@@ -10,9 +10,9 @@ use crate::answer::Answer;
 use crate::context::Context;
 use crate::size::bytes;
 
-/// Make a file of an image longer, with a hole, or shorter.
+/// Extend a file of an image with a hole, or cut it.
 ///
-/// The file is made if it is not there.
+/// A missing file is created.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  casemate ext4 truncate root.img /var/log/wtmp 0")]
 pub struct Args {

@@ -16,10 +16,10 @@ use crate::cmd::ext4::image::ImageArgs;
 use crate::cmd::ext4::keys::KeyArgs;
 use crate::context::{Context, error_value};
 
-/// Copy a directory of an ext4 image into a tar stream, encrypted files as they are: without their key.
+/// Copy a directory of an ext4 image into a tar stream, with encrypted files as ciphertext, without their key.
 ///
-/// Names, contents and targets stay ciphertext; contexts with nonces, sizes, modes, times, owners, attributes and hard
-/// links come along. casemate fscrypt extract reads the files once their key is there. docs/fscrypt-backup.md has the
+/// Names, contents and targets stay ciphertext; the stream also has contexts with nonces, sizes, modes, times, owners,
+/// attributes and hard links. casemate fscrypt extract reads the files with their key. docs/fscrypt-backup.md has the
 /// format.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
@@ -38,9 +38,9 @@ pub struct BackupArgs {
 
 /// Restore a backup into a folder, decrypted.
 ///
-/// The result is what casemate ext4 extract would have copied out of the image with the same keys. What has no key is
-/// named and left out. Passphrases open the protectors of google/fscrypt in a backup of the root (its
-/// /.fscrypt), or in --fscrypt-metadata. fs-verity trees are not part of a backup, so nothing is checked against them.
+/// The result is as from casemate ext4 extract with the same keys. Files without a key are named and left out.
+/// Passphrases open the protectors of google/fscrypt in a backup of the root (its /.fscrypt), or in --fscrypt-metadata.
+/// A backup has no fs-verity trees, so nothing is checked against them.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate fscrypt extract home.tar home --fscrypt-key master.key")]
@@ -48,12 +48,12 @@ pub struct ExtractArgs {
     /// The backup; "-" is standard input.
     #[arg(value_name = "TAR")]
     tar: PathBuf,
-    /// The folder to restore into; made if it is not there.
+    /// The folder to restore into; created if missing.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Give files to whoever runs this, not to their owners.
+    /// Give files to the user who runs this, not to their owners.
     #[arg(long)]
     no_owners: bool,
     /// Leave extended attributes out.

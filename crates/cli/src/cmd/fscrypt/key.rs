@@ -13,7 +13,7 @@ use super::inode::{InodeArgs, read_key};
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Print what policies call a raw master key: the identifier of version 2.
+/// Print the identifier of a raw master key, by which policies of version 2 name it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate fscrypt key-id master.key\n\

@@ -23,7 +23,7 @@ use crate::context::Context;
 pub struct EncryptArgs {
     #[command(flatten)]
     inode: InodeArgs,
-    /// They are targets of a symbolic link: print what is stored of it, length included.
+    /// The names are targets of symbolic links: print their stored form, with its length.
     #[arg(long)]
     symlink: bool,
     /// The names; without any, the lines of standard input.
@@ -36,7 +36,7 @@ pub struct EncryptArgs {
 pub struct DecryptArgs {
     #[command(flatten)]
     inode: InodeArgs,
-    /// They are what is stored of a symbolic link, length included.
+    /// The input is the stored form of symbolic links' targets, with its length.
     #[arg(long)]
     symlink: bool,
     /// The names' ciphertext; without any, the lines of standard input.
@@ -44,10 +44,10 @@ pub struct DecryptArgs {
     names: Vec<OsString>,
 }
 
-/// Print what is shown of names without the key, from their ciphertext in hexadecimal; or the other way.
+/// Convert ciphertext of names in hexadecimal to the names that are shown without the key, or back.
 #[derive(clap::Args, Debug)]
 pub struct NoKeyArgs {
-    /// The names are what is shown: print hash, minor hash, ciphertext and, for long names, SHA-256 of the rest.
+    /// Decode shown names: print hash, minor hash, ciphertext and, for long names, SHA-256 of the rest.
     #[arg(short, long)]
     decode: bool,
     /// The name's hash in its directory's tree.

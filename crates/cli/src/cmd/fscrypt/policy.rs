@@ -19,13 +19,13 @@ pub struct FscryptPolicyArgs {
     /// Pad names to a multiple of this many bytes.
     #[arg(long, value_name = "BYTES", default_value = "32", value_parser = bytes::<usize>)]
     padding: usize,
-    /// How keys and IVs are made, if not for each file.
+    /// Derivation of keys and IVs, if not for each file.
     #[arg(long, value_enum)]
     flag: Option<Flag>,
     /// The policy's version.
     #[arg(long, value_name = "1|2", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
     policy_version: u8,
-    /// Bytes of a data unit, if they are fewer than a block's.
+    /// Size of a data unit in bytes, if smaller than a block.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u32>)]
     data_unit_size: Option<u32>,
 }

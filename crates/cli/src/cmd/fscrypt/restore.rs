@@ -12,11 +12,11 @@ use crate::answer::Answer;
 use crate::cmd::ext4::change::{ChangeArgs, print_report};
 use crate::context::Context;
 
-/// Put a backup back into an ext4 image, encrypted files as they are: without their key.
+/// Restore a backup into an ext4 image, with encrypted files as ciphertext, without their key.
 ///
-/// PATH becomes the backup's top directory, and must not be there yet; directories that are not encrypted may be, and
-/// are added to. Names, contents and targets stay ciphertext, contexts and nonces are kept: the same key opens them.
-/// All of it happens or nothing, so the changed metadata must fit the image's journal. Policies with IV_INO_LBLK_64 or
+/// PATH becomes the backup's top directory. It must not exist, or be a directory that is not encrypted, which is added
+/// to. Names, contents and targets stay ciphertext, contexts and nonces are kept: the same key opens them. The restore
+/// is complete or has no effect, so the changed metadata must fit the image's journal. Policies with IV_INO_LBLK_64 or
 /// IV_INO_LBLK_32, images with other blocks than the backup's, and casefolded encrypted directories are refused.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\

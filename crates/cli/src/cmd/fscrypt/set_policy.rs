@@ -14,10 +14,10 @@ use crate::context::Context;
 
 use super::policy::FscryptPolicyArgs;
 
-/// Make an empty directory of an ext4 image an encrypted one.
+/// Make an empty directory of an ext4 image encrypted.
 ///
-/// What is made in it from now on is encrypted, by casemate ext4 with --fscrypt-key or by a kernel that has the key
-/// (fscryptctl add_key). Unless it is said otherwise, the policy is one of version 2 with a key for each file.
+/// New files in it are encrypted by casemate ext4 with --fscrypt-key, or by a kernel that has the key (fscryptctl
+/// add_key). The default policy is of version 2, with a key for each file.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  casemate ext4 mkdir root.img /secret\n  \
     casemate fscrypt set-policy root.img /secret --fscrypt-key master.key\n  \

@@ -15,8 +15,8 @@ use crate::context::{Context, Failures, read_small};
 
 /// Check files against a list of digests, or one file against its Merkle tree.
 ///
-/// Lists are what 'casemate fsverity digest' and 'fsverity digest' print; they are read as 'sha256sum --check'
-/// reads its lists. They do not say block size and salt, so these must be given again.
+/// Lists are the output of 'casemate fsverity digest' or 'fsverity digest', read as 'sha256sum --check' reads its
+/// lists. They do not record block size and salt, so give these again.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate fsverity check digests\n\
@@ -37,7 +37,7 @@ pub struct Args {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Lists")]
 struct ListArgs {
-    /// Print nothing at all; the exit status says it.
+    /// Print nothing; the exit status is the result.
     #[arg(long)]
     status: bool,
     /// Fail also if a line has the wrong format.
@@ -55,10 +55,10 @@ struct ListArgs {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "One file against its tree")]
 struct StoredArgs {
-    /// The file's tree, as --out-merkle-tree or 'dump_metadata merkle_tree' wrote it; every bad block is named.
+    /// The file's tree, as written by --out-merkle-tree or 'dump_metadata merkle_tree'; every bad block is named.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["strict", "warn", "ignore_missing"])]
     merkle_tree: Option<PathBuf>,
-    /// The file's descriptor, which says root hash, block size and salt.
+    /// The file's descriptor, which has root hash, block size and salt.
     #[arg(long, value_name = "FILE", requires = "merkle_tree", conflicts_with_all = ["hash_alg", "block_size", "salt"])]
     descriptor: Option<PathBuf>,
     /// The digest that the file should have. Without it and without a descriptor, the tree is trusted.

@@ -14,7 +14,7 @@ use crate::context::{Context, Failures};
 
 /// Compute the fs-verity digests of files.
 ///
-/// The digest is what the kernel measures once verity is enabled on the file. Each line is the digest and the
+/// The digest is the one that the kernel measures once verity is enabled on the file. Each line is the digest and the
 /// file's name; 'casemate fsverity check' reads such lines.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
@@ -33,7 +33,7 @@ pub struct Args {
     /// Write the 256-byte descriptor, whose hash is the digest, to this file.
     #[arg(long, value_name = "FILE")]
     out_descriptor: Option<PathBuf>,
-    /// Print the digests alone, in hex.
+    /// Print only the digests, in hex.
     #[arg(long)]
     compact: bool,
     /// Print in hex the bytes that a built-in signature signs.

@@ -26,7 +26,7 @@ pub struct EnableArgs {
     signature: Option<PathBuf>,
 }
 
-/// Print the digests that the kernel has for files with fs-verity.
+/// Print the kernel's digests of files with fs-verity.
 #[derive(clap::Args, Debug)]
 pub struct MeasureArgs {
     #[arg(required = true, value_name = "FILE")]

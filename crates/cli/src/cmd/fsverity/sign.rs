@@ -27,7 +27,7 @@ pub struct Args {
     /// The file to sign; '-' is standard input.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where the signature goes.
+    /// The file for the signature.
     #[arg(value_name = "OUT_SIGFILE", required_unless_present = "print_tbs")]
     out: Option<PathBuf>,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use crate::context::Context;
 
 /// Verify a built-in signature of a file with a certificate.
 ///
-/// The certificate is trusted because it is given; its dates and its issuer are not looked at.
+/// The certificate itself is trusted: its dates and issuer are not checked.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate fsverity verify-signature f f.sig --cert=cert.pem")]

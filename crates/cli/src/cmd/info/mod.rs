@@ -17,13 +17,13 @@ use crate::context::Context;
 use crate::size::{bytes, shown};
 use crate::streams::visible;
 
-/// Say what an image holds, and what reads it.
+/// Describe the contents of an image, and name the commands that read them.
 ///
-/// Partitions, file systems, headers of encryption and hash areas are looked for, as far down as can be seen.
+/// Finds partitions, file systems, encryption headers and hash areas, as deep as they can be read.
 ///
-/// Where the beginning is lost, backups are looked for: of superblocks, of LUKS2's header, of a GPT. Nothing is checked:
-/// superblocks and headers are believed. What is cut off or can't be opened is said. The exit status is 1 if nothing known
-/// was found.
+/// If the beginning is lost, finds backups of superblocks, of LUKS2's header, of a GPT. Nothing is verified:
+/// superblocks and headers are believed. Reports parts that are cut off or can't be opened. The exit status is 1 if
+/// nothing known was found.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate info root.img\n\
@@ -39,7 +39,7 @@ pub struct Args {
     /// Look at this partition (GPT or MBR) only, counted from 1.
     #[arg(short = 'P', long, value_name = "N")]
     partition: Option<u32>,
-    /// Draw a page of what was found to this file, too; "-" is standard output, without the text then.
+    /// Also write an HTML page of the findings to this file; "-" is standard output, without the text.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]

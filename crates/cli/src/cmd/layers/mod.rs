@@ -101,7 +101,7 @@ struct IntegrityArgs {
     /// crc32c, crc32, sha256, ..., or with a key hmac-sha256, ... A block with a wrong tag is an error.
     #[arg(long, value_name = "NAME")]
     dm_integrity: Option<String>,
-    /// Read the key that tags are made with from this file, all of it.
+    /// Read the key of the tags from this file, all of it.
     #[arg(long, value_name = "FILE", requires = "dm_integrity")]
     integrity_key_file: Option<PathBuf>,
     /// The file or block device with the data: what is below has the tags alone.
@@ -148,7 +148,7 @@ struct VerityArgs {
     /// --verity-hash-partition.
     #[arg(long, num_args = 2, value_names = ["HASH", "ROOT"])]
     dm_verity: Option<Vec<String>>,
-    /// Where the hash area begins.
+    /// First byte of the hash area.
     #[arg(
         long = "verity-hash-offset",
         alias = "hash-offset",
@@ -168,7 +168,7 @@ struct VerityArgs {
         requires = "dm_verity"
     )]
     hash_partition: Option<HashPartition>,
-    /// There is no superblock; the parameters are those of the other options.
+    /// Make or expect no superblock; the other options give the parameters.
     #[arg(long = "verity-no-superblock", alias = "no-superblock", requires = "dm_verity")]
     no_superblock: bool,
 }

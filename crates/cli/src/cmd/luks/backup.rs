@@ -15,22 +15,23 @@ use crate::context::Context;
 
 /// Save a LUKS header with its key slots to a new file, as cryptsetup luksHeaderBackup does.
 ///
-/// Whoever has that file and a passphrase of today opens the volume, also when the passphrase was changed or removed since.
+/// Anybody with that file and a passphrase of today can open the volume, also after the passphrase was changed or
+/// removed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate luks header-backup vault.img vault.header")]
 pub struct Backup {
     #[command(flatten)]
     header: HeaderArgs,
-    /// The file to write, for its owner alone. One that is there is never replaced.
+    /// The file to write, which must not exist. Only its owner can read it.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
-/// Put a saved LUKS header with its key slots back where it was.
+/// Restore a LUKS header with its key slots from a backup.
 ///
-/// The header that is there is replaced, and so are its passphrases. The key slots are written first, then both copies of
-/// the header: if that is interrupted, the same command completes it.
+/// The present header and its passphrases are replaced. The key slots are written first, then both copies of the
+/// header. After an interruption the same command completes the work.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks header-backup vault.img vault.header\n\
@@ -51,8 +52,8 @@ impl Backup {
         let len = volume.backup(&self.file)?;
         if let Ok(Some(mode)) = volume.begun() {
             context.opening().events.note(&format!(
-                "{}: {} is not finished, and the backup is of its state now: when it has gone on, the backup is of no use any \
-                 more, and must not be restored",
+                "{}: {} is not finished, and the backup has its present state: once the work has gone on, restoring the \
+                 backup would destroy data",
                 self.header.path().display(),
                 mode.noun()
             ));

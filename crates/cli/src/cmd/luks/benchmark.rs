@@ -12,19 +12,19 @@ use super::pbkdf::{Kdf, PbkdfArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Measure how fast keys are derived and data encrypted here, in memory alone, as cryptsetup benchmark shows it.
+/// Measure the speed of key derivation and encryption in memory, as cryptsetup benchmark does.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks benchmark --crypt aes-xts-plain64 --key-size 512\n\
     \x20 casemate luks benchmark --pbkdf argon2id --iter-time 200 --pbkdf-memory 64M")]
 pub struct Args {
-    /// Measure this cipher alone.
+    /// Measure only this cipher.
     #[arg(short = 'c', long, value_name = "SPEC", alias = "cipher")]
     crypt: Option<String>,
     /// The size of its key in bits [default: 512 for XTS, 256 for other modes].
     #[arg(short = 's', long, value_name = "BITS", requires = "crypt")]
     key_size: Option<usize>,
-    /// Measure PBKDF2 with this hash alone.
+    /// Measure only PBKDF2 with this hash.
     #[arg(long, value_name = "NAME", conflicts_with = "crypt")]
     hash: Option<String>,
     #[command(flatten)]

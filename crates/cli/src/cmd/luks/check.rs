@@ -15,8 +15,8 @@ use crate::streams::visible;
 
 /// Check a LUKS header against a policy, without opening it. Exit status 1: a rule is broken; each is named.
 ///
-/// Use it for headers that others could have changed: LUKS does not authenticate headers. A changed header may have
-/// data written in plain text, or under a key that somebody else has. Without --luks-policy the rules of every policy
+/// Use it for headers that others could have changed: LUKS does not authenticate headers. A forged header may make
+/// programs write data in plain text, or under an attacker's key. Without --luks-policy the rules of every policy
 /// apply: no null cipher, no requirement, one segment over the whole device.
 #[derive(clap::Args, Debug)]
 #[command(group = ArgGroup::new("policy_source").args(["luks_policy", "print_policy"]),
@@ -36,12 +36,13 @@ use crate::streams::visible;
 pub struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    /// Read the LUKS header from this file: it lies apart from the data.
+    /// Read the LUKS header from this file: a detached header.
     #[arg(long, value_name = "FILE")]
     luks_header: Option<PathBuf>,
     #[command(flatten)]
     policy: PolicyArgs,
-    /// Print the policy that this header keeps and as few others as can be; with --mac-key-file it keeps no other.
+    /// Print a policy that this header meets, and as few others as possible; with --mac-key-file no other header meets
+    /// it.
     #[arg(long)]
     print_policy: bool,
 }

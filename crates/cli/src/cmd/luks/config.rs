@@ -10,7 +10,7 @@ use super::options::HeaderArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Change the labels in a LUKS2 header, when a key slot is tried, or the flags of mappings; what is not named stays.
+/// Change settings of a LUKS2 header: labels, the priority of a key slot, flags of mappings. Others stay.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks config vault.img --label vault\n\
@@ -25,10 +25,10 @@ pub struct Args {
     /// The second label; "" for none.
     #[arg(long, value_name = "LABEL", group = "what")]
     subsystem: Option<String>,
-    /// The key slot whose priority it is.
+    /// The key slot to set the priority of.
     #[arg(long, value_name = "N", requires = "priority")]
     key_slot: Option<u32>,
-    /// When the key slot is tried: before others, in its turn, or only if it is named.
+    /// Priority of the key slot: tried before others, in its turn, or only if it is named.
     #[arg(long, value_name = "PRIORITY", group = "what", requires = "key_slot")]
     priority: Option<Tried>,
     /// Flags for the kernel when it opens the volume, separated by commas: allow-discards, same-cpu-crypt,

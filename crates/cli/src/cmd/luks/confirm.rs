@@ -12,7 +12,7 @@ use crate::streams::visible;
 /// Whether somebody is asked.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Confirm {
-    /// Ask nothing: what would be asked is meant.
+    /// Ask nothing, and answer all questions with yes.
     #[arg(long)]
     pub batch_mode: bool,
 }

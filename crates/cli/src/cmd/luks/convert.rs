@@ -10,10 +10,10 @@ use super::options::HeaderArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Make a header of LUKS1 one of LUKS2, or the other way. Keys, UUID and data stay.
+/// Convert a header from LUKS1 to LUKS2, or back. Keys, UUID and data stay.
 ///
-/// At any moment the volume opens, as one or as the other. What LUKS1 does not have is refused: sectors larger than 512 bytes,
-/// tokens, Argon2 (which convert-key replaces), key slots from 8 on or for no data.
+/// At any moment the volume opens, as one or as the other. A header with features that LUKS1 lacks is refused: sectors
+/// larger than 512 bytes, tokens, Argon2 (which convert-key replaces), key slots from 8 on, unbound key slots.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks header-backup vault.img vault.header\n\
@@ -22,7 +22,7 @@ use crate::context::Context;
 pub struct Args {
     #[command(flatten)]
     header: HeaderArgs,
-    /// The version that it becomes: luks1 or luks2.
+    /// The new version: luks1 or luks2.
     #[arg(long = "type", value_name = "TYPE", value_parser = ["luks1", "luks2"])]
     kind: String,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use super::options::HeaderArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Print what a LUKS header says. Nothing is written, not even a damaged copy that could be mended.
+/// Print a LUKS header. Nothing is written, not even to a damaged copy that could be repaired.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks dump vault.img\n\
@@ -24,10 +24,10 @@ use crate::context::Context;
 pub struct Args {
     #[command(flatten)]
     header: HeaderArgs,
-    /// Print the metadata of LUKS2 as they are, as JSON in lines.
+    /// Print the metadata of LUKS2 as JSON, as they are.
     #[arg(long)]
     dump_json_metadata: bool,
-    /// Of the key slots of LUKS2 print those alone whose keys are for no data.
+    /// Print only the unbound key slots of LUKS2.
     #[arg(long)]
     unbound: bool,
 }
@@ -45,10 +45,9 @@ impl Args {
                 context.print(lines_of_luks1(&self.header.path().display().to_string(), header))?;
             }
             (Header::Luks2(header), false) => {
-                let first = header.copies().iter().zip(["first", "second"]);
+                let first = header.copies().iter().zip(["primary", "secondary"]);
                 for (copy, which) in first.filter(|(copy, _)| !matches!(copy, CopyState::Valid(_))) {
-                    let text =
-                        format!("the {which} copy of the header is of no use: {}", shown(copy.reason()));
+                    let text = format!("the {which} header is invalid: {}", shown(copy.reason()));
                     Events::note(context, &text);
                 }
                 context.print(lines_of_luks2(header, self.unbound, context.providers().cpu()))?;
@@ -337,7 +336,7 @@ fn value(header: &Header) -> Value {
     }
 }
 
-/// JSON of a header as that of results; bytes that are no UTF-8 are replaced.
+/// JSON of a header as that of results; bytes that are not UTF-8 are replaced.
 fn plain(json: &Json) -> Value {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match json {

@@ -13,7 +13,7 @@ use crate::cmd::ends::check_output;
 use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
 
-/// Decrypt what is in a LUKS volume to a file, or to standard output.
+/// Decrypt the data of a LUKS volume to a file, or to standard output.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks extract vault.img plain.img --key-file pass.key\n\

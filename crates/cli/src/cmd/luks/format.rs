@@ -22,10 +22,10 @@ use crate::size::bytes;
 /// Kind of what is made.
 const LUKS: Made = Made::Known(probe::LUKS);
 
-/// Make a LUKS volume: on an image, whose data become noise, or with --from of what is encrypted.
+/// Make a LUKS volume on an image, whose existing data are overwritten, or encrypt a file with --from.
 ///
-/// With --from a new file is there whole or not at all, and streams go through in one pass. With --integrity standard input is
-/// encrypted as it comes, too; what is written is a file or a block device then, no stream.
+/// With --from a new file appears only when it is complete, and streams go through in one pass. With --integrity the
+/// target must be a file or a block device, not a stream.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks format --from root.img root.luks --key-file pass.key\n\
@@ -36,15 +36,16 @@ const LUKS: Made = Made::Known(probe::LUKS);
 pub struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    /// Encrypt what is in this file; "-" is standard input. IMAGE is made, or replaced; as "-" it is standard output.
+    /// Encrypt the contents of this file; "-" is standard input. IMAGE is created, or replaced; as "-" it is standard
+    /// output.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Make a file of so many bytes, or let the one that is there grow to them.
+    /// Create a file of N bytes, or extend an existing one to that size.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with_all = ["from", "offset", "partition"])]
     size: Option<u64>,
     #[command(flatten)]
     overwrite: OverwriteArgs,
-    /// Make the LUKS header in this file: it lies apart from the data, of which it changes nothing.
+    /// Create a detached LUKS header in this file. The data do not change.
     #[arg(long, value_name = "FILE")]
     luks_header: Option<PathBuf>,
     /// The version: luks1 or luks2.
@@ -87,11 +88,11 @@ pub struct Args {
     /// The UUID [default: a random one].
     #[arg(long, value_name = "UUID")]
     uuid: Option<String>,
-    /// Make UUID, salts and stripes from this UUID or text and the volume key, so that they are the same each time.
+    /// Derive UUID, salts and stripes from this UUID or text and the volume key, so that they are the same each time.
     #[arg(long, value_name = "SEED", requires = "volume_key_file")]
     seed: Option<String>,
-    /// Take the volume key from this file, all of it; of a device such as /dev/urandom as much as the key has [default: a
-    /// random one].
+    /// Read the volume key from this file, all of it; from a device such as /dev/urandom as many bytes as the key has
+    /// [default: a random one].
     #[arg(long, value_name = "FILE")]
     volume_key_file: Option<PathBuf>,
     /// The number of the key slot.
@@ -180,7 +181,7 @@ impl Args {
         self.answer(context, &made)
     }
 
-    /// Encrypts a file, or standard input if there is none, to what is no stream.
+    /// Encrypts a file, or standard input if there is none, to a file or device.
     fn of_file(&self, from: Option<&Path>, new: New, context: &Context) -> Result<Answer, Error> {
         let source = from.map(|from| Image::open(from, Access::ReadLocked)).transpose()?;
         let target = match self.place.is_part() {

@@ -40,10 +40,10 @@ pub struct AddKey {
     key_size: Option<usize>,
 }
 
-/// Replace a passphrase of a LUKS volume by another one.
+/// Replace a passphrase of a LUKS volume with a new one.
 ///
-/// The new one goes to where no key slot is, and when it is there the old slot is wiped: at any moment one of the two opens.
-/// Of LUKS2 the slot keeps its number, and its tokens.
+/// The new key slot is written to free space, then the old one is wiped: at any moment one of the two passphrases opens
+/// the volume. In LUKS2 the slot keeps its number and its tokens.
 #[derive(clap::Args, Debug)]
 pub struct ChangeKey {
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub struct ChangeKey {
     new: NewKeyArgs,
 }
 
-/// Put a key slot of LUKS2 under the same passphrase with other costs, another KDF, or another cipher.
+/// Rewrite a key slot of LUKS2 for the same passphrase, with other costs, another KDF, or another cipher.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate luks convert-key vault.img --key-file pass.key --pbkdf pbkdf2 --iter-time 500")]
@@ -72,7 +72,7 @@ pub struct RemoveKey {
     confirm: Confirm,
 }
 
-/// Remove a key slot of a LUKS volume by its number; a passphrase is needed only where one is named.
+/// Remove a key slot of a LUKS volume by its number. No passphrase is needed, unless --key-file is given.
 #[derive(clap::Args, Debug)]
 #[command(group = ArgGroup::new("asked").args(["key_file", "remaining"]).multiple(true))]
 pub struct KillSlot {
@@ -81,8 +81,8 @@ pub struct KillSlot {
     /// The number of the key slot.
     #[arg(value_name = "SLOT")]
     slot: u32,
-    /// Remove the slot only if the passphrase in this file, all of it, opens another one, or the slot if it is the last one;
-    /// "-" is standard input.
+    /// Remove the slot only if the passphrase in this file, all of it, opens another slot, or this one if it is the
+    /// last; "-" is standard input.
     #[arg(short = 'd', long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Skip N bytes of the key file.
@@ -112,8 +112,8 @@ pub struct Erase {
 /// A new passphrase.
 #[derive(clap::Args, Clone, Debug)]
 struct NewKeyArgs {
-    /// Read the new passphrase from this file, all of it. Without it one is asked for, or is the next line of standard
-    /// input.
+    /// Read the new passphrase from this file, all of it. Without it casemate asks for one, or reads the next line of
+    /// standard input.
     #[arg(long, value_name = "FILE")]
     new_key_file: Option<PathBuf>,
     /// Skip N bytes of the new key file, or of standard input.

@@ -25,9 +25,9 @@ use crate::answer::Answer;
 use crate::cmd::table::commands;
 use crate::context::Context;
 
-/// Make LUKS volumes, decrypt what is in them, and change their headers.
+/// Make LUKS volumes, decrypt them, and change their headers.
 ///
-/// LUKS1 and LUKS2. Other commands read what is in a volume with --luks.
+/// Works with LUKS1 and LUKS2. Other commands read volumes with --luks.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]

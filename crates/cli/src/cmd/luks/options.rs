@@ -324,7 +324,7 @@ impl PlaceArgs {
             return Ok(());
         }
         let image = Image::open(&self.image, Access::Read)?;
-        // What is no table names none.
+        // Where there is no table, no partition is named.
         let all = partitions(&image.device()).unwrap_or_default();
         match all.iter().find(|partition| partition.start == self.offset) {
             Some(Partition { number, .. }) => {

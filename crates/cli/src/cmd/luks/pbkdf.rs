@@ -16,17 +16,17 @@ pub struct PbkdfArgs {
     /// Key derivation function [default: argon2id; for LUKS1 pbkdf2].
     #[arg(long, value_name = "KDF")]
     pub pbkdf: Option<Kdf>,
-    /// How long that takes on this machine [default: 2000].
+    /// Time of the key derivation on this machine [default: 2000].
     #[arg(short = 'i', long, value_name = "MILLISECONDS", conflicts_with = "pbkdf_force_iterations")]
     iter_time: Option<u32>,
-    /// How often it is repeated: passes of Argon2, iterations of PBKDF2 [default: as often as the time lasts].
+    /// Time cost: passes of Argon2, iterations of PBKDF2 [default: as many as --iter-time allows].
     #[arg(long, value_name = "COUNT")]
     pbkdf_force_iterations: Option<u32>,
-    /// The memory that Argon2 fills, or may fill in the time, with its unit: K, M or G [default: half of what there is, 1G at the
-    /// most].
+    /// Memory cost of Argon2, or its maximum with --iter-time, with a unit: K, M or G [default: half of the memory, at
+    /// most 1G].
     #[arg(long, value_name = "BYTES", value_parser = with_unit)]
     pbkdf_memory: Option<u64>,
-    /// The lanes in which Argon2 fills it, 1 to 4 [default: as many as there are processors].
+    /// Parallel lanes of Argon2, 1 to 4 [default: one per processor].
     #[arg(long, value_name = "COUNT")]
     pbkdf_parallel: Option<u32>,
 }

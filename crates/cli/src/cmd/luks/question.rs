@@ -13,17 +13,17 @@ use crate::answer::Answer;
 use crate::context::Context;
 use crate::streams::say;
 
-/// Say with the exit status whether an image begins with a LUKS header that makes sense.
+/// Test whether an image begins with a valid LUKS header, by the exit status.
 #[derive(clap::Args, Debug)]
 pub struct IsLuks {
     #[command(flatten)]
     place: PlaceArgs,
-    /// Ask for this version only: 1 or 2.
+    /// Accept only this version: 1 or 2.
     #[arg(long = "type", value_name = "TYPE", value_parser = ["luks", "luks1", "luks2"], default_value = "luks")]
     kind: String,
 }
 
-/// Print the UUID in a LUKS header, or give it another one.
+/// Print or change the UUID in a LUKS header.
 #[derive(clap::Args, Debug)]
 pub struct Uuid {
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub struct Uuid {
     uuid: Option<String>,
 }
 
-/// Try a passphrase, or a volume key; nothing is decrypted. The exit status is 1 for a wrong one.
+/// Test a passphrase, or a volume key, without decrypting data. The exit status is 1 for a wrong one.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks test-passphrase vault.img --key-file pass.key\n\
@@ -41,10 +41,10 @@ pub struct Uuid {
 pub struct TestPassphrase {
     #[command(flatten)]
     volume: VolumeArgs,
-    /// Try key slots too whose keys are for no data (LUKS2).
+    /// Also try unbound key slots (LUKS2).
     #[arg(long, conflicts_with = "key_slot")]
     unbound: bool,
-    /// The size of the volume key in its file, where no key slot says it.
+    /// The size of the volume key in its file, if no key slot tells it.
     #[arg(short = 's', long, value_name = "BITS", requires = "volume_key_file")]
     key_size: Option<usize>,
 }

@@ -17,12 +17,13 @@ use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;
 
-/// Give the data of a LUKS2 volume a new volume key, or another cipher, where they lie; or encrypt or decrypt them there.
+/// Reencrypt the data of a LUKS2 volume in place, with a new volume key or another cipher; or encrypt or decrypt data
+/// in place.
 ///
-/// Whenever this is cut off, the volume can be read, and the same command, or cryptsetup's, goes on; other options than it was
-/// begun with are refused then. The passphrases stay. Nobody else may use the volume meanwhile.
-/// --encrypt makes a volume of plain data: its header goes to --luks-header, or before the data with --reduce-device-size.
-/// --decrypt makes plain data of a volume: a header before the data goes to --luks-header.
+/// If this is interrupted, the volume can be read, and the same command, or cryptsetup's, continues; different options
+/// are refused then. The passphrases stay. The volume must not be in use meanwhile. --encrypt turns plain data into a
+/// volume: its header goes to --luks-header, or before the data with --reduce-device-size. --decrypt turns a volume
+/// into plain data: a header before the data goes to --luks-header.
 #[derive(clap::Args, Debug)]
 #[command(mut_arg("allow_empty_key", |arg| arg.requires("encrypt")))]
 #[command(after_help = "Examples:\n\
@@ -42,13 +43,13 @@ pub struct Args {
     /// Decrypt the data of a volume.
     #[arg(long)]
     decrypt: bool,
-    /// The new dm-crypt specification [default: as it is].
+    /// The new dm-crypt specification [default: unchanged].
     #[arg(short = 'c', long, value_name = "SPEC", alias = "cipher")]
     crypt: Option<String>,
-    /// The size of the new volume key in bits [default: as it is, or 512 for XTS and 256 for other modes].
+    /// The size of the new volume key in bits [default: unchanged, or 512 for XTS and 256 for other modes].
     #[arg(short = 's', long, value_name = "BITS")]
     key_size: Option<usize>,
-    /// The new size of an encryption sector: 512, 1024, 2048 or 4096 bytes [default: as it is].
+    /// The new size of an encryption sector: 512, 1024, 2048 or 4096 bytes [default: unchanged].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u32>)]
     sector_size: Option<u32>,
     /// The hash of new key slots and digests [default: sha256].
@@ -58,30 +59,30 @@ pub struct Args {
     empty: EmptyArgs,
     #[command(flatten)]
     pbkdf: PbkdfArgs,
-    /// How the data being rewritten survive a power cut [default: checksum; journal for wide ciphers].
+    /// Protection of the data being rewritten against a power cut [default: checksum; journal for wide ciphers].
     #[arg(long, value_name = "PROTECTION")]
     resilience: Option<Resilience>,
     /// The hash of checksums [default: sha256].
     #[arg(long, value_name = "NAME")]
     resilience_hash: Option<String>,
-    /// How much is rewritten between two writes of the header, at most [default: 128M].
+    /// Rewrite at most N bytes between two writes of the header [default: 128M].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     hotzone_size: Option<u64>,
-    /// Reencrypt so many bytes from the first one on, and let the rest become noise. To go on with so many it must have been
-    /// begun with as many.
+    /// Reencrypt only the first N bytes; the rest is lost. To continue with N bytes, the work must have been begun with
+    /// as many.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     device_size: Option<u64>,
-    /// Give up so many bytes at the device's end, which must not be in use, for a header that grows by as much.
+    /// Shrink the data by N bytes at the device's end, which must not be in use, to make room for the header.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     reduce_device_size: Option<u64>,
-    /// Where the encrypted data begin: with --luks-header what lies before stays as it is [default: 0], with
-    /// --reduce-device-size it is the room for the header [default: half of what is given up].
+    /// First byte of the encrypted data. With --luks-header, bytes before it stay as they are [default: 0]. With
+    /// --reduce-device-size, they are the room for the header [default: half of that size].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, requires = "encrypt")]
     crypt_offset: Option<u64>,
-    /// Note in the header what is to be done, and do none of it.
+    /// Record the work in the header only, without doing any of it.
     #[arg(long, conflicts_with = "resume_only")]
     init_only: bool,
-    /// Go on with what was begun, and begin nothing.
+    /// Continue unfinished work only, and begin nothing.
     #[arg(long)]
     resume_only: bool,
     #[command(flatten)]
@@ -264,8 +265,8 @@ impl Args {
             }
         };
         self.confirm.ask(&format!(
-            "the header says that all data are decrypted, and only the header is left: it will know no key any more, and if it \
-             lies nothing can be read again ({why})"
+            "by the header all data are decrypted, and only the header is left to change: its keys will be removed. If the \
+             header is forged, the data can never be read again ({why})"
         ))?;
         volume.end_decryption(&work).map(|()| true)
     }

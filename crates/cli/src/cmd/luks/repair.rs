@@ -90,8 +90,8 @@ impl Args {
         let wanted = match state {
             ReencryptionState::Unproven => {
                 self.confirm.ask(&format!(
-                    "{image}: nothing proves that the reencryption in this header is meant; see that it is (casemate luks dump) \
-                     before it is protected as it is"
+                    "{image}: nothing proves that the reencryption in this header is genuine; check it (casemate luks dump) \
+                     before you protect it as it is"
                 ))?;
                 Wanted::Protected
             }

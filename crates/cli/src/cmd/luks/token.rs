@@ -15,7 +15,7 @@ use crate::answer::Answer;
 use crate::context::{Context, read_small};
 use crate::streams::StandardOutput;
 
-/// Add, copy and remove tokens of LUKS2: what others have noted for opening key slots without a passphrase.
+/// Add, copy and remove tokens of LUKS2: metadata for opening key slots without typing a passphrase.
 ///
 /// `casemate luks dump` lists them. Those of systemd, clevis and others are kept as they are.
 #[derive(clap::Args, Debug)]
@@ -44,7 +44,7 @@ struct NewArgs {
     overwrite: bool,
 }
 
-/// Add a token that says under what name the kernel's keyring has the passphrase.
+/// Add a token with the name of a passphrase in the kernel's keyring.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate luks token add vault.img --key-description vault-key")]
@@ -54,17 +54,17 @@ struct Add {
     /// The name of the key in the keyring.
     #[arg(long, value_name = "DESCRIPTION")]
     key_description: String,
-    /// The key slot that it opens [default: all that are for the data].
+    /// The key slot that the token opens [default: all that are for the data].
     #[arg(long, value_name = "N")]
     key_slot: Option<u32>,
-    /// Make a token of no key slot.
+    /// Make a token without a key slot.
     #[arg(long, conflicts_with = "key_slot")]
     unbound: bool,
     #[command(flatten)]
     new: NewArgs,
 }
 
-/// Add a token that is JSON in a file.
+/// Add a token from a JSON file.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 echo '{\"type\":\"note\",\"keyslots\":[\"0\"]}' | casemate luks token import vault.img -")]
@@ -74,7 +74,7 @@ struct Import {
     /// The file with the token; "-" is standard input.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// A key slot that it opens beside those that it names itself.
+    /// A key slot that the token opens, beside those named in the JSON.
     #[arg(long, value_name = "N")]
     key_slot: Option<u32>,
     #[command(flatten)]

@@ -16,16 +16,16 @@ use super::options::VolumeArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Save the volume key, or the key in another slot, to a new file, which only its owner can read; or print it.
+/// Save the volume key, or an unbound key, to a new file that only its owner can read; or print it.
 ///
-/// Whoever has that key reads the data, whatever becomes of the passphrases.
+/// Anybody with that key can read the data, also after all passphrases were changed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate luks dump-volume-key vault.img volume.key --key-file pass.key")]
 pub struct DumpVolumeKey {
     #[command(flatten)]
     volume: VolumeArgs,
-    /// The file to write. One that is there is never replaced. Without it the key is printed, in hex.
+    /// The file to write, which must not exist. Without it the key is printed, in hex.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// For cryptsetup's command line: the key must be for no data.
@@ -43,7 +43,7 @@ impl DumpVolumeKey {
         if let Some(slot) = options.keyslot.filter(|_| self.unbound)
             && (volume.slots_of_data().contains(&slot) || !volume.slots().contains(&slot))
         {
-            let error = Error::argument(format!("key slot {slot} holds no key for no data"));
+            let error = Error::argument(format!("key slot {slot} is not an unbound one"));
             return Err(error.with_cause(Reason::SlotNotUnbound(slot)));
         }
         let has_key = |digest: &Digest| !digest.segments.is_empty();

@@ -40,7 +40,7 @@ use crate::size::bytes;
     \n\
     A socket that a service manager hands over (LISTEN_FDS, as systemd does it) is used instead of --socket and --tcp.\n\
     \n\
-    From the image upwards: partition or offset, then --crypt and --dm-verity in the order in which they are given, then --overlay. Clients can only read unless there is --write or --overlay.",
+    Layers from the image upwards: partition or offset, then --crypt and --dm-verity in the order of the options, then --overlay. Clients can only read, unless --write or --overlay is given.",
     // A service manager may have opened a socket.
     group = ArgGroup::new("place")
         .args(["socket", "tcp", "exec"])
@@ -104,7 +104,7 @@ pub struct Args {
     /// A partition of the image (GPT or MBR), counted from 1.
     #[arg(short = 'P', long, value_name = "N")]
     partition: Option<u32>,
-    /// Where a change of a file system without a journal was kept [default: IMAGE.casemate-redo].
+    /// Recovery file of a file system without a journal [default: IMAGE.casemate-redo].
     #[arg(long, value_name = "FILE")]
     recovery_file: Option<PathBuf>,
     /// Keep clients' writes in this file, created if missing; the image does not change. With --read-only clients see
@@ -344,7 +344,7 @@ impl Args {
         if !self.allow_remote {
             return Err(Error::argument(format!(
                 "--tcp {text}: other machines reach this address, and every one of them could {what} the image; \
-                 --allow-remote says that this is meant"
+                 use --allow-remote to confirm"
             )));
         }
         if !matches!(self.tls_options.tls, Mode::Require) {

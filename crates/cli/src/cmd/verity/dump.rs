@@ -11,13 +11,13 @@ use crate::cmd::layers::CryptArgs;
 use crate::context::Context;
 use crate::size::bytes;
 
-/// Print what the superblock of a hash area says.
+/// Print the superblock of a hash area.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The hash device.
     #[arg(value_name = "HASH_DEVICE")]
     hash: PathBuf,
-    /// Where the hash area begins.
+    /// First byte of the hash area.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     hash_offset: u64,
     /// The partition (GPT or MBR) of the device that has the hash area, counted from 1.

@@ -14,8 +14,8 @@ use crate::context::Context;
 
 /// Make the hash area for a data device.
 ///
-/// A hash device that does not exist becomes a file, which is there whole or not at all. An existing file or
-/// block device is written in place, the superblock last.
+/// A hash device that does not exist becomes a file, which appears only when it is complete. An existing file or block
+/// device is written in place, the superblock last.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate verity format root.img root.verity --root-hash-file=root.hash.txt\n\
@@ -29,8 +29,8 @@ pub struct Args {
     /// The UUID in the superblock [default: a random one].
     #[arg(long, value_name = "UUID")]
     uuid: Option<String>,
-    /// Make salt and UUID from this UUID or text, so that they are the same each time. The salt is the one that
-    /// systemd-repart makes from the same UUID.
+    /// Derive salt and UUID from this UUID or text, so that they are the same each time. systemd-repart makes the same
+    /// salt from the same UUID.
     #[arg(long, value_name = "SEED")]
     seed: Option<String>,
     /// Write the root hash in hex to this file.

@@ -27,7 +27,7 @@ pub struct HashArgs {
     /// The size of hash blocks in bytes, a power of two from 512 to 524288 [default: 4096].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     pub hash_block_size: Option<u64>,
-    /// Protect only so many data blocks [default: all whole ones].
+    /// Protect only N data blocks [default: all whole ones].
     #[arg(long, value_name = "BLOCKS")]
     pub data_blocks: Option<u64>,
     /// The salt in hex, or '-' for none [default: 32 random bytes when formatting].
@@ -47,10 +47,10 @@ pub struct StoredArgs {
     /// The hash device; it may be the data device.
     #[arg(value_name = "HASH_DEVICE")]
     pub hash: PathBuf,
-    /// Where the hash area begins in the hash device.
+    /// First byte of the hash area on the hash device.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     pub hash_offset: u64,
-    /// There is no superblock; the parameters are those of the other options.
+    /// Make or expect no superblock; the other options give the parameters.
     #[arg(long)]
     pub no_superblock: bool,
     /// The partition (GPT or MBR) of DATA_DEVICE that has the data, counted from 1.
@@ -73,7 +73,7 @@ pub struct StoredArgs {
 pub struct ChangedArgs {
     #[command(flatten)]
     pub stored: StoredArgs,
-    /// Do everything but write; what would be written goes to temporary files.
+    /// Do everything except writing; the changes go to temporary files.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 }
@@ -84,10 +84,10 @@ pub struct FecArgs {
     /// Parity for error correction; it may be on the hash device.
     #[arg(long, value_name = "PATH")]
     pub fec_device: Option<PathBuf>,
-    /// Where the parity begins.
+    /// First byte of the parity.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = "fec_device")]
     pub fec_offset: u64,
-    /// Parity bytes for each codeword of 255, from 2 to 24 [default: what the size of the parity says; 2 for a new one].
+    /// Parity bytes for each codeword of 255, from 2 to 24 [default: as the size of the parity tells; 2 for a new one].
     #[arg(long, value_name = "COUNT", requires = "fec_device")]
     pub fec_roots: Option<u32>,
 }

@@ -12,8 +12,8 @@ use crate::context::Context;
 
 /// Restore damaged data and hash blocks from parity, in place.
 ///
-/// The hash tree says which blocks are damaged, the parity what they were; nothing is written whose digest is not
-/// the right one. The exit status is 1 if something is left that could not be restored.
+/// The hash tree shows which blocks are damaged, the parity restores them; only blocks with the right digest are
+/// written. The exit status is 1 if some blocks could not be restored.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate verity repair root.img root.verity @root.hash.txt --fec-device=root.fec -n\n\

@@ -24,25 +24,25 @@ use crate::size::bytes;
     \x20 casemate verity sign @root.hash.txt root.json --systemd \\\n\
     \x20     --signature=root.sig --cert=cert.pem")]
 pub struct Args {
-    /// The root hash in hex or as @FILE, unless --root-hash-file is given, and where the signature goes; "-" is standard
-    /// output.
+    /// The root hash in hex or as @FILE, unless --root-hash-file is given, and the file for the signature; "-" is
+    /// standard output.
     #[arg(value_names = ["ROOT_HASH", "OUT_SIGFILE"], num_args = 0..=2)]
     words: Vec<OsString>,
     #[command(flatten)]
     root_hash: RootHashFileArgs,
     #[command(flatten)]
     signer: SignerArgs,
-    /// Write the JSON object that systemd's verity-sig partitions hold, instead of the signature alone.
+    /// Write the JSON object of systemd's verity-sig partitions instead of the signature alone.
     #[arg(long)]
     systemd: bool,
-    /// Fill the JSON object up with NUL to a multiple of so many bytes.
+    /// Pad the JSON object with NUL to a multiple of N bytes.
     #[arg(long = "fill-to", alias = "padding", value_name = "BYTES", default_value = "16384", value_parser = bytes::<u64>, requires = "systemd")]
     padding: u64,
 }
 
 /// Verify the signature of a root hash with a certificate.
 ///
-/// The certificate is trusted because it is given; its dates and its issuer are not looked at.
+/// The certificate itself is trusted: its dates and issuer are not checked.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate verity verify-signature @root.hash.txt root.sig --cert=cert.pem")]

@@ -13,8 +13,8 @@ use super::options::{RootHashArgs, StoredArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Print what the kernel needs to open a device: its device-mapper table line, the same as a kernel argument, and
-/// the partition UUIDs by which systemd finds data and hash partition.
+/// Print the device-mapper table line for a device, the same as a kernel argument, and the partition UUIDs by which
+/// systemd finds data and hash partition.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate verity table root.img root.verity @root.hash.txt \\\n\
@@ -26,16 +26,16 @@ pub struct Args {
     stored: StoredArgs,
     #[command(flatten)]
     root_hash: RootHashArgs,
-    /// Print one thing alone, without its name.
+    /// Print only this item, without its name.
     #[arg(long, value_enum, value_name = "WHAT")]
     print: Option<Print>,
-    /// How the kernel will find the data device: a path, MAJOR:MINOR, PARTUUID=... [default: DATA_DEVICE].
+    /// Name of the data device for the kernel: a path, MAJOR:MINOR, PARTUUID=... [default: DATA_DEVICE].
     #[arg(long, value_name = "NAME")]
     data_name: Option<String>,
-    /// How the kernel will find the hash device [default: HASH_DEVICE].
+    /// Name of the hash device for the kernel [default: HASH_DEVICE].
     #[arg(long, value_name = "NAME")]
     hash_name: Option<String>,
-    /// How the kernel will find the device with the parity [default: that of --fec-device].
+    /// Name of the parity device for the kernel [default: that of --fec-device].
     #[arg(long, value_name = "NAME", requires = "fec_device")]
     fec_name: Option<String>,
     /// The device's name in the kernel argument.
@@ -44,7 +44,7 @@ pub struct Args {
     /// The device's minor number in the kernel argument.
     #[arg(long, value_name = "NUMBER")]
     minor: Option<u32>,
-    /// Log corruption and go on.
+    /// Log corruption and continue.
     #[arg(long, conflicts_with_all = ["restart_on_corruption", "panic_on_corruption"])]
     ignore_corruption: bool,
     /// Restart the machine on corruption.
@@ -59,13 +59,13 @@ pub struct Args {
     /// Panic when a block can't be read.
     #[arg(long)]
     panic_on_error: bool,
-    /// Return zeros for blocks that should be zero, without looking at them.
+    /// Return zeros for blocks that should be zero, without reading them.
     #[arg(long)]
     ignore_zero_blocks: bool,
-    /// Check each data block the first time it is read only.
+    /// Check each data block only when it is first read.
     #[arg(long)]
     check_at_most_once: bool,
-    /// Hash where interrupts are served, for lower latency.
+    /// Hash in the context of interrupts (tasklets), for lower latency.
     #[arg(long)]
     use_tasklets: bool,
     /// The keyring description of the root hash's signature.

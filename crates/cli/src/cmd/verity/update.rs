@@ -16,15 +16,15 @@ use crate::size::bytes;
 
 /// Bring a hash area up to date after a part of the data has changed, and print the new root hash.
 ///
-/// Only the changed data blocks are read, and only the hash blocks above them are written, in place. Parity, if
-/// its device is given, is made again as a whole.
+/// Only the changed data blocks are read, and only the hash blocks above them are written, in place. Parity, if its
+/// device is given, is made anew.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate verity update root.img root.verity --changed=1M+4K --old-root-hash=@root.hash.txt")]
 pub struct Args {
     #[command(flatten)]
     area: ChangedArgs,
-    /// Bytes that have changed: OFFSET+LENGTH, in bytes of the data device. May be given often.
+    /// Bytes that have changed: OFFSET+LENGTH, in bytes of the data device. May be repeated.
     #[arg(long, value_name = "RANGE", required = true, value_parser = byte_range)]
     changed: Vec<Range<u64>>,
     /// Before writing, check the hash blocks that will change against the root hash of the data as it was, in hex or as

@@ -15,8 +15,7 @@ use crate::context::Context;
 
 /// Check a data device against its hash area and root hash.
 ///
-/// Every block that is wrong is printed: the hash blocks of the highest level first, the data blocks last. The
-/// exit status is 1 then.
+/// Prints every wrong block: hash blocks of the highest level first, data blocks last. The exit status is 1 then.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate verity verify root.img root.verity @root.hash.txt\n\

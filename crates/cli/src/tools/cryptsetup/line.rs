@@ -416,7 +416,7 @@ impl Tool {
             let header = self.header.as_deref().map(open).transpose()?;
             open(device)?.luks_volume(header.as_ref(), Context::default().providers())?.begun()
         };
-        // What is no volume the command itself refuses.
+        // The command itself refuses what is not a volume.
         begun().is_ok_and(|mode| mode.is_some())
     }
 

@@ -123,7 +123,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
     exit(&outputs.and(asked).and_then(|()| cli.command.run(&context)), &tool, &line, &context)
 }
 
-/// Prints what is no error; the status of a command that ends well.
+/// Prints results; the status of a command that ends well.
 fn said(context: &Context, text: &str) -> ExitCode {
     match context.print(format!("{text}\n")) {
         Ok(()) => ExitCode::SUCCESS,

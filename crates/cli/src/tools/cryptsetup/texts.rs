@@ -16,7 +16,7 @@ pub(super) fn status(error: &Error, tool: &Tool) -> u8 {
     let action = tool.action();
     match (error.cause::<Reason>(), error.kind()) {
         _ if error.cause::<NotTheSame>().is_some() => 2,
-        // A volume that is not made is no question of permission.
+        // A volume that was not made is not an error of permission.
         _ if error.cause::<Declined>().is_some() => {
             if matches!(action.as_deref(), Some("luksFormat" | "repair" | "reencrypt")) { 1 } else { 2 }
         }

@@ -26,7 +26,7 @@ pub(super) fn refused(tool: &Tool, line: &Line, context: &Context) -> Result<Opt
     }
     let volume = Image::open(device, Access::Read);
     let volume = volume.and_then(|image| image.luks_volume(None, context.providers()));
-    // What is no volume the command itself refuses.
+    // The command itself refuses what is not a volume.
     let tokens = match volume.as_ref().map(|volume| volume.header()) {
         Ok(Header::Luks2(header)) => header.metadata.tokens(),
         Ok(Header::Luks1(_)) => Vec::new(),

@@ -323,7 +323,7 @@ impl Reencryption {
             match (segment.kind == "crypt", of.next(), of.next()) {
                 (true, Some(one), None) => Ok(Some(one.id)),
                 (false, None, _) => Ok(None),
-                _ => Err(bad(format!("segment {} has not the digests that it should have", segment.id))),
+                _ => Err(bad(format!("segment {} has the wrong digests", segment.id))),
             }
         };
         let digests = [digest(&backups.previous)?, digest(&backups.last)?];

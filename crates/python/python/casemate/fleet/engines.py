@@ -35,7 +35,7 @@ def results(
     elif name == "pyspark":
         yield from _spark(engine, work, tasks)
     else:
-        raise TypeError(f"{engine!r} is no engine: an executor, the modules ray or ray.data, a dask Client or a SparkSession")
+        raise TypeError(f"{engine!r} is not an engine: an executor, the modules ray or ray.data, a dask Client or a SparkSession")
 
 
 def _futures(

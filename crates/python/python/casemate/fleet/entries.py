@@ -58,7 +58,7 @@ def read_manifest(lines: Iterable[str]) -> Iterator[Entry]:
             try:
                 yield _from_json(line) if line.startswith("{") else _from_text(line)
             except (ValueError, KeyError, TypeError, AttributeError):
-                raise ValueError(f"{line.rstrip()!r} is no line of a manifest") from None
+                raise ValueError(f"{line.rstrip()!r} is not a line of a manifest") from None
 
 
 def _from_json(line: str) -> Entry:

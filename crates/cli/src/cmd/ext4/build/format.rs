@@ -22,7 +22,7 @@ pub struct FormatArgs {
     /// The type: ext2, ext3 or ext4.
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     kind: String,
-    /// Take bytes of a block and for each inode from usages of mke2fs.conf: small, news, largefile and others, with commas.
+    /// Take block size and inode ratio from usage types of mke2fs.conf: small, news, largefile and others, with commas.
     #[arg(short = 'T', long, value_name = "LIST")]
     usage: Option<String>,
     /// Bytes of a block [default: 4096].
@@ -34,7 +34,7 @@ pub struct FormatArgs {
     /// Blocks of a group.
     #[arg(short = 'g', long, value_name = "N")]
     blocks_per_group: Option<u32>,
-    /// Groups whose metadata lie together.
+    /// Number of groups whose metadata lie together.
     #[arg(short = 'G', long, value_name = "N", default_value = "16")]
     groups_per_flex: u32,
     /// Bytes for each inode [default: 16384].
@@ -46,7 +46,7 @@ pub struct FormatArgs {
     /// Inodes in all [default: by the ratio, and as many as are needed].
     #[arg(short = 'N', long, value_name = "N")]
     inodes: Option<u32>,
-    /// Features to add, or with a ^ to take away.
+    /// Features to add, or with a ^ to remove.
     #[arg(short = 'O', long, value_name = "LIST")]
     features: Vec<String>,
     /// Extended options, as mke2fs has them: stride, stripe_width, resize, packed_meta_blocks, num_backup_sb,

@@ -17,13 +17,14 @@ use crate::size::bytes;
 /// A LUKS2 volume that the file system is made in.
 #[derive(clap::Args, Debug)]
 pub struct LuksArgs {
-    /// Make the file system in a new LUKS2 volume, encrypted as it is written; a size is the file system's then.
+    /// Make the file system in a new LUKS2 volume, encrypted as it is written; --size is then that of the file system.
     #[arg(long, help_heading = "LUKS")]
     luks: bool,
     /// The size of an encryption sector: 512, 1024, 2048 or 4096 bytes.
     #[arg(long, value_name = "BYTES", requires = "luks", default_value = "512", value_parser = bytes::<u32>, help_heading = "LUKS")]
     sector_size: u32,
-    /// Take the volume key from this file, all of it [default: a random one]; with --seed the volume is the same each time.
+    /// Read the volume key from this file, all of it [default: a random one]; with --seed the volume is the same each
+    /// time.
     #[arg(long, value_name = "FILE", requires = "luks", help_heading = "LUKS")]
     volume_key_file: Option<PathBuf>,
     #[command(flatten, next_help_heading = "LUKS")]

@@ -37,9 +37,9 @@ use crate::size::bytes;
 
 /// Make an ext4 image of a folder, of tar streams, or of layers of OCI images, in one pass.
 ///
-/// Everything is planned before it is written, so the image is as small as what is in it allows, or as large as it is
-/// said to be. Directories are indexed, files lie in one piece, holes stay holes. The same tree and options give the same
-/// bytes: the UUID is made of the tree and its contents; times are those of the files, none later than the environment's
+/// The whole image is planned before it is written, so it is as small as its contents allow, or has the size of --size.
+/// Directories are indexed, files lie in one piece, holes stay holes. The same tree and options give the same bytes:
+/// the UUID follows from the tree and its contents; times are those of the files, none later than the environment's
 /// SOURCE_DATE_EPOCH.
 #[derive(clap::Args, Debug)]
 // -i is mke2fs's bytes for each inode.
@@ -55,25 +55,25 @@ use crate::size::bytes;
     casemate ext4 build root.img --from rootfs --dm-verity append --root-hash-file root.hash.txt\n  \
     casemate ext4 build empty.img --size 1G")]
 pub struct Args {
-    /// The image to make: a file, which is there whole or not at all, or a block device; "-" is standard output.
+    /// The image to make: a file, which appears only when it is complete, or a block device; "-" is standard output.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]
     tree: TreeArgs,
-    /// The image's size: "auto", as small as possible; "+BYTES", with so much free; or so many bytes [default: auto, and
-    /// all of a block device].
+    /// The image's size: "auto", as small as possible; "+N", with N bytes free; or N bytes [default: auto, and all of a
+    /// block device].
     #[arg(long, value_name = "BYTES", value_parser = size, help_heading = "Size")]
     size: Option<BuildSize>,
-    /// Refuse a size that leaves fewer bytes free for users; an automatic one leaves so many.
+    /// Leave at least N bytes free for users: an automatic size does, a smaller given size is refused.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, default_value = "0", help_heading = "Size")]
     min_free: u64,
-    /// Round an automatic size up to a multiple of so many bytes.
+    /// Round an automatic size up to a multiple of N bytes.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, help_heading = "Size")]
     align: Option<u64>,
-    /// The byte that the file system begins at in a file that is there already, and keeps its other bytes.
+    /// Make the file system at this byte of an existing file, whose other bytes stay.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with = "partition", help_heading = "Size")]
     offset: Option<u64>,
-    /// Make the file system in this partition (GPT or MBR) of an image that is there already, counted from 1.
+    /// Make the file system in this partition (GPT or MBR) of an existing image, counted from 1.
     #[arg(short = 'P', long, value_name = "N", help_heading = "Size")]
     partition: Option<u32>,
     /// Write a sparse image of Android, as fastboot and simg2img take it.
@@ -85,23 +85,23 @@ pub struct Args {
     android_sparse: bool,
     #[command(flatten, next_help_heading = "Output")]
     overwrite: OverwriteArgs,
-    /// Plan everything, and write nothing: whether there is room is known then, and the numbers.
+    /// Plan everything, and write nothing: shows whether there is room, and the image's numbers.
     #[arg(short = 'n', long, help_heading = "Output")]
     dry_run: bool,
-    /// Print all that was chosen as JSON, with the options that choose it again.
+    /// Print all choices as JSON, with the options that make them again.
     #[arg(long, help_heading = "Output")]
     print_config: bool,
     #[command(flatten)]
     format: FormatArgs,
-    /// Put fs-verity on regular files: all, or those that match a pattern; there must be one for each pattern.
+    /// Enable fs-verity on regular files: all, or those that match a pattern; each pattern must match a file.
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = "*",
         help_heading = "fs-verity")]
     verity: Vec<String>,
-    /// Put fs-verity on the files of this manifest, as "casemate fsverity digest" prints it, and refuse files whose digests
-    /// are others. All of them must be there, and one at least.
+    /// Enable fs-verity on the files of this manifest, as "casemate fsverity digest" prints it. Missing files and other
+    /// digests are refused, and so is an empty manifest.
     #[arg(long, value_name = "FILE", help_heading = "fs-verity")]
     verity_from_manifest: Option<PathBuf>,
-    /// The hash algorithm of their trees: sha256 or sha512.
+    /// Hash algorithm of files' fs-verity trees: sha256 or sha512.
     #[arg(
         long,
         value_name = "NAME",
@@ -110,7 +110,7 @@ pub struct Args {
         help_heading = "fs-verity"
     )]
     hash_alg: String,
-    /// The salt of their trees in hex, at most 32 bytes.
+    /// Salt of files' fs-verity trees in hex, at most 32 bytes.
     #[arg(long, value_name = "HEX", requires = "sealed", value_parser = hex, help_heading = "fs-verity")]
     salt: Option<Hex>,
     /// Sign the digests of files with this private key in PEM, for the kernel's built-in signatures, and the root hash.
@@ -122,8 +122,8 @@ pub struct Args {
     /// Write the files' digests to this file, as a manifest for "casemate fsverity check".
     #[arg(long, value_name = "FILE", requires = "sealed", help_heading = "fs-verity")]
     manifest: Option<PathBuf>,
-    /// Make a hash tree of dm-verity over the whole image, and print its root hash: behind the file system, as "append", or in
-    /// this file. Salt and UUID follow from --seed, or from the file system's UUID.
+    /// Make a dm-verity hash tree over the whole image, and print its root hash. The tree goes behind the file system
+    /// ("append"), or to this file. Salt and UUID follow from --seed, or from the file system's UUID.
     #[arg(long, value_name = "append|FILE", conflicts_with_all = ["offset", "partition"], help_heading = "dm-verity")]
     dm_verity: Option<PathBuf>,
     /// Write the root hash in hex to this file.
@@ -140,8 +140,8 @@ pub struct Args {
     root_hash_signature: Option<PathBuf>,
     #[command(flatten, next_help_heading = "dm-verity")]
     fec: FecArgs,
-    /// Encrypt a directory of the tree, with all that is in it, with the raw master key in a file (16 to 64 bytes); the
-    /// image has the feature encrypt then, and its UUID and bytes are others each time but with --seed.
+    /// Encrypt a directory of the tree, with its contents, with the raw master key in a file (16 to 64 bytes). The
+    /// image gets the feature encrypt; without --seed, its UUID and bytes differ each time.
     #[arg(long, value_name = "DIR=KEYFILE", value_parser = OsStringValueParser::new().try_map(encrypted), help_heading = "fscrypt")]
     encrypt: Vec<(Vec<u8>, PathBuf)>,
     /// Encrypt a directory of the tree with a random key, which google/fscrypt opens with the passphrase in the first line of a
@@ -161,9 +161,10 @@ pub struct Args {
     policy: FscryptPolicyArgs,
     #[command(flatten)]
     luks: LuksArgs,
-    /// Make UUID and hash seed from this text, and nonces of encrypted files from it, the keys, the tree and their contents (also the
-    /// UUID with --flag iv-ino-lblk64 and iv-ino-lblk32); else both are made from the tree, the UUID from contents too, or random
-    /// with --encrypt.
+    /// Derive UUID and hash seed from this text, and nonces of encrypted files from it, the keys, the tree and their
+    /// contents. With --flag iv-ino-lblk64 and iv-ino-lblk32 the UUID follows from all of these, too. Without --seed
+    /// the hash seed follows from the tree, and the UUID from the tree and its contents; with --encrypt both are
+    /// random.
     #[arg(long, value_name = "SEED", help_heading = "Identity")]
     seed: Option<String>,
 }

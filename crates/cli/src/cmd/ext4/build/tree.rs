@@ -18,27 +18,26 @@ use crate::context::Context;
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Sources")]
 pub struct TreeArgs {
-    /// A folder whose contents are copied; several are laid over each other.
+    /// Copy the contents of this folder; later sources replace files of earlier ones.
     #[arg(long, value_name = "FILE")]
     from: Vec<PathBuf>,
-    /// A tar stream whose contents are copied, as it is or compressed with gzip or zstd; "-" is standard input.
+    /// Copy the contents of this tar stream, plain or compressed with gzip or zstd; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     tar: Vec<PathBuf>,
-    /// A layer of an OCI image as a tar stream, over those before it: its whiteouts remove what they have.
+    /// Apply this layer of an OCI image, a tar stream, over earlier ones: its whiteouts remove their files.
     #[arg(long, value_name = "FILE")]
     layer: Vec<PathBuf>,
-    /// All layers of an image in an OCI layout folder, when their digests are right: of the only one, or of the one with this
-    /// name, digest or platform, such as linux/arm64.
+    /// Apply all layers of an image in an OCI layout folder, and check their digests: the only image, or the one with
+    /// this name, digest or platform, such as linux/arm64.
     #[arg(long, value_name = "FOLDER[:IMAGE]")]
     oci: Vec<OsString>,
-    /// Set this owner and group on everything, by their numbers.
+    /// Set this numeric owner and group on everything.
     #[arg(long, value_name = "UID:GID", value_parser = parse_both)]
     owner: Option<(u32, u32)>,
-    /// Map users of the source to other numbers: the first one in the image, the first one of the source, and how
-    /// many.
+    /// Map user IDs of the source: the first ID in the image, the first ID of the source, and their count.
     #[arg(long, value_name = "TO:FROM:COUNT", value_parser = range)]
     uid_map: Vec<[u32; 3]>,
-    /// Map groups of the source to other numbers, as --uid-map does users.
+    /// Map group IDs of the source, as --uid-map does user IDs.
     #[arg(long, value_name = "TO:FROM:COUNT", value_parser = range)]
     gid_map: Vec<[u32; 3]>,
     /// Do not copy extended attributes.
@@ -47,8 +46,8 @@ pub struct TreeArgs {
     /// Set properties of files from Android's fs_config: owners, modes, capabilities.
     #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
     fs_config: Vec<PathBuf>,
-    /// Set owners and modes from a device table of genext2fs and buildroot's makedevs, which makes devices and
-    /// directories, too.
+    /// Set owners and modes from a device table, as of genext2fs and buildroot's makedevs; it can also create devices
+    /// and directories.
     #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
     device_table: Vec<PathBuf>,
     /// Set properties of files from an mtree(5) manifest. Digests in it are not compared.
@@ -57,13 +56,14 @@ pub struct TreeArgs {
     /// Set properties of files from a composefs-dump(5) manifest; with fs-verity its digests are compared.
     #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
     composefs_dump: Vec<PathBuf>,
-    /// Change permission bits of what matches the pattern, which something must, as chmod does.
+    /// Change permission bits of files that match the pattern, as chmod does; some file must match.
     #[arg(long, value_name = "[PATTERN:]MODE", allow_hyphen_values = true, help_heading = "Descriptions")]
     mode: Vec<OsString>,
-    /// Give what matches the pattern, which something must, an attribute: text, or bytes in hexadecimal behind 0x, or in base64 behind 0s.
+    /// Set an attribute on files that match the pattern: text, or bytes in hexadecimal behind 0x, or in base64 behind
+    /// 0s; some file must match.
     #[arg(long, value_name = "PATTERN:NAME=VALUE", help_heading = "Descriptions")]
     xattr: Vec<OsString>,
-    /// Label everything for SELinux, as this file_contexts says.
+    /// Label everything for SELinux by this file_contexts.
     #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
     file_contexts: Option<PathBuf>,
     /// Where the image will be mounted: paths of --fs-config and --file-contexts begin there.
