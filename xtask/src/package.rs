@@ -203,7 +203,7 @@ fn c_library(out: &Path, libraries: &Path) -> Result<PathBuf, String> {
     Ok(place)
 }
 
-/// The C library that programs are run with, and what takes libfsverity's place for whoever asks for it.
+/// The C library that programs are run with, and the library that can take libfsverity's place.
 fn library(out: &Path, installed: &Path, folder: &Path) -> Result<Package, String> {
     let package = Package::new(out, "libcasemate0");
     let file = format!("libcasemate.so.{VERSION}");

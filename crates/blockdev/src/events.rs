@@ -12,7 +12,7 @@ pub trait Events: Sync {
     /// `bytes` more have been worked on.
     ///
     /// # Errors
-    /// `Interrupted` asks the work to stop: whoever works returns this error and cleans up.
+    /// `Interrupted` asks the work to stop: it cleans up and returns this error.
     fn advance(&self, bytes: u64) -> Result<()> {
         let _ = bytes;
         Ok(())

@@ -22,7 +22,7 @@ pub struct FileDevice {
     flushes: Arc<Flushes>,
 }
 
-/// The flushes of an open file. The system reports lost writes once, to the first flush after them, whoever asked for it; so
+/// The flushes of an open file. The system reports lost writes once, to the first flush after them, of any caller; so
 /// after one failure every later flush fails too, for all who use the device.
 #[derive(Debug, Default)]
 struct Flushes {
@@ -38,7 +38,9 @@ impl Flushes {
         let asked = self.begun.load(Ordering::SeqCst);
         let mut has_failed = self.has_failed.lock().unwrap_or_else(PoisonError::into_inner);
         if *has_failed {
-            return Err(io::Error::other("an earlier flush failed, and what it was for may be lost").into());
+            return Err(
+                io::Error::other("an earlier flush failed, and the writes before it may be lost").into()
+            );
         }
         if self.begun.load(Ordering::SeqCst) == asked {
             self.begun.store(asked + 1, Ordering::SeqCst);

@@ -436,7 +436,7 @@ impl Medium {
         self
     }
 
-    /// The medium as it is, which takes no writes for a reason that whoever wants to write is told.
+    /// Medium that refuses writes, with this reason in the error.
     #[must_use]
     pub fn refusing_writes(mut self, why: &'static str, advice: Option<Advice>) -> Medium {
         self.refusal = Some((why, advice));

@@ -32,7 +32,7 @@ pub struct OverlayFile<D, S> {
     dirty: Vec<AtomicBool>,
     /// One flush at a time.
     flushing: Mutex<()>,
-    /// Held alone by whoever makes a whole block of a part and what is below; by everybody else together.
+    /// Held exclusively while a whole block is made of a part and the block below; shared by all other work.
     filling: RwLock<()>,
 }
 

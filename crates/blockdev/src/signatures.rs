@@ -116,7 +116,7 @@ pub fn device(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
     Ok(known(&head))
 }
 
-/// Contents of a device, as far as whoever wants to write something else to it must know.
+/// Contents of a device, as far as a program must know that is going to overwrite it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// Nothing: what was looked at is zeros.

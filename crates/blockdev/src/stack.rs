@@ -5,7 +5,7 @@ use std::hint::black_box;
 /// Bytes of a worker's stack that are overwritten: more than ciphers and what calls them use.
 const WORKER: usize = 64 << 10;
 
-/// Bytes for whoever has done all kinds of things.
+/// Bytes of the stack of a thread that has done all kinds of work.
 const ALL: usize = 256 << 10;
 
 /// Overwrites what functions that have returned left on this thread's stack, as far as 256 KiB.

@@ -35,7 +35,10 @@ pub unsafe fn run(out: *mut *mut CError, run: impl FnOnce() -> Result<Status, Er
     let (status, error) = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(status)) => return status,
         Ok(Err(error)) => (status_of(&error), error),
-        Err(_) => (FAULT, Error::unsupported("a fault of casemate itself; what it printed says where")),
+        Err(_) => (
+            FAULT,
+            Error::unsupported("a fault of casemate itself; its message on standard error tells the place"),
+        ),
     };
     // SAFETY: the caller says that a pointer can be written there, unless it is NULL.
     if let Some(out) = unsafe { out.as_mut() } {

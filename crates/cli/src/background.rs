@@ -75,7 +75,7 @@ pub fn leave() -> Result<(), Error> {
     leave().map_err(|error| Error::io("the background", error))
 }
 
-/// Sends signals as events, but no SIGHUP that whoever started the process has had ignored, as nohup does. Whoever asks twice for
+/// Sends signals as events, but no SIGHUP that the parent process had ignored, as nohup does. A second signal of the kind that asks for
 /// the end will not wait for it.
 pub fn send_signals<E: Send + 'static>(
     wanted: &[i32],

@@ -1,6 +1,6 @@
 //! Standard output and standard error, as all commands write them: no other file of the command touches these streams.
 //!
-//! Whoever reads standard output may stop reading. A command that prints what it finds ends then, as one of coreutils does,
+//! A reader of standard output may stop reading. A command that prints what it finds ends then, as one of coreutils does,
 //! with an exit status that is not zero ([`crate::answer::CUT`]). A command whose exit status is an answer goes on without
 //! its reader, because the answer is still to be found; see [`StandardOutput::goes_on`]. A stream that was closed when the process
 //! began is an error for all: nobody closed it in answer to what was printed.
@@ -71,7 +71,7 @@ impl Write for &StandardOutput {
 }
 
 /// Looks at the standard streams before anything else is done. What stands in the place of one that was closed, and would take
-/// every byte or seem empty, becomes a file that refuses: also for whoever opens `/dev/stdin` or `/dev/stdout`.
+/// every byte or seem empty, becomes a file that refuses, also when it is opened as `/dev/stdin` or `/dev/stdout`.
 pub fn begin() {
     #[cfg(target_os = "linux")]
     {

@@ -232,7 +232,7 @@ fn volumes_of_a_kernel_are_checked_and_copied() {
 const PATCHED: usize = 30_000;
 
 /// Writes to a volume, and takes everything back but what its journal has: as if power had failed before the blocks came to
-/// their places. Whoever opens it must replay the journal.
+/// their places. A reader must replay the journal.
 fn leave_in_journal(place: &Place, number: usize, options: &str, patch: &[u8]) {
     let (name, words) = (format!("made{number}"), options.split(' ').collect::<Vec<_>>());
     let value = |option: &str| Some(words[words.iter().position(|word| *word == option)? + 1]);
@@ -265,7 +265,7 @@ fn leave_in_journal(place: &Place, number: usize, options: &str, patch: &[u8]) {
 }
 
 /// Writes to a volume in bitmap mode, and leaves it as if power had failed then, with a block whose tag came not to its place.
-/// Whoever opens it must make the tag again.
+/// A reader must make the tag again.
 fn leave_in_bitmap(place: &Place, number: usize, patch: &[u8]) {
     let name = format!("made{number}");
     let image = Image::open(place.path(&name), Access::Change).unwrap();

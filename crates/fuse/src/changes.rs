@@ -72,7 +72,7 @@ impl Changes {
         Ok(Changes { shared, known, clock })
     }
 
-    /// Keeps the file system as it is as long as the result is there. Whoever holds it does not ask for it again.
+    /// Keeps the file system as it is as long as the result is there. Its holder does not ask for it again.
     pub fn steady(&self) -> Steady<'_> {
         Steady(self.shared.writer.read().unwrap_or_else(PoisonError::into_inner))
     }

@@ -8,7 +8,7 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// The number of threads at long work, and the work that waits until one of them is through.
 ///
-/// Whoever reads a request does it, and wakes nobody for that. When the last thread but one is at long work, further such
+/// The thread that reads a request does it, and wakes no other thread. When the last thread but one is at long work, further such
 /// work is left to those threads, and the one that read the request goes on to the next: a name is looked up meanwhile.
 pub struct Crew {
     most: usize,

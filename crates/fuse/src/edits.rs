@@ -22,7 +22,7 @@ const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
 
-/// How long whoever finds the file system full waits for room that files have which were removed and closed.
+/// Longest wait on a full file system for the room of files that were removed and closed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The bits of a mode that say what a file is.
@@ -55,7 +55,7 @@ pub struct Attributes {
 }
 
 impl Tree {
-    /// Makes something in a directory, for whoever asks for it.
+    /// Makes something in a directory, for the program that asks.
     pub fn create(
         &self,
         request: &Request,
@@ -323,7 +323,7 @@ pub fn is_full(error: &Error) -> bool {
     error.code() == Code::NoRoom
 }
 
-/// Refuses to change contents that must not change, whoever asks.
+/// Refuses to change contents that must not change, for all users.
 fn require_unlocked(inode: &Inode, appends: bool) -> Result<(), Error> {
     let is_locked = inode.has(InodeFlags::VERITY)
         || inode.has(InodeFlags::IMMUTABLE)

@@ -20,7 +20,7 @@ const LONGEST: usize = 4096;
 pub struct FolderKeys {
     folder: PathBuf,
     socket: PathBuf,
-    /// The user who mounted the folder: whoever else listens at the socket is told nothing.
+    /// The user who mounted the folder: a listener of another user is told nothing.
     user: Option<u32>,
 }
 

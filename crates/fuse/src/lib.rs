@@ -2,7 +2,7 @@
 //! image reaches the kernel's own file systems.
 //!
 //! [`Mount::new`] mounts a [`FileSystem`](casemate::ext4::FileSystem) for reading and answers the kernel from then on;
-//! [`unmount`] takes a folder back, whoever serves it:
+//! [`unmount`] takes a folder back from any process:
 //!
 //! ```no_run
 //! use std::path::Path;

@@ -104,7 +104,7 @@ impl Tree {
         self.changes.as_ref()
     }
 
-    /// Keeps the file system as it is: whoever answers a request takes this once, before anything is looked at.
+    /// Keeps the file system as it is: the thread that answers a request takes this once, before it looks at anything.
     pub fn steady(&self) -> Option<Steady<'_>> {
         self.changes.as_ref().map(Changes::steady)
     }

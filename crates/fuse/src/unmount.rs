@@ -76,7 +76,7 @@ pub fn unmount(folder: &Path, when: Unmount, events: &dyn Events) -> Result<(), 
             Err(failed(error, "is unmounted, but its last changes could not be made permanent"))
         }
         Asked::Dead if mounted.is_writable => {
-            let text = "is unmounted; the process that served it had ended before, and what it had not committed is lost";
+            let text = "is unmounted; the process that served it had ended before, and changes that it had not committed are lost";
             Err(Error::io(folder.display(), io::Error::other(text)))
         }
         Asked::Dead => Ok(()),

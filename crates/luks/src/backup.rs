@@ -85,7 +85,7 @@ pub(super) fn write_private(
 }
 
 impl Volume {
-    /// Saves the header and its key slots to a new file, which only its owner can read. Whoever has it and a passphrase of
+    /// Saves the header and its key slots to a new file, which only its owner can read. Anybody with it and a passphrase of
     /// today opens the volume, also when that passphrase was changed. Returns the file's size.
     ///
     /// # Errors

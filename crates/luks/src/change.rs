@@ -400,7 +400,7 @@ impl Volume {
         if let Header::Luks2(header) = &self.header
             && let Some(name) = header.metadata.requirements().first()
         {
-            let text = format!("the LUKS2 header requires {name}, and is left as it is");
+            let text = format!("the LUKS2 header requires {name}, and was not changed");
             return Err(Error::unsupported(text).at(self.header_image.name()));
         }
         self.header_image.lease_bytes(0..backup::len(&self.header))

@@ -182,7 +182,7 @@ impl Header {
 
 /// The error for a header that is not as it was read.
 fn changed() -> Error {
-    Error::busy("the LUKS header was changed by another program meanwhile, and is left as it is: try again")
+    Error::busy("another program has changed the LUKS header; it was not written: try again")
 }
 
 /// The text in a field of fixed size, which ends at its first NUL or, at the latest, with the byte before its last.

@@ -83,7 +83,7 @@ impl fmt::Display for Reason {
             Reason::SameVersion(version) => write!(f, "it is LUKS{version} already"),
             Reason::SlotsFull => f.write_str("all key slots are active"),
             Reason::TokenNotThere(token) => write!(f, "token {token} is not there"),
-            Reason::TokenInUse(token) => write!(f, "token {token} is there already"),
+            Reason::TokenInUse(token) => write!(f, "token {token} exists"),
             Reason::NoSuchToken(token) => write!(f, "there is no token {token}"),
             Reason::NotAssigned { token, slot } => {
                 write!(f, "token {token} is not assigned to key slot {slot}")

@@ -45,7 +45,7 @@ pub fn repair(medium: &Medium, work: &Work<'_>) -> Result<Vec<String>, Error> {
     // What an unknown requirement says of the rest nobody here knows.
     let requirements = header.metadata.requirements();
     if let Some(name) = requirements.iter().find(|name| !KNOWN.contains(&&***name)) {
-        let text = format!("the LUKS2 header requires {name}, which is not known here, and is left as it is");
+        let text = format!("the LUKS2 header requires {name}, which is unknown, and was not changed");
         return Err(Error::unsupported(text).at(medium.name()));
     }
     // A state of an old version is nobody's to judge, and its copies may be mended.

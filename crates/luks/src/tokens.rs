@@ -81,8 +81,7 @@ impl Volume {
                 }
                 Some(id) if options.overwrite || is_free(&id) => id,
                 Some(id) => {
-                    let error =
-                        Error::argument(format!("token {id} is there already")).advise(Advice::Overwrite);
+                    let error = Error::argument(format!("token {id} exists")).advise(Advice::Overwrite);
                     return Err(Reason::TokenInUse(id).of(error));
                 }
             };

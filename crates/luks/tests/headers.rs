@@ -71,7 +71,7 @@ fn read2(bytes: &[u8]) -> luks2::Header {
     }
 }
 
-/// Nobody but whoever uses it asks where a lone segment ends; of several each has an end.
+/// The end of a lone segment matters only when it is used; of several segments each has an end.
 #[test]
 fn a_lone_segment_is_as_long_as_a_number_can_be() {
     let (text, longest) = (metadata().to_plain(), (u64::MAX - 511).to_string());
@@ -196,7 +196,7 @@ fn an_update_that_is_cut_leaves_the_old_header_or_the_new_one() {
     }
 }
 
-/// An update that failed, and is tried again by whoever holds the header.
+/// An update that failed, and is tried again with the same header.
 #[test]
 fn a_failed_update_that_is_tried_again_leaves_a_whole_copy_at_any_moment() {
     let (device, _) = disk();

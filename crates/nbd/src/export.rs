@@ -136,7 +136,7 @@ impl Export {
             result?;
         }
         match *failed {
-            true => Err(io::Error::other("an earlier flush failed, and what it was for may be lost")),
+            true => Err(io::Error::other("an earlier flush failed, and the writes before it may be lost")),
             false => Ok(()),
         }
     }

@@ -75,7 +75,7 @@ impl Listener {
                 io::Error::new(error.kind(), "the path of a Unix socket has at most 107 bytes")
             }
             io::ErrorKind::AddrInUse if is_socket => {
-                io::Error::new(error.kind(), "a server listens there already")
+                io::Error::new(error.kind(), "another server listens on this socket")
             }
             io::ErrorKind::AddrInUse => io::Error::new(error.kind(), "there is something else of this name"),
             _ => error,

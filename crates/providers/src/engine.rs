@@ -42,7 +42,7 @@ impl Clone for Box<dyn ColdHash> {
     }
 }
 
-/// A hash algorithm, whoever runs it.
+/// A hash algorithm, in any engine.
 pub(crate) struct Algorithm {
     /// The algorithm's names: the one to print, then others that tools and the kernel have.
     pub names: &'static [&'static str],

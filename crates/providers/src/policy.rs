@@ -2,7 +2,7 @@
 //!
 //! Priorities alone pick badly: engines outside the CPU often register with the highest one, and have been slow
 //! for small synchronous requests and wrong in ways that destroyed data. So the default policy masks them out
-//! whatever their priority, as the kernel's fscrypt does since 6.17, and whoever wants one names it.
+//! whatever their priority, as the kernel's fscrypt does since 6.17, and are used only by name.
 
 use std::fmt;
 

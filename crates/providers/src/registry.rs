@@ -68,7 +68,7 @@ impl Registry {
     pub fn register(&mut self, row: Row) -> Result<(), Refusal> {
         row.check().map_err(Refusal)?;
         if self.find(&row.algorithm, &row.driver).is_some() {
-            return Err(Refusal(format!("{} is there already for {}", row.driver, row.algorithm)));
+            return Err(Refusal(format!("{} is registered already for {}", row.driver, row.algorithm)));
         }
         let watch = Arc::new(Watch::new(row.driver.clone()));
         self.rows.push(row);

@@ -1,6 +1,6 @@
 //! The mutations of our own: each is a fault that somebody could make, and the suites that have to notice it.
 //!
-//! `text` is found once in its file, or the test of this crate fails: whoever changes the code changes the mutation with it.
+//! `text` is found once in its file, or the test of this crate fails: so a change of the code comes with a change of the mutation.
 
 use std::fmt;
 

@@ -243,7 +243,7 @@ impl Restore<'_> {
         if matches!(policy.ivs, casemate_fscrypt::Ivs::InodeBlock64 | casemate_fscrypt::Ivs::InodeBlock32) {
             let name = policy.ivs.flag_name().unwrap_or_default();
             return Err(Error::unsupported(format!(
-                "its policy has {name}: what is encrypted with its inode's number can't be read from another inode"
+                "its policy has {name}: its IVs depend on the inode's number, so another inode can't have its contents"
             )));
         }
         let (block, have) = (u64::from(inode.block_size), self.block_size());

@@ -154,7 +154,7 @@ impl Image {
             Interrupted::Nothing => return Ok((writer, keys)),
             Interrupted::Completed => "completed a change that was interrupted",
             Interrupted::Dropped => {
-                "removed what was kept of a change that was interrupted: the file system is clean without it"
+                "removed the recovery file of an interrupted change: the file system is clean without it"
             }
         };
         work.events.note(&format!("{}: {text}", self.name()));
@@ -193,8 +193,7 @@ impl Image {
             return Ok(options.recovery_file.clone().or_else(|| self.recovery_file()));
         }
         if Superblock::from_bytes(&self.ext4_superblock()?).at(self.name())?.journal_inode == 0 {
-            let text = "an encrypted file system without a journal can't be changed: what is kept until a change is \
-                        whole would lie beside it in plain text; tune2fs -j gives it a journal";
+            let text = "an encrypted file system without a journal can't be changed: its recovery file would hold names and structures in plain text; add a journal with tune2fs -j";
             return Err(Error::unsupported(text).at(self.name()));
         }
         Ok(None)

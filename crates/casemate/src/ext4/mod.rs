@@ -210,16 +210,14 @@ impl Image {
             let size = image.device().size();
             let needed = size + fs.missing_bytes();
             work.events.note(&format!(
-                "{name}: the image ends at byte {size}, and its file system at {needed}: what lies behind can't be read"
+                "{name}: the image ends at byte {size}, its file system at {needed}; data behind can't be read"
             ));
         }
         if fs.recovery().missing {
-            let text = "what is read may be half of a change: the journal, which tells, lies behind the end";
+            let text = "files may be from the middle of a change, because the journal lies behind the end";
             work.events.note(&format!("{name}: {text}"));
         } else if let Some(cut) = fs.recovery().cut_text() {
-            work.events.note(&format!(
-                "{name}: {cut}: what is read is the state before it; e2fsck -f makes it the last one"
-            ));
+            work.events.note(&format!("{name}: {cut}: files are read as before it; e2fsck -f discards it"));
         }
         Ok(FileSystem::new(fs, image.name(), options, (keys, uses), &work.providers))
     }
@@ -344,8 +342,7 @@ impl Image {
         if is_half_changed {
             let name = self.name();
             events.note(&format!(
-                "{name}: the file system was not left clean and has no journal: what is read may be half of a change; \
-                 run e2fsck on it"
+                "{name}: the file system was not left clean and has no journal: files may be from the middle of a change; run e2fsck on it"
             ));
         }
     }

@@ -1,6 +1,6 @@
 //! A tree beside its file: the descriptor at the beginning, zeros up to byte 4096, and the Merkle tree as
-//! `fsverity digest --out-merkle-tree` writes it. Whoever knows the digest reads any part of the file, wherever it comes
-//! from, and knows that it is right.
+//! `fsverity digest --out-merkle-tree` writes it. A reader who knows the digest can verify any part of the file,
+//! from any source.
 
 use std::sync::Arc;
 

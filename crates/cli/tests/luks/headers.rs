@@ -46,7 +46,7 @@ fn backups_are_those_of_cryptsetup_and_go_back() {
         twins.ours("test-passphrase ours --key-file one");
         // A backup by cryptsetup is restored, also onto an image that is not a LUKS volume any more.
         place.file("ours", vec![3; 3 << 20]);
-        twins.refused("header-restore ours backup.theirs", "no such LUKS header is there");
+        twins.refused("header-restore ours backup.theirs", "the target has no LUKS header");
         twins.ours("header-restore ours backup.theirs --batch-mode");
         twins.ours("test-passphrase ours --key-file two");
         let other = "0c4fdcf6-3db0-4d0c-9b4c-7f8ad6b1f2a0";
@@ -297,7 +297,7 @@ fn tokens_are_kept_as_they_are() {
     }
     twins.refused(
         "token import ours token --token-id 9",
-        "token 9 is there already; allow it to be replaced (--overwrite)",
+        "token 9 exists; allow it to be replaced (--overwrite)",
     );
     twins.refused("token import ours token --token-id 32", "0 to 31");
     twins.refused("token remove ours 1", "token 1 is not there");

@@ -162,7 +162,7 @@ fn a_header_that_was_changed_meanwhile_is_not_written() {
         fifo.write_all(b"pass").unwrap();
         drop(fifo);
         let output = child.wait_with_output().unwrap();
-        says(output, 2, "changed by another program");
+        says(output, 2, "another program has changed the LUKS header");
         assert!(place.read("disk") == changed, "{line}");
         assert!(!place.path("out").exists() && !place.path("export").exists());
         says(place.own("luks test-passphrase disk --key-file key"), 0, "");

@@ -170,7 +170,7 @@ fn what_a_killed_process_had_not_committed_is_told() {
     drop(file);
     let output = folders.own("umount own");
     assert!(
-        status(&output) == 2 && stderr(&output).contains("what it had not committed is lost"),
+        status(&output) == 2 && stderr(&output).contains("changes that it had not committed are lost"),
         "{}",
         stderr(&output)
     );

@@ -156,7 +156,7 @@ impl Volume {
     }
 
     /// Ends a decryption that is done by what the header says, without a key: the header then says that the data are plain.
-    /// Nothing else is written. What the header said may be a lie: whoever calls this has asked whether it is meant.
+    /// Nothing else is written. The header may be forged: the caller must have asked for confirmation.
     ///
     /// # Errors
     /// `Argument` if the header does not say so, or was opened for reading; `Busy` if another program is at it; `Io`.

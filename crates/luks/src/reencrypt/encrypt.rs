@@ -253,7 +253,7 @@ impl PlainData<'_> {
         let len = size.saturating_sub(reduce);
         if len == 0 {
             return Err(Error::argument(format!(
-                "a device of {size} bytes is too small: with {reduce} given up at its end nothing is left"
+                "a device of {size} bytes is too small to give up {reduce} bytes at its end"
             )));
         }
         let moved = shift.min(len);
@@ -292,7 +292,7 @@ impl PlainData<'_> {
         let copy = copy_place(size, shift, moved);
         if front.end() > copy.end - copy.start {
             return Err(Error::argument(format!(
-                "{len} bytes of data are too few: they leave no room for a copy of the header meanwhile"
+                "{len} bytes of data are too few: they leave no room for the temporary copy of the header"
             )));
         }
         let hdr_size = header.metadata.hdr_size();

@@ -19,7 +19,7 @@ use crate::{LuksKey, LuksOptions, Volume};
 /// Bytes that clients wait for at most, where nothing else is said.
 const ZONE: u64 = 16 << 20;
 
-/// The plain data of a volume while they are reencrypted. Whoever reads or writes what is being rewritten waits.
+/// The plain data of a volume while they are reencrypted. Reads and writes of the part that is being rewritten wait.
 pub(super) struct Online {
     course: Reencryption,
     sides: Sides,

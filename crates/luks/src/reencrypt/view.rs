@@ -60,7 +60,7 @@ impl View {
                 (State::Hot, Resilience::Journal) if old == new => {
                     if range.end - range.start > course.area.end - course.area.start {
                         return Err(Error::corrupt(
-                            "LUKS2 reencryption: its journal has no room for what is hot",
+                            "LUKS2 reencryption: its journal has no room for the hot zone",
                         ));
                     }
                     pieces.push(piece(&header, course.area.start, Side::Old));

@@ -218,7 +218,7 @@ impl Zones<'_> {
         };
         match room / unit * unit {
             0 => Err(Error::argument(format!(
-                "the header has {area} bytes to protect what is being reencrypted, which is not enough for {unit}"
+                "the header has {area} bytes to protect the part that is being reencrypted, too few for {unit}"
             ))),
             room => Ok(room.min((wanted / unit * unit).max(unit))),
         }
@@ -307,7 +307,7 @@ impl Zones<'_> {
             Resilience::Journal => {
                 if zone.end - zone.start > self.course.area.end - self.course.area.start {
                     return Err(Error::corrupt(
-                        "LUKS2 reencryption: its journal has no room for what is hot",
+                        "LUKS2 reencryption: its journal has no room for the hot zone",
                     ));
                 }
                 let place =

@@ -74,7 +74,7 @@ fn what_can_not_be_reencrypted_stays_as_it_is() {
         keys,
         with(|options| options.sector_size = Some(4096)),
         ErrorKind::Argument,
-        "no multiple of the sector size",
+        "not a multiple of the sector size",
     );
     refused(keys, with(|options| options.sector_size = Some(513)), ErrorKind::Argument, "sector size 513");
     refused(

@@ -175,7 +175,7 @@ impl Args {
         let at = |error| Error::io(target.display(), error);
         let mut output = Output::create(&target, &[&self.image.image])?;
         if !self.overwrite && target.is_file() {
-            let text = format!("{}: is there already; --overwrite replaces it", target.display());
+            let text = format!("{}: exists; use --overwrite to replace it", target.display());
             return Err(Error::argument(text));
         }
         copy(&*fs.open(&self.path)?, |error| fs.error(&self.path, error), &mut output)

@@ -20,7 +20,7 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         self.change.open(context)?;
         self.change.print_change(context)?;
-        self.change.done(context, "nothing is left to complete");
+        self.change.done(context, "nothing to complete");
         Ok(Answer::Yes)
     }
 }

@@ -72,14 +72,14 @@ impl Restore {
         let image = self.place.open(Access::Change)?;
         let replaced = backup.compare(&image, context.providers())?;
         let mut what = match &replaced.uuid {
-            None => "no such LUKS header is there: what is there instead will be lost".to_owned(),
+            None => "the target has no LUKS header; its present contents will be lost".to_owned(),
             Some(uuid) if uuid != backup.header().uuid() => {
                 format!(
-                    "the header that is there has another UUID, {}, and will be lost with its key slots",
+                    "the present header has another UUID, {}, and will be lost with its key slots",
                     shown(uuid)
                 )
             }
-            Some(_) => "the header that is there will be lost with its key slots".to_owned(),
+            Some(_) => "the present header will be lost with its key slots".to_owned(),
         };
         if !replaced.requirements.is_empty() {
             what += &format!(

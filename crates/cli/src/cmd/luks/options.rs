@@ -81,7 +81,7 @@ impl EmptyArgs {
     pub fn check(self, passphrase: &SecretVec) -> Result<bool, Error> {
         match passphrase.is_empty() && !self.allow_empty_key {
             true => Err(Error::argument(
-                "the new key file is empty, and anybody could open the volume; --allow-empty-key takes it",
+                "the new key file is empty, so anybody could open the volume; use --allow-empty-key to confirm",
             )),
             false => Ok(self.allow_empty_key),
         }

@@ -97,7 +97,7 @@ impl Args {
             }
             ReencryptionState::CutOff => {
                 self.confirm.ask(&format!(
-                    "{image}: what was being reencrypted when it was cut off will be rewritten"
+                    "{image}: the part that was being reencrypted when the work was cut off will be rewritten"
                 ))?;
                 Wanted::Recovered
             }

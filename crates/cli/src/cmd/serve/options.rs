@@ -267,7 +267,7 @@ impl Args {
         }
     }
 
-    /// Whether nothing says if clients may write, so that whoever starts the server may wonder.
+    /// Whether no option decides if clients may write, so that a note is useful.
     pub fn says_nothing_of_writing(&self) -> bool {
         !(self.write || self.read_only || self.overlay.is_some() || self.layers.verify())
     }
@@ -292,7 +292,7 @@ impl Args {
         }
         if self.socket.is_none() && self.exec.is_none() {
             return Err(Error::argument(
-                "say where clients connect: --socket, --tcp, or --exec with what they are",
+                "name a place for clients: --socket, --tcp, or --exec with their command",
             ));
         }
         let folder = tempfile::TempDir::new().map_err(at)?;

@@ -240,7 +240,9 @@ impl Args {
             return Err(Error::argument("standard input can't be both the passphrase and a tar stream"));
         }
         if self.print_config && self.is_stream() && !self.dry_run {
-            return Err(Error::argument("standard output can't be both the image and what was chosen; -n"));
+            return Err(Error::argument(
+                "standard output can't be both the image and the JSON of --print-config; -n",
+            ));
         }
         if self.fec.fec_device.is_some() && self.dm_verity.is_none() {
             return Err(Error::argument("--fec-device: parity goes with --dm-verity"));
