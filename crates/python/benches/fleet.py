@@ -1,4 +1,4 @@
-"""What engines cost beside the work: digests of parts of 1 GiB on each of them, and of the same parts in one process.
+"""Overhead of engines beside the work: digests of parts of 1 GiB on each of them, and of the same parts in one process.
 
 `python benches/fleet.py FOLDER [ENGINE...]`: the folder lies in memory, best, and gets a file of 4 GiB, with three names. Each engine in turn with the
 same tasks done by as many processes as there are cores, which nobody schedules: medians of five rounds, ratios round by round.

@@ -122,6 +122,23 @@ fn docstrings_begin_with_a_noun_or_a_verb() {
     ratchet("openings of docstrings", "DOCSTRINGS", most::DOCSTRINGS, &all);
 }
 
+#[test]
+fn docstrings_of_python_begin_with_a_noun_or_a_verb() {
+    let mut paths = Vec::new();
+    files(&root().join("crates/python"), ".py", &mut paths);
+    let mut found = Vec::new();
+    for path in &paths {
+        for line in fs::read_to_string(path).unwrap().lines() {
+            let line = line.trim_start();
+            let text = line.strip_prefix("\"\"\"").or(line.strip_prefix("#: "));
+            if text.is_some_and(|text| begins_with(text, BANNED_OPENINGS)) {
+                found.push(format!("{}: {line}", path.display()));
+            }
+        }
+    }
+    assert!(found.is_empty() && paths.len() > 20, "{}", found.join("\n"));
+}
+
 /// All texts of the help, with their places.
 fn help_texts(path: &str, command: &Command, found: &mut Vec<(String, String)>) {
     let mut add = |place: &str, text: Option<&clap::builder::StyledStr>| {

@@ -63,7 +63,7 @@ class Device(io.RawIOBase):
 
     @staticmethod
     def from_file(file: BinaryIO) -> Device:
-        """What a file object gives that can seek; it is used by one thread at a time."""
+        """A device over a file object that can seek; one thread at a time uses it."""
         lock = threading.Lock()
         # Not every file object says where a seek has led.
         file.seek(0, os.SEEK_END)
@@ -133,7 +133,7 @@ class Device(io.RawIOBase):
 
     @property
     def name(self) -> str:
-        """What errors call the device."""
+        """The device's name in errors."""
         return self._name
 
     @property
@@ -266,5 +266,5 @@ class Device(io.RawIOBase):
 
 
 def open(path: StrPath, *, writable: bool = False) -> Device:
-    """An image file or a block device. One that is writable is locked: nobody else uses it meanwhile."""
+    """An image file or a block device. A writable one is locked: no other process can use it meanwhile."""
     return Device(_casemate.Device.open(path, writable))

@@ -1,4 +1,4 @@
-"""Exceptions. What the system or a path says is an `OSError` with its number, and none of these.
+"""Exceptions. Errors of the system or of a path are an `OSError` with its number, and none of these.
 
 Each that casemate raises, an `OSError` too, has a `code` for programs, such as "wrong-key" or "no-room", and the names of
 `advice`: what helps.
@@ -6,7 +6,7 @@ Each that casemate raises, an `OSError` too, has a `code` for programs, such as 
 
 
 class Error(Exception):
-    """What casemate could not do, or found to be wrong; the text is complete."""
+    """An error of casemate: something that it could not do, or found to be wrong. The text is complete."""
 
     code: str
     advice: tuple[str, ...]

@@ -33,7 +33,7 @@ _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Stat(NamedTuple):
-    """What an inode says, under the names of `os.stat_result`. `st_blocks` counts 512 bytes."""
+    """Fields of an inode, under the names of `os.stat_result`. `st_blocks` counts 512 bytes."""
 
     st_mode: int
     st_ino: int
@@ -72,7 +72,7 @@ class Extent(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What a check has found: "fault" or "note", its kind, where, and what."""
+    """A finding of a check: "fault" or "note", its kind, its place, and the problem."""
 
     level: str
     kind: str
@@ -207,8 +207,8 @@ class Ext4:
         return Path(self, PurePosixPath("/"))
 
     def path(self, *parts: str | bytes | PurePosixPath) -> Path:
-        """What a path leads to, with a slash at its beginning or without. A name that is not UTF-8 is `bytes`, or what `os.fsdecode`
-        makes of them."""
+        """The path in the file system, with a slash at its beginning or without. A name that is not UTF-8 is `bytes`, or a string as
+        `os.fsdecode` returns it."""
         return Path(self, PurePosixPath("/", *map(os.fsdecode, parts)))
 
     __truediv__ = path
@@ -268,7 +268,7 @@ class Path:
 
     @classmethod
     def _entry(cls, parent: Path, name: str, found: int, kind: int) -> Path:
-        """A name in a directory, whose inode and kind it told; the path is made when somebody asks."""
+        """A name in a directory, whose inode and kind it told; the path is made on demand."""
         entry = cls.__new__(cls)
         entry.fs, entry._pure, entry._parent, entry._name = parent.fs, None, parent, name
         entry._found, entry._kind = found, kind
@@ -291,7 +291,7 @@ class Path:
         return self._found
 
     def _own_kind(self, found: int) -> int:
-        """What the inode is, as in modes; directories without the feature `filetype` do not tell."""
+        """Type of the inode, as in modes; directories without the feature `filetype` do not record it."""
         if not self._kind:
             self._kind = stat.S_IFMT(self.fs._native.stat(found)[0])
         return self._kind
@@ -393,7 +393,7 @@ class Path:
         return self._is(stat.S_IFLNK, False)
 
     def iterdir(self) -> Iterator[Path]:
-        """What a directory has, in the order of the disk."""
+        """Entries of a directory, in the order of the disk."""
         try:
             entries = self.fs._native.entries(self._number())
         except OSError as error:
@@ -402,7 +402,7 @@ class Path:
             yield Path._entry(self, name, number, kind)
 
     def glob(self, pattern: str) -> Iterator[Path]:
-        """What is below this directory and matches a relative pattern; links to directories are followed, but not by `**`."""
+        """Paths below this directory that match a relative pattern; links to directories are followed, except by `**`."""
         parts = PurePosixPath(pattern).parts
         if not parts or parts[0] == "/":
             raise ValueError(f"pattern {pattern!r}: a relative one is wanted")
@@ -599,7 +599,7 @@ class Writer:
         self._native.chown(path, uid, gid, follow_symlinks)
 
     def set_policy(self, path: StrPath, key: Buffer, policy: Policy = Policy()) -> None:
-        """Makes an empty directory an encrypted one, with this master key. Whoever writes into it opens the file system with the
+        """Makes an empty directory an encrypted one, with this master key. To write into it, open the file system with the
         key."""
         self._native.set_policy(path, key, policy)
 

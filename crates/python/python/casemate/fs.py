@@ -26,7 +26,7 @@ _KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
 
 
 def opened(fo: Any, protocol: str | None = None, options: dict[str, Any] | None = None) -> Device:
-    """What a URL names, or a file object holds, as a device."""
+    """Device of a URL, or of a file object."""
     if isinstance(fo, (str, bytes)):
         opened: Any = fsspec.open(fo, mode="rb", protocol=protocol, **(options or {}))
         fo = opened.open()
@@ -43,7 +43,7 @@ class _File(io.BufferedReader):
 
 
 class Ext4FileSystem(AbstractArchiveFileSystem):
-    """The file system of an image that fsspec opens, to be read. Directories are listed when somebody looks into them."""
+    """The file system of an image that fsspec opens, to be read. Directories are listed on demand."""
 
     protocol = "ext4"
     root_marker = ""
@@ -128,7 +128,7 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         return datetime.fromtimestamp(self.info(path)["created"], timezone.utc)
 
     def ukey(self, path: str) -> str:
-        """What tells this state of a file from others."""
+        """Key that tells this state of a file from others."""
         return hashlib.sha256(repr((self._ext4.uuid, self.info(path))).encode(errors="surrogateescape")).hexdigest()
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:

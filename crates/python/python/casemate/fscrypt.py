@@ -36,7 +36,7 @@ class Policy(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What an encrypted inode says: policy, key (an identifier, or a descriptor in version 1, in hexadecimal digits) and nonce."""
+    """Encryption context of an inode: policy, key (an identifier, or a descriptor in version 1, in hexadecimal digits) and nonce."""
 
     policy: Policy
     key: str

@@ -74,7 +74,7 @@ def enable(
 
 
 class Tree:
-    """A tree beside a file: whoever knows the file's digest reads any part of the file, wherever it comes from, and knows that
+    """A tree beside a file: with the file's digest, any part of the file can be read from any source, with proof that
     it is right."""
 
     def __init__(self, device: Device, digest: Digest) -> None:
@@ -126,7 +126,7 @@ def _device(file: StrPath | Device, storage_options: dict[str, Any] | None) -> D
 
 
 class Hasher:
-    """A digest of bytes that are handed over, with the methods of hashlib's objects."""
+    """A digest of bytes that are passed in, with the methods of hashlib's objects."""
 
     __slots__ = ("_native", "block_size", "digest_size", "name")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Pbkdf(NamedTuple):
-    """What makes a key of a passphrase, and at what cost: "argon2id" or "argon2i" with iterations over `memory` KiB in
+    """Key derivation function with its costs: "argon2id" or "argon2i" with iterations over `memory` KiB in
     `lanes`, or "pbkdf2" with iterations alone."""
 
     name: str
@@ -121,7 +121,7 @@ def format(
     threads: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Volume:
-    """Makes a volume on a device, whose data become noise; sizes and offsets are bytes. What holds something known is
+    """Makes a volume on a device, whose data are overwritten; sizes and offsets are bytes. What holds something known is
     refused unless `overwrite` is set. Without `pbkdf` a key slot costs what cryptsetup chooses at the most."""
     below = None if header is None else header._open()
     _casemate.luks_format(

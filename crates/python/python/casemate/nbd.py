@@ -36,7 +36,7 @@ class Server:
         return self._native.clients
 
     def stop(self, patience: float = 10.0) -> None:
-        """Lets nobody in any more, answers what was asked, and puts everything on stable storage. Clients that do not take
+        """Accepts no more clients, answers their requests, and flushes everything to stable storage. Clients that do not take
         their answers within `patience` seconds are cut off."""
         self._native.stop(patience)
 

@@ -21,7 +21,7 @@ class BadBlock(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a check has found."""
+    """Result of a check."""
 
     bad: list[BadBlock]
 

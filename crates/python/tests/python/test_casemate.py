@@ -411,7 +411,7 @@ class Ext4(World):
         return found
 
     def whole(self, fs, **options):
-        """What `read_tree` gives."""
+        """Results of `read_tree`."""
         found = [(path.pure, data) for path, data in fs.root.read_tree(**options)]
         whole = {pure: data if isinstance(data, bytes) else (type(data), str(data)) for pure, data in found}
         self.assertEqual(len(whole), len(found))

@@ -22,7 +22,7 @@ IMAGES = pathlib.Path(__file__).parents[3] / "ext4/tests/fixtures"
 
 
 def in_threads(work, count=16):
-    """What a function gives on threads that begin at the same time."""
+    """Results of a function on threads that begin at the same time."""
     start, results = threading.Barrier(count), [None] * count
 
     def run(number):

@@ -12,7 +12,7 @@ from model_signing.manifest import FileManifestItem, Manifest, _FileSerializatio
 
 from .. import fsverity
 
-#: What digests are called in manifests.
+#: Name of the digests in manifests.
 NAME = "fsverity-sha256"
 
 

@@ -1,4 +1,4 @@
-"""Digests, trees and checks of more data than one machine holds, on the engine that somebody runs already.
+"""Digests, trees and checks of more data than one machine holds, on an engine that runs already.
 
 `plan` cuts files into tasks, `run` does one of them wherever it is sent, and `merge` joins what comes back; the engine does the
 rest. `manifest`, `digests`, `trees`, `verify` and `check_images` are all three on an executor of concurrent.futures, on Ray, Dask

@@ -48,12 +48,12 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--threads", type=int, default=1, metavar="N", help="threads of a task [default: 1]")
     group.add_argument(
         "--storage-option", action="append", default=[], type=_option, metavar="NAME=VALUE",
-        help="something that fsspec needs to open the files; may be given more than once",
+        help="an option that fsspec needs to open the files; may be repeated",
     )
-    group.add_argument("--resume", metavar="FILE", help="go on where a run with this file was")
+    group.add_argument("--resume", metavar="FILE", help="continue a run with this file")
     group.add_argument(
         "--assume-unchanged", action="store_true",
-        help="with --resume and --update: files of the same size are the same, where the store tells no version of them",
+        help="with --resume and --update: take files of the same size for the same, if the store has no versions",
     )
 
     parser = argparse.ArgumentParser(
@@ -77,15 +77,15 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--block-size", type=int, default=4096, metavar="BYTES")
         made.add_argument("--salt", type=_salt, default=b"", metavar="HEX")
         if name == "manifest":
-            made.add_argument("--update", metavar="MANIFEST", help="files that are as they were there are not read again")
+            made.add_argument("--update", metavar="MANIFEST", help="do not read files again that are as in this manifest")
     made = command("sum", "Print files' checksums as `sha256sum` does")
     made.add_argument("--hash", default="sha256", metavar="NAME")
     made = command("format", "Make a dm-verity hash area beside each file, FILE.verity, and print its root hash")
     made.add_argument("--hash", default="sha256", metavar="NAME")
     made.add_argument("--data-block-size", type=int, default=4096, metavar="BYTES")
     made.add_argument("--hash-block-size", type=int, default=4096, metavar="BYTES")
-    made.add_argument("--salt", type=_salt, metavar="HEX", help="- for none [default: made of the file's name]")
-    made.add_argument("--uuid", help="[default: made of the file's name]")
+    made.add_argument("--salt", type=_salt, metavar="HEX", help="- for none [default: derived from the file's name]")
+    made.add_argument("--uuid", help="[default: derived from the file's name]")
     command("verify", "Compare files with manifests, or with lines of `fsverity digest` or `sha256sum`", "MANIFEST")
     command("check", "Check ext4 images")
     return parser
@@ -199,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _text(error: Exception, url: str | None = None) -> str:
-    """What went wrong, in one line that names the file."""
+    """Text of an error in one line, with the file's name."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{os.fsdecode(error.filename)}: {error.strerror}"
     else:

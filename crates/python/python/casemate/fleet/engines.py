@@ -117,7 +117,7 @@ def _dask(client: Any, work: Callable[[Any], Any], tasks: Iterable[Any], hints: 
 
 
 def _answer(work: Callable[[Any], Any], task: bytes) -> bytes:
-    """What has become of a task, where an engine sends rows."""
+    """Result of a task, for engines that send rows."""
     try:
         return pickle.dumps((work(pickle.loads(task)), None))
     except Exception as raised:

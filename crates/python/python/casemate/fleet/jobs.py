@@ -50,7 +50,7 @@ def digests(urls: Iterable[str | os.PathLike[str]], engine: Any = None, **option
 def trees(
     urls: Iterable[str | os.PathLike[str]], place: Place | None = None, engine: Any = None, **options: Any
 ) -> Iterator[tuple[str, Digest | Exception]]:
-    """The same, with a tree or hash area for each file: at `place(url)`, here or in a store, or beside the file, with `.fsverity`
+    """Digests of files, with a tree or hash area for each: at `place(url)`, here or in a store, or beside the file, with `.fsverity`
     or `.verity` behind its name. `fsverity.Tree` and `Device.verity` read files by them."""
     parameters: Kind = options.get("parameters", Parameters())
     beside: Place = place or (lambda url: url + parameters.suffix)
@@ -74,7 +74,7 @@ def manifest(
     resume: str | os.PathLike[str] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[tuple[str, Entry | Exception]]:
-    """What files are, as it becomes known; an exception in the place of one that could not be read.
+    """Entries of files, in the order of completion; an exception in the place of a file that could not be read.
 
     Each URL comes once. `engine` is an executor, the module `ray` or `ray.data`, a `dask.distributed.Client`, a `SparkSession`, or nothing; `resources`
     is what a task needs in the engine's words. A killed run with a `resume` file goes on where it was. `progress` hears how many
@@ -170,7 +170,7 @@ def check_images(
     urls: Iterable[str | os.PathLike[str]], engine: Any = None, *, storage_options: dict[str, Any] | None = None,
     resources: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[str, list[Finding] | Exception]]:
-    """What is wrong with ext4 images, each on one worker."""
+    """Findings of ext4 images, each checked on one worker."""
     work = functools.partial(_check, storage_options=storage_options)
     for url, found, error in results(engine, work, names(urls), 1, resources):
         yield url, error if error is not None else found
@@ -264,7 +264,7 @@ class _Trees:
     ) -> None:
         self._place, self._options = place, storage_options
         self._parameters, self._is_kept, self._can_be_kept = parameters, is_kept, can_be_kept
-        #: What files and trees of this run are, with the file that each is of.
+        #: Identities of files and trees of this run, with the file of each.
         self._files: dict[Any, str] = {}
         self._places: dict[Any, str] = {}
         self._folder = contextlib.ExitStack()
@@ -327,7 +327,7 @@ class _Trees:
             self._begun.add(whole.url)
 
     def begin_as(self, whole: Piece, entry: Entry) -> bool:
-        """The same with the tree that is there, where only parts of it will be made again; false if it is of another state than
+        """Begins with the existing tree, of which only parts will be made again; false if it is of another state than
         the entry."""
         self.begin(whole, entry.digest)
         if self.is_begun(whole.url):
@@ -361,7 +361,7 @@ class _Trees:
         return url in self._begun
 
     def take(self, part: Part) -> Part:
-        """Writes a part's blocks, durably where somebody may go on later; the part without them."""
+        """Writes a part's blocks, durably if a later run may continue; returns the part without them."""
         if part.error is not None:
             return part
         try:
@@ -403,7 +403,7 @@ class _Trees:
 
 
 def _identities(url: str) -> list[Any]:
-    """What tells a file: its name in the store, or here where its name leads, and its inode."""
+    """Identity of a file: its name in the store, or here where its name leads, and its inode."""
     if not is_local(url):
         return [url]
     path = local_path(url)
@@ -460,7 +460,7 @@ class _Log:
             self._file.close()
 
     def parts(self, task: Task) -> list[Part] | None:
-        """What a task has come to, if it was done."""
+        """Result of a task, if it was done."""
         return self._tasks.pop(task.key, None) if self._tasks else None
 
     def remember(self, task: Task, parts: list[Part]) -> None:

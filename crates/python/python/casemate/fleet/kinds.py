@@ -1,4 +1,4 @@
-"""What is made of files: fs-verity digests, root hashes of dm-verity, or plain checksums."""
+"""Results for files: fs-verity digests, root hashes of dm-verity, or plain checksums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Parameters(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """What the name of a tree's file ends with."""
+        """Suffix of the name of a tree's file."""
         return ".fsverity"
 
     @property
@@ -57,7 +57,7 @@ class Area(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """What the name of a hash area's file ends with."""
+        """Suffix of the name of a hash area's file."""
         return ".verity"
 
     @property

@@ -38,13 +38,13 @@ class Task(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What the task is called in a resume file: it has the same pieces and parameters."""
+        """Name of the task in a resume file: it has the same pieces and parameters."""
         what = (self.pieces, type(self.parameters).__name__, self.parameters, self.with_tree)
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
 
 class Part(NamedTuple):
-    """What a piece has become: a part of its file's tree with a checksum of its own, or the text of what went wrong."""
+    """Result of a piece: a part of its file's tree with a checksum of its own, or the text of what went wrong."""
 
     url: str
     data: bytes = b""
@@ -65,7 +65,7 @@ def names(urls: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
 
 
 def told(error: BaseException) -> str:
-    """What went wrong, in one line."""
+    """Text of an error, in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -77,7 +77,7 @@ def opened(url: str, start: int, end: int, options: dict[str, Any] | None) -> It
 
 
 class _Ahead:
-    """Ranges of a file in a store, some of which are fetched before somebody asks."""
+    """Ranges of a file in a store, some of which are fetched ahead."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
         self._fetch, self._size = fetch, size
