@@ -56,7 +56,7 @@ fn backups_are_those_of_cryptsetup_and_go_back() {
         // Part of a backup is none, and one of a volume whose data begin elsewhere is not for this one.
         let backup = place.read("backup");
         place.file("short", &backup[..backup.len() - 1]);
-        twins.refused("header-restore ours short --batch-mode", "bytes, and");
+        twins.refused("header-restore ours short --batch-mode", "cut off: a backup of this header has");
         fs::File::create(place.path("other")).unwrap().set_len(3 << 20).unwrap();
         let elsewhere = options.replace("--offset 2048", "") + " --offset 4096";
         twins.theirs(&format!("luksFormat -q {CHEAP} {elsewhere} other one"));

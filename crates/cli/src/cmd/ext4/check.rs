@@ -62,11 +62,13 @@ pub struct Args {
     /// Not through --dm-verity.
     #[arg(long, conflicts_with = "dm_verity")]
     fix_checksums: bool,
-    /// Fix faults that need no guess: counts, bitmaps, checksums, link counts, orphans, file types in names, quota
-    /// usage, backups of superblock and descriptors, directory indexes. Files without a name get one in lost+found. A
-    /// damaged superblock is restored from a backup (with --superblock, from that one). Asks before each kind of
-    /// finding. Commits all at once through the journal, or without one through a file beside the image; in several
-    /// steps if the journal has no room. Leaves alone what would need a guess, such as blocks that two files share.
+    /// Fix faults that need no guess, and ask before each kind of finding.
+    ///
+    /// Fixes counts, bitmaps, checksums, link counts, orphans, file types in names, quota usage, backups of superblock
+    /// and descriptors, and directory indexes. Files without a name get one in lost+found. A damaged superblock is
+    /// restored from a backup (with --superblock, from that one). Commits all at once through the journal, or without
+    /// one through a file beside the image; in several steps if the journal has no room. Leaves alone what would need a
+    /// guess, such as blocks that two files share.
     #[arg(long, conflicts_with_all = ["dm_verity", "fix_checksums", "no_replay", "ignore_checksums", "verity"])]
     repair: bool,
     /// Ask nothing, and fix everything that can be fixed.
