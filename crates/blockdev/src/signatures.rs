@@ -20,7 +20,7 @@ pub const MBR: &str = "an MBR partition table";
 /// A header of LUKS 1 or 2.
 pub const LUKS: &str = "a LUKS header";
 /// The second copy of a header of LUKS2, without the first.
-pub const LUKS_SECOND: &str = "a LUKS2 header whose first copy is missing";
+pub const LUKS_SECOND: &str = "a LUKS2 header without its primary copy";
 /// The beginning of a dm-integrity volume.
 pub const INTEGRITY: &str = "a dm-integrity superblock";
 /// The beginning of a hash area of dm-verity.
@@ -231,7 +231,7 @@ pub fn note_noise(decrypted: &dyn BlockDevice, place: impl fmt::Display, events:
     // What can't be read says so elsewhere.
     if let Ok(None) = device(decrypted) {
         events.note(&format!(
-            "{place}: nothing known begins the decrypted data: the key or its options may be wrong"
+            "{place}: the decrypted data have no known signature: the key or its options may be wrong"
         ));
     }
 }

@@ -210,7 +210,7 @@ fn what_may_be_wrong_with_a_key_is_mentioned() {
     fs::write(folder.path().join("plain"), plain).unwrap();
     fs::write(folder.path().join("long"), Rng::new(3).bytes(4096)).unwrap();
     let rest = "casemate: note: key has 64 bytes, 32 are used; use all of it as a key of 512 bits (--key-size 512)\n";
-    let noise = "nothing known begins the decrypted data: the key or its options may be wrong\n";
+    let noise = "the decrypted data have no known signature: the key or its options may be wrong\n";
     for (line, said) in [
         ("encrypt plain cipher --key-file key", rest.to_owned()),
         ("decrypt cipher back --key-file key --key-size 256", String::new()),

@@ -152,7 +152,7 @@ fn layers_of_one_kind_are_stacked() {
     place.yes(&format!("ext4 mkdir {outer} {inner} --iv-large-sectors twice /new"));
     // What is there between the two looks like nothing, as it should.
     let outer = outer.replace("--crypt aes-xts-plain64", "crypt decrypt twice a");
-    place.is(&outer, 0, "nothing known begins");
+    place.is(&outer, 0, "have no known signature");
     place.yes(&format!("crypt decrypt a b {} --iv-large-sectors", inner));
     assert!(place.yes("ext4 ls b /").contains("new\n"));
     place.yes(

@@ -29,11 +29,11 @@ const USAGE: &str = "\
 Usage: e2fsck [-panyfvtV] [-b superblock] [-B blocksize] [-C fd] [-E extended-options] device
 
   -p, -a  Fix what an interruption leaves, such as counts, and ask nothing; at anything else, stop and write nothing
-  -n      Only look
-  -y      Fix what needs no guesses, and ask nothing; the rest is left
+  -n      Check only, and write nothing
+  -y      Fix what needs no guess, and ask nothing; leave the rest
   -f      Check even if the file system is marked clean
-  -b, -B  Go by the copy of the superblock in this block, in blocks of this size; without, one is found where it is needed
-  -C, -E, -t, -v, -d, -r  Taken, for scripts
+  -b, -B  Use the superblock backup in this block, in blocks of this size; without them a backup is found if needed
+  -C, -E, -t, -v, -d, -r  Accepted, for scripts
   -V      Print the version
   -c, -D, -F, -j, -k, -l, -L, -S, -z  Not supported
 

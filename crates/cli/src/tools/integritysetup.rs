@@ -25,17 +25,17 @@ Usage: integritysetup [OPTION...] <action> <action-specific>
 
   -?, --help                     Show this help
   -V, --version                  Print the version
-  -q, --batch-mode               Take a device that holds something known
-  -I, --integrity=STRING         What tags are made with: crc32c, sha256, hmac-sha256, ...
+  -q, --batch-mode               Overwrite a device with known contents
+  -I, --integrity=STRING         Integrity algorithm: crc32c, sha256, hmac-sha256, ...
       --integrity-key-file=path  File with the key of tags
       --integrity-key-size=bytes Size of the key
       --interleave-sectors=N     Sectors between two runs of tags
-      --journal-integrity=STRING The journal gets codes made with this: hmac-sha256, ...
+      --journal-integrity=STRING Journal MAC algorithm: hmac-sha256, ...
       --journal-integrity-key-file=path, --journal-integrity-key-size=bytes
-      --journal-crypt=STRING     The journal is encrypted with this: ctr-aes, cbc-aes
+      --journal-crypt=STRING     Journal encryption: ctr-aes, cbc-aes
       --journal-crypt-key-file=path, --journal-crypt-key-size=bytes
   -j, --journal-size=bytes       Size of the journal
-      --no-wipe                  Nothing is to be wiped: all tags are made in the same pass
+      --no-wipe                  No effect: formatting writes all tags in any case
   -s, --sector-size=bytes        Size of a block
   -t, --tag-size=bytes           Length of a tag
 
@@ -43,7 +43,7 @@ Usage: integritysetup [OPTION...] <action> <action-specific>
 \tformat <integrity_device>
 \tdump <integrity_device>
 
-This is casemate under the name integritysetup. What needs the kernel (open, close, status, resize) it has not.
+This is casemate under the name integritysetup. Actions that need the kernel (open, close, status, resize) are not supported.
 ";
 
 #[derive(Debug, Parser)]

@@ -49,7 +49,7 @@ Usage: mke2fs [-b block-size] [-C cluster-size] [-d root-directory|tarball] [-D]
 \t[-M last-mounted-directory] [-n] [-N number-of-inodes] [-o creator-os] [-O feature[,...]] [-q]
 \t[-t fs-type] [-T usage-type] [-U UUID] [-v] [-V] device [blocks-count]
 
-This is casemate under the name mke2fs. Bad blocks (-c, -l) and undo files (-z) it has not; see
+This is casemate under the name mke2fs. Bad blocks (-c, -l) and undo files (-z) are not supported; see
 'casemate ext4 build --help'.
 ";
 

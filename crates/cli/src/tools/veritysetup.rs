@@ -27,20 +27,20 @@ const USAGE: &str = "\
 Usage: veritysetup [OPTION...] <action> <action-specific>
 
   -?, --help                     Show this help
-      --usage                    The same
+      --usage                    Show this help
   -V, --version                  Print the version
-  -v, --verbose                  Say whether the command was successful
-      --debug                    The same as --verbose
+  -v, --verbose                  Report success
+      --debug                    Report success
       --data-block-size=bytes    Size of data blocks
       --data-blocks=blocks       Number of data blocks
       --fec-device=path          Device with parity
-      --fec-offset=bytes         Where the parity begins
+      --fec-offset=bytes         First byte of the parity
       --fec-roots=bytes          Parity bytes in a codeword
       --format=number            Format: 1 normal, 0 Chrome OS
   -h, --hash=string              Hash algorithm
       --hash-block-size=bytes    Size of hash blocks
-      --hash-offset=bytes        Where the hash area begins
-      --no-superblock            There is no superblock
+      --hash-offset=bytes        First byte of the hash area
+      --no-superblock            Make or expect no superblock
       --root-hash-file=path      File with the root hash
   -s, --salt=hex string          Salt, or - for none
       --uuid=string              UUID in the superblock
@@ -50,7 +50,7 @@ Usage: veritysetup [OPTION...] <action> <action-specific>
 \tverify <data_device> <hash_device> [<root_hash>]
 \tdump <hash_device>
 
-This is casemate under the name veritysetup. What needs the kernel (open, close, status) it has not;
+This is casemate under the name veritysetup. Actions that need the kernel (open, close, status) are not supported;
 see 'casemate verity table --help'.
 ";
 

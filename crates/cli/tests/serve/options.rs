@@ -300,8 +300,7 @@ fn a_server_ends_with_its_last_client_and_says_who_it_is() {
 #[test]
 fn a_wrong_key_is_mentioned() {
     let folder = Folder::new();
-    let note =
-        "casemate: note: enc: nothing known begins the decrypted data: the key or its options may be wrong\n";
+    let note = "casemate: note: enc: the decrypted data have no known signature: the key or its options may be wrong\n";
     let crypt = "--crypt aes-xts-plain64 --key-file key";
     for (options, said) in [
         (format!("{crypt} -s 512 enc"), String::new()),

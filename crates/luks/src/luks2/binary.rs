@@ -99,7 +99,7 @@ impl BinaryHeader {
             return bad(format!("a size of {} bytes", header.hdr_size));
         }
         if place == Place::Secondary && header.hdr_size != offset {
-            return bad(format!("a size of {} bytes, which the first copy can't have", header.hdr_size));
+            return bad(format!("a size of {} bytes, which a primary header can't have", header.hdr_size));
         }
         Ok(header)
     }

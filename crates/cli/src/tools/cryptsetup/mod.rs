@@ -51,8 +51,8 @@ Usage: cryptsetup [OPTION...] <action> <action-specific>
 \ttoken <add|remove|import|export|unassign> <device>
 \tbenchmark
 
-This is casemate under the name cryptsetup; 'casemate luks COMMAND --help' says more of each. What needs the kernel (open,
-close, resize, status) it has not; see 'casemate serve --help' and 'casemate luks extract --help'.
+This is casemate under the name cryptsetup; 'casemate luks COMMAND --help' describes each action. Actions that need
+the kernel (open, close, resize, status) are not supported; see 'casemate serve --help' and 'casemate luks extract --help'.
 ";
 
 /// Whether a command line is understood; nothing is run.
