@@ -65,8 +65,11 @@ pub fn backup() -> &'static Seed {
 /// A dm-integrity volume with tags of SHA-256 and blocks in its journal, unpacked once: a fixture of its tests.
 pub fn integrity_volume() -> &'static Seed {
     static VOLUME: OnceLock<Seed> = OnceLock::new();
-    let path = "../../crates/integrity/tests/fixtures/journal.img.xz";
-    VOLUME.get_or_init(|| Seed::new(unpacked(&seeds().join(path))))
+    VOLUME.get_or_init(|| {
+        let beside = seeds().join("journal.img.xz");
+        let fixture = seeds().join("../../crates/integrity/tests/fixtures/journal.img.xz");
+        Seed::new(unpacked(if beside.exists() { &beside } else { &fixture }))
+    })
 }
 
 /// Makes the sums of a tar's headers fit what they say.
@@ -78,10 +81,15 @@ pub fn fix_tar_sums(tar: &mut [u8]) {
     }
 }
 
+/// The folder of seeds: that of the variable `CASEMATE_SEEDS`, else `seeds` beside the program, which may run on another
+/// machine than it was built on, else that of the sources.
 fn seeds() -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
-    // Where the program runs on another machine than it was built on.
-    std::env::var_os("CASEMATE_SEEDS").map_or(folder, PathBuf::from)
+    if let Some(folder) = std::env::var_os("CASEMATE_SEEDS") {
+        return PathBuf::from(folder);
+    }
+    let program = std::env::current_exe().unwrap_or_default();
+    let beside = program.with_file_name("seeds");
+    if beside.is_dir() { beside } else { Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds") }
 }
 
 fn unpacked(path: &Path) -> Vec<u8> {
