@@ -166,26 +166,19 @@ impl Medium {
     }
 
     /// Takes permissions from a new file.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn narrow(&self, mode: u32) -> Result<()> {
-        self.output()
-            .as_ref()
-            .and_then(|new| new.as_ref())
-            .map_or(Ok(()), |new| new.narrow(mode))
-            .at(&self.name)
+    pub fn narrow(&self, mode: u32) {
+        if let Some(new) = self.output().as_ref().and_then(|new| new.as_ref()) {
+            new.narrow(mode);
+        }
     }
 
     /// Takes permissions from a new file, so that nobody can read it who could not read the file that `other` is.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn narrow_to(&self, other: &Medium) -> Result<()> {
-        let Some(path) = other.path() else { return Ok(()) };
-        let mode = fs::File::open(path).and_then(|file| crate::os::mode(&file));
-        // Who can't tell takes the least.
-        self.narrow(mode.unwrap_or(0o600))
+    pub fn narrow_to(&self, other: &Medium) {
+        if let Some(path) = other.path() {
+            let mode = fs::File::open(path).and_then(|file| crate::os::mode(&file));
+            // Who can't tell takes the least.
+            self.narrow(mode.unwrap_or(0o600));
+        }
     }
 
     fn output(&self) -> Option<MutexGuard<'_, Option<OutputFile>>> {

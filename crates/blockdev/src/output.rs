@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use tempfile::NamedTempFile;
 
@@ -15,7 +17,9 @@ use crate::os::{self, OpenOptionsExt};
 /// A new file, written beside its final name and renamed to it by [`OutputFile::commit`].
 ///
 /// Dropped without a commit, it leaves nothing behind. A file that had the name before stays as it was until
-/// the rename. Permissions are those of any new file (0666 less the umask), or fewer with [`OutputFile::narrow`].
+/// the rename. Until then the new one is its owner's alone. Its permissions then are those of the file that it replaces, whose
+/// owner it gets too where this process may give it away, else those of any new file (0666 less the umask); or fewer with
+/// [`OutputFile::narrow`], or others with [`OutputFile::set_mode`].
 #[derive(Debug)]
 pub struct OutputFile {
     device: FileDevice,
@@ -23,6 +27,9 @@ pub struct OutputFile {
     path: PathBuf,
     /// The file that has the name so far: nobody shall begin to change what is going to be replaced.
     replaced: Option<Held>,
+    /// The permissions of the file when it has its name.
+    mode: Mutex<u32>,
+    modified: Mutex<Option<SystemTime>>,
 }
 
 impl OutputFile {
@@ -34,28 +41,53 @@ impl OutputFile {
     pub fn create(path: impl Into<PathBuf>) -> Result<OutputFile> {
         let path = path.into();
         let replaced = claim_name(&path)?;
+        let old = std::fs::metadata(&path).ok();
         let temporary = tempfile::Builder::new()
             .prefix(".casemate-")
             .suffix(".part")
             // Errors name what the caller named, not the temporary file.
             .make_in(folder_of(&path), |part| {
-                File::options().read(true).write(true).create_new(true).mode(0o666).open(part)
+                File::options().read(true).write(true).create_new(true).mode(0o600).open(part)
             })?;
         let device = FileDevice::from_file(temporary.reopen()?)?;
-        Ok(OutputFile { device, temporary, path, replaced })
+        let mode = match &old {
+            Some(old) => os::take_owner(device.file(), old),
+            None => 0o666 & !os::umask(),
+        };
+        Ok(OutputFile { device, temporary, path, replaced, mode: Mutex::new(mode), modified: Mutex::new(None) })
     }
 
     /// Takes from the file the permissions that are not in `mode`.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn narrow(&self, mode: u32) -> Result<()> {
-        let file = self.device.file();
-        Ok(os::set_mode(file, os::mode(file)? & mode)?)
+    pub fn narrow(&self, mode: u32) {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) &= mode;
+    }
+
+    /// Sets the permissions that the file has when it has its name.
+    pub fn set_mode(&self, mode: u32) {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    }
+
+    /// Sets the time of modification that the file has when it has its name.
+    pub fn set_modified(&self, time: SystemTime) {
+        *self.modified.lock().unwrap_or_else(PoisonError::into_inner) = Some(time);
     }
 
     /// Gives the file its name. With `sync` its contents are on stable storage before, and its name is afterwards.
+    ///
+    /// # Errors
+    /// `Io`; `Busy` or `Argument` if what has got the name meanwhile can't be replaced. Nothing is left then.
     pub fn commit(self, sync: bool) -> Result<()> {
+        let file = self.device.file();
+        if let Some(time) = self.modified.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            file.set_modified(time)?;
+        }
+        let mode = self.mode.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = os::set_mode(file, mode)
+            // File systems without permissions may refuse those that they can't show. Nobody reads what he should not.
+            && os::mode(file)? & 0o066 & !mode != 0
+        {
+            return Err(error.into());
+        }
         if sync {
             self.device.flush()?;
         }
@@ -90,6 +122,38 @@ mod tests {
         output.device().write_at(b"whole", 0).unwrap();
         output.commit(true).unwrap();
         assert_eq!((names(), std::fs::read(&path).unwrap()), (1, b"whole".to_vec()));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn an_output_is_its_owners_until_it_has_its_name() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let part = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let part = || part().find(|path| path.extension().is_some_and(|end| end == "part")).unwrap();
+        let ordinary = {
+            let path = folder.path().join("ordinary");
+            std::fs::write(&path, "").unwrap();
+            mode(&path)
+        };
+        let path = folder.path().join("out");
+        let make = |change: &dyn Fn(&OutputFile)| {
+            let output = OutputFile::create(&path).unwrap();
+            assert_eq!(mode(&part()), 0o600);
+            change(&output);
+            assert_eq!(mode(&part()), 0o600);
+            output.commit(false).unwrap();
+            mode(&path)
+        };
+        assert_eq!(make(&|_| ()), ordinary);
+        assert_eq!(make(&|output| output.narrow(0o640)), ordinary & 0o640);
+        // Once more: the file that is replaced hands its permissions on.
+        assert_eq!(make(&|_| ()), ordinary & 0o640);
+        assert_eq!(make(&|output| output.set_mode(0o751)), 0o751);
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
+        make(&|output| output.set_modified(time));
+        assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), time);
     }
 
     #[test]

@@ -112,7 +112,11 @@ impl<M: AsRef<Medium> + From<Medium>> Target<M> {
         let path = path.as_ref();
         let image = match is_block_device(path) {
             true => Medium::open(path, Access::Change)?,
-            false => Medium::replace(path).and_then(|medium| medium.narrow(0o600).map(|()| medium))?,
+            false => {
+                let medium = Medium::replace(path)?;
+                medium.narrow(0o600);
+                medium
+            }
         };
         look_at_path(path, Some(made), consent)?;
         Ok(Target(image.into()))

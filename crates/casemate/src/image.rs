@@ -108,7 +108,7 @@ impl Image {
     /// Those of [`Image::replace`].
     pub fn replace_private(path: impl AsRef<Path>) -> Result<Image, Error> {
         let image = Image::replace(path)?;
-        image.narrow(0o600)?;
+        image.narrow(0o600);
         Ok(image)
     }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use casemate_blockdev::os::FileTypeExt;
 use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, Stream, is_same_storage, signatures};
@@ -112,6 +113,15 @@ impl Output {
             Kind::Aside(file) => Some(file.device()),
             Kind::BlockDevice(device) => Some(device),
             Kind::Stream(_) => None,
+        }
+    }
+
+    /// Gives a regular file these permissions and this time of modification, at the moment when it gets its name. What was
+    /// there before keeps neither. Devices and streams stay as they are.
+    pub fn dress(&self, mode: u32, modified: Option<SystemTime>) {
+        if let Kind::Aside(file) = &self.kind {
+            file.set_mode(mode);
+            modified.into_iter().for_each(|time| file.set_modified(time));
         }
     }
 

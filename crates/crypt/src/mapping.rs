@@ -230,7 +230,7 @@ impl Mapping {
         let target: &Medium = target.as_ref();
         let _lease = target.lease()?;
         if direction == Direction::Decrypt {
-            target.narrow_to(source)?;
+            target.narrow_to(source);
         }
         self.fill(direction, source, target, holes, work)?;
         target.commit_unsynced()

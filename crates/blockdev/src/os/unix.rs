@@ -7,12 +7,13 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 pub use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use rustix::fs::SeekFrom;
+use rustix::fs::{Gid, Mode, SeekFrom, Uid};
 use rustix::io::Errno;
 
 use crate::identity::FileId;
@@ -36,6 +37,26 @@ pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
 /// Those of fstat(2).
 pub fn mode(file: &File) -> io::Result<u32> {
     Ok(file.metadata()?.permissions().mode() & 0o7777)
+}
+
+/// Gives a file the owner and the group of another that it will replace, as far as this process may. Returns the permissions
+/// that it may have then: those of the other without what its owner, group or others would get who had it not before.
+pub fn take_owner(file: &File, other: &Metadata) -> u32 {
+    let mode = other.permissions().mode() & 0o777;
+    let owned = rustix::fs::fchown(file, Some(Uid::from_raw(other.uid())), Some(Gid::from_raw(other.gid())));
+    let has_group = || file.metadata().is_ok_and(|found| found.gid() == other.gid());
+    // The rights of one group are not another's.
+    if owned.is_ok() || has_group() { mode } else { mode & !0o070 }
+}
+
+/// The permissions that new files of this process do not get.
+pub fn umask() -> u32 {
+    static ASKING: Mutex<()> = Mutex::new(());
+    let _one = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
+    // It can be asked for only by setting it. A file that another thread makes in between is its owner's alone.
+    let umask = rustix::process::umask(Mode::from_raw_mode(0o077));
+    rustix::process::umask(umask);
+    umask.as_raw_mode()
 }
 
 /// The device and the inode of a file, as far as its metadata tells them.

@@ -176,6 +176,16 @@ pub fn set_mode(_: &File, _: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// The permissions of a file that replaces another: there are none.
+pub fn take_owner(_: &File, _: &Metadata) -> u32 {
+    0o666
+}
+
+/// The permissions that new files do not get: there are none.
+pub fn umask() -> u32 {
+    0
+}
+
 /// The device and the inode of a file: its metadata does not tell them.
 pub fn inode(_: &Metadata) -> Option<(u64, u64)> {
     None

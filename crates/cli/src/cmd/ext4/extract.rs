@@ -172,7 +172,6 @@ impl Args {
     fn one(&self, fs: &FileSystem, inode: &Inode, target: &Path, context: &Context) -> Result<Answer, Error> {
         let name = Path::new(&self.path).file_name().unwrap_or_default();
         let target = if target.is_dir() { target.join(name) } else { target.to_owned() };
-        let at = |error| Error::io(target.display(), error);
         let mut output = Output::create(&target, &[&self.image.image])?;
         if !self.overwrite && target.is_file() {
             let text = format!("{}: exists; use --overwrite to replace it", target.display());
@@ -180,11 +179,6 @@ impl Args {
         }
         copy(&*fs.open(&self.path)?, |error| fs.error(&self.path, error), &mut output)
             .map_err(|error| error.at(target.display()))?;
-        output.commit()?;
-        if !target.is_file() {
-            return self.told(inode, &target, context);
-        }
-        let file = File::options().write(true).open(&target).map_err(at)?;
         let Time { seconds, nanoseconds } = inode.modified();
         let whole = Duration::from_secs(seconds.unsigned_abs());
         let second = match seconds < 0 {
@@ -192,8 +186,8 @@ impl Args {
             false => SystemTime::UNIX_EPOCH.checked_add(whole),
         };
         let time = second.and_then(|time| time.checked_add(Duration::from_nanos(nanoseconds.into())));
-        time.map_or(Ok(()), |time| file.set_modified(time)).map_err(at)?;
-        casemate::blockdev::os::set_mode(&file, (inode.mode() & 0o777).into()).map_err(at)?;
+        output.dress((inode.mode() & 0o777).into(), time);
+        output.commit()?;
         self.told(inode, &target, context)
     }
 
