@@ -232,6 +232,20 @@ fn verity_files_are_checked_while_they_are_read() {
 }
 
 #[test]
+fn a_file_without_its_owner_lends_nobodys_rights() {
+    let place = place();
+    place.sh("mkdir -p tree/dir; echo a > tree/user; echo b > tree/group; chmod 4755 tree/user; chmod 2755 tree/group tree/dir");
+    place.yes("build image --from tree");
+    place.yes("chown image 4242:4242 /user /group /dir");
+    place.yes("extract image out --no-owners");
+    assert_eq!(place.sh("cd out; stat -c '%a %n' user group dir"), "755 user\n755 group\n2755 dir\n");
+    if casemate::blockdev::os::is_root() {
+        place.yes("extract image all");
+        assert_eq!(place.sh("cd all; stat -c '%a %u %n' user group"), "4755 4242 user\n2755 4242 group\n");
+    }
+}
+
+#[test]
 fn extracting() {
     let place = place();
     image(&place, "4k-default.img.xz", None);

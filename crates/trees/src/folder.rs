@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::system::{
     self, AtFlags, Errno, Gid, HostType, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
-    chownat, fchmod, fchown, fsetxattr, futimens, linkat, mkdirat, mknodat, openat, symlinkat, unlinkat,
+    chownat, fchmod, fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, symlinkat, unlinkat,
     utimensat,
 };
 pub use crate::system::{AsFd, BorrowedFd, OwnedFd};
@@ -104,7 +104,8 @@ pub fn make_special(node: &Node, parent: BorrowedFd<'_>, name: &[u8]) -> Result<
 }
 
 /// Restores owner (if `owners`), attributes, mode and times of an open file or folder, in this order: a new owner clears
-/// bits of the mode, and everything changes the times.
+/// bits of the mode, and everything changes the times. A file that has another owner than the node, or another group, does not
+/// get the bit that would run it with the rights of that one.
 ///
 /// What could not be restored is returned, and the rest is.
 pub fn restore<'a>(
@@ -123,9 +124,20 @@ pub fn restore<'a>(
             missing.note(&String::from_utf8_lossy(name), set);
         }
     }
-    missing.note("mode", fchmod(file, mode(node)));
+    missing.note("mode", fchmod(file, mode(node).difference(foreign(file, node))));
     missing.note("times", futimens(file, &times(node)));
     missing.0
+}
+
+/// The bits of the mode that would lend the rights of somebody else than the node says. Folders lend none.
+fn foreign(file: BorrowedFd<'_>, node: &Node) -> Mode {
+    let mut bits = Mode::empty();
+    if node.kind != FileType::Directory {
+        let found = fstat(file).ok();
+        bits.set(Mode::SUID, found.as_ref().is_none_or(|stat| stat.st_uid != node.uid));
+        bits.set(Mode::SGID, found.as_ref().is_none_or(|stat| stat.st_gid != node.gid));
+    }
+    bits
 }
 
 /// Restores mode, owner, times and attributes of a file that cannot be opened: links (whose mode and attributes
