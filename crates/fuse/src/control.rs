@@ -5,7 +5,7 @@
 //! `error TEXT`. Who is neither root nor the user that mounted is answered nothing.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,10 +55,18 @@ impl Control {
     /// Makes a socket, in place of one that nobody answers any more.
     ///
     /// # Errors
-    /// `Busy` if somebody answers there; `Io`.
+    /// `Busy` if a process answers there; `Argument` if the name is that of something else than a socket; `Io`.
     pub fn bind(path: &Path) -> Result<Control, Error> {
         let at = |error| Error::io(path.display(), error);
+        let is_socket = || std::fs::symlink_metadata(path).map(|found| found.file_type().is_socket());
         let listener = match listen(path) {
+            // A dead socket can be replaced. Nothing else that has the name is ours to remove.
+            Err(error) if error.kind() == ErrorKind::AddrInUse && !is_socket().map_err(at)? => {
+                return Err(Error::argument(format!(
+                    "{}: exists and is not a socket; name another file for the socket, or remove this one first",
+                    path.display()
+                )));
+            }
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 match UnixStream::connect(path) {
                     Ok(_) => {

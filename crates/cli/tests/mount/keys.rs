@@ -95,6 +95,25 @@ fn folders_lock_and_unlock() {
 }
 
 #[test]
+fn a_control_socket_takes_the_place_of_a_dead_one_alone() {
+    let Some(folders) = encrypted() else { return };
+    folders.file("file", "precious");
+    folders.sh("ln -s file link; mkfifo pipe; python3 -c 'import socket; socket.socket(1).bind(\"dead\")'");
+    fs::create_dir_all(folders.path("own")).unwrap();
+    let image = folders.read("root.img");
+    for name in ["file", "link", "pipe", "root.img"] {
+        let text = format!("{name}: exists and is not a socket");
+        folders.is(&format!("mount --control {name} root.img own"), 2, &text);
+        assert!(!folders.is_mounted("own"), "{name}");
+    }
+    assert_eq!((folders.read("file"), folders.read("root.img")), (b"precious".to_vec(), image));
+    folders.mount("--control dead root.img", "own");
+    folders.is("mount --control dead root.img own", 2, "");
+    folders.unmount("own");
+    assert!(!folders.path("dead").exists() && folders.path("link").exists());
+}
+
+#[test]
 fn others_change_no_keys() {
     let Some(folders) = encrypted() else { return };
     if !is_root() {

@@ -61,7 +61,7 @@ impl Folders {
             let output = self.own(&format!("umount {folder}"));
             let is_done = output.status.success();
             assert!(
-                is_done || String::from_utf8_lossy(&output.stderr).contains("somebody uses"),
+                is_done || String::from_utf8_lossy(&output.stderr).contains("is in use"),
                 "{output:?}"
             );
             is_done
