@@ -1,5 +1,6 @@
 //! The writer of a file system that is mounted for writing, and when it commits.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
@@ -19,7 +20,19 @@ pub struct Changes {
     /// Inodes that the kernel knows: of these none is freed.
     known: Arc<Known>,
     clock: Mutex<Option<Clock>>,
+    lost: Mutex<Lost>,
 }
+
+/// Inodes with contents that the kernel had taken from a program and that could not be written: it does not send them again.
+#[derive(Default)]
+struct Lost {
+    inodes: BTreeSet<u32>,
+    /// Whether there were more than are kept.
+    more: bool,
+}
+
+/// Inodes with lost contents that are kept by number.
+const MOST_LOST: usize = 1000;
 
 struct Shared {
     /// `None` once the file system is closed.
@@ -69,7 +82,7 @@ impl Changes {
         let thread = std::thread::Builder::new().name("commits".to_owned()).spawn(commits);
         let thread = thread.map_err(|error| Error::io("a thread", error))?;
         let clock = Mutex::new(Some(Clock { stop, thread }));
-        Ok(Changes { shared, known, clock })
+        Ok(Changes { shared, known, clock, lost: Mutex::default() })
     }
 
     /// Keeps the file system as it is as long as the result is there. Its holder does not ask for it again.
@@ -117,7 +130,20 @@ impl Changes {
         }
     }
 
+    /// Notes that contents of an inode could not be written, which no program is waiting for.
+    pub fn note_lost(&self, number: u32) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if lost.inodes.len() < MOST_LOST {
+            lost.inodes.insert(number);
+        } else {
+            lost.more = true;
+        }
+    }
+
     /// Frees what is without names, makes all changes permanent, and ends.
+    ///
+    /// # Errors
+    /// `Io`, also if contents of a file that is still there were lost before.
     pub fn close(&self) -> Result<(), Error> {
         if let Some(clock) = self.clock.lock().unwrap_or_else(PoisonError::into_inner).take() {
             drop(clock.stop);
@@ -129,7 +155,27 @@ impl Changes {
             writer.commit()?;
             writer.release_all()?;
         }
-        writer.commit()
+        writer.commit()?;
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).check(&writer)
+    }
+}
+
+impl Lost {
+    /// # Errors
+    /// `Io` if a file is still there of which contents were lost.
+    fn check(&self, writer: &Writer) -> Result<(), Error> {
+        let is_there = |number: &&u32| writer.inode(**number).is_ok_and(|inode| inode.links() > 0);
+        let mut there = self.inodes.iter().filter(is_there);
+        let Some(first) = there.next() else { return Ok(()) };
+        let others = match (there.count(), self.more) {
+            (0, false) => String::new(),
+            (count, false) => format!(" and {count} others"),
+            (count, true) => format!(" and more than {count} others"),
+        };
+        let text = format!(
+            "contents that a program had written to a memory-mapped file are lost, because they could not be written to the image: inode {first}{others}"
+        );
+        Err(Error::io("the file system", std::io::Error::other(text)))
     }
 }
 

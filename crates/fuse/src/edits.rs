@@ -278,6 +278,15 @@ impl Tree {
         self.changes().map_or(Ok(()), |changes| changes.commit().map_err(|error| self.error(error)))
     }
 
+    /// Notes that contents of a file are lost, and says so.
+    pub fn note_lost(&self, node: INodeNo, error: Option<&Error>) {
+        let (Some(changes), Ok(number)) = (self.changes(), number(node)) else { return };
+        changes.note_lost(number);
+        let why = error.map_or_else(|| "no room".to_owned(), ToString::to_string);
+        let text = format!("contents that a program had written to the memory-mapped file of inode {number} are lost: {why}");
+        self.tell(&Error::io("the file system", std::io::Error::other(text)));
+    }
+
     /// Notes what the kernel has forgotten.
     pub fn forget(&self, node: INodeNo, times: u64) {
         let (Some(known), Ok(number)) = (self.known(), number(node)) else { return };

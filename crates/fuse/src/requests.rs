@@ -521,6 +521,12 @@ impl Filesystem for Requests {
             }
             Ok(written)
         });
+        // What a program wrote to mapped memory comes when nobody waits for it, and once.
+        if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE)
+            && written.as_ref().map_or(true, |(len, _)| *len < data.len())
+        {
+            self.tree.note_lost(node, written.as_ref().err());
+        }
         match written {
             Ok((len, has_dropped)) => {
                 if has_dropped {

@@ -51,6 +51,37 @@ fn the_image_is_free_when_umount_ends() {
 }
 
 #[test]
+fn contents_of_mapped_memory_that_find_no_room_are_not_lost_in_silence() {
+    let Some(folders) = Folders::with_image_of("-t ext4 -m 0") else { return };
+    let Some(python) = tool("python3") else { return };
+    let fill = "import mmap, os\n\
+                big = open('own/big', 'wb', 0)\n\
+                try:\n while True: big.write(bytes(1 << 16))\n\
+                except OSError: pass\n\
+                big.close()\n\
+                hole = os.open('own/hole', os.O_RDWR | os.O_CREAT)\n\
+                os.ftruncate(hole, 1 << 20)\n\
+                m = mmap.mmap(hole, 1 << 20)\n\
+                m[:] = b'x' * (1 << 20)\n\
+                m.close()\n\
+                os.close(hole)";
+    for is_removed in [false, true] {
+        folders.mount("--write root.img", "own");
+        run(Command::new(&python).args(["-c", fill]).current_dir(folders.folder()));
+        folders.sh("sync -f own || true; rm own/big");
+        if is_removed {
+            folders.sh("rm own/hole");
+            folders.unmount("own");
+            continue;
+        }
+        // The kernel sends them once. The end tells of them, whoever heard of it before.
+        folders.is("umount own", 2, "memory-mapped file are lost");
+        assert!(!folders.is_mounted("own"));
+        folders.yes("ext4 check root.img");
+    }
+}
+
+#[test]
 fn two_folders_at_a_time() {
     let Some(folders) = Folders::with_image() else { return };
     fs::copy(folders.path("root.img"), folders.path("other.img")).unwrap();
