@@ -341,7 +341,7 @@ fn a_pipe_that_brings_nothing_is_no_key() {
     }
     // An empty file is a key, but one that a new key slot gets only if that is said.
     let line = format!("luks format zeros --key-file empty {cheap}");
-    place.is(&line, 2, "--allow-empty-key takes it");
+    place.is(&line, 2, "use --allow-empty-key to confirm");
     place.is(
         &format!("luks add-key disk --key-file key --new-key-file empty {cheap}"),
         2,

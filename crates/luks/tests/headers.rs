@@ -393,7 +393,7 @@ fn a_header_is_written_only_as_it_was_read() {
     one.write(&device, &providers, random).unwrap();
     let before = bytes();
     let error = two.write(&device, &providers, random).unwrap_err();
-    assert!(error.is_busy() && error.text().contains("changed by another program"), "{error}");
+    assert!(error.is_busy() && error.text().contains("another program has changed"), "{error}");
     assert!(two.repair(&device, &providers, random).unwrap_err().is_busy());
     assert!(bytes() == before);
     // Who wrote it goes on.

@@ -42,7 +42,7 @@ use crate::context::Context;
 ///
 /// Commands that read never write to the image; they replay a journal in memory. They read through layers, named from
 /// the image upwards: partition or offset, then --crypt, --luks, --dm-integrity and --dm-verity in the order of the
-/// stack. (--fsverity of cat and extract checks files with fs-verity.)
+/// stack. --fsverity of cat and extract checks files with fs-verity.
 ///
 /// Commands that change an image do so all at once or not at all: through its journal, or without one through a file
 /// beside it. Large changes, such as a tree, are done in steps, and the file system is sound after each.
