@@ -1,4 +1,4 @@
-//! Block devices as values, the worker pool, and who hears of long work.
+//! Block devices as values, the worker pool, and listeners to long work.
 //!
 //! A [`BlockDevice`] is read and written at positions through `&self`, by many threads at once. Devices nest:
 //! a [`Window`] of a [`FileDevice`] is a device again, and so is everything that the format crates build on

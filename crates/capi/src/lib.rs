@@ -1,8 +1,8 @@
-//! casemate as a C library: `libcasemate.so.0` and `include/casemate.h`, which is made of the functions here.
+//! casemate as a C library: `libcasemate.so.0` and `include/casemate.h`, which is generated from the functions here.
 //!
-//! Each function takes C's pointers apart in [`boundary`], calls the facade, and gives back a status that is the command's exit
-//! status. No panic leaves it, and nothing is kept between calls but what handles hold. `unsafe` is here for the boundary
-//! alone: callers keep what the header asks of them.
+//! Each function converts C's pointers in [`boundary`], calls the facade, and returns the command's exit
+//! status. No panic leaves it, and only handles keep state between calls. Only the boundary needs `unsafe`: it relies on the
+//! rules of the header, which callers keep.
 #![allow(unsafe_code, reason = "C's pointers, at the boundary")]
 
 mod boundary;

@@ -1,8 +1,8 @@
-//! The Linux storage-protection stack in user space, as a library: dm-verity, fs-verity, dm-crypt, fscrypt, ext4 and NBD,
-//! byte for byte what the kernel reads and writes, without root and without a kernel.
+//! The Linux storage-protection stack in user space, as a library: dm-verity, fs-verity, dm-crypt, LUKS, dm-integrity,
+//! fscrypt, ext4 and NBD, byte for byte as the kernel reads and writes them, without root and without a kernel.
 //!
-//! This is the crate that programs link. The format crates below it do the work and do not know each other; here they are
-//! joined. An [`Image`] is opened and locked once, what lies on it is nested, and everything hangs on the device on top:
+//! Programs link this crate. The format crates below it do the work and do not know each other; this crate joins them. An
+//! [`Image`] is opened and locked once, layers are stacked on it, and all work is done on the topmost device:
 //!
 //! ```text
 //!   Image::open("disk.img") ─┬─ .partition(2) ─┬─ .crypt(mapping) ─┬─ .verity(hash, root) ─── .overlay(file)
@@ -13,9 +13,9 @@
 //! ```
 //!
 //! Options are structs with defaults: take `X::default()` and set what differs; those of [`ext4`] are chained, as
-//! `PutOptions::new().recursive(true)`. [`ext4::BuildSpec`] makes new file systems. [`Work`] says who does the work (threads
-//! and implementations of ciphers and hashes) and who hears of it ([`blockdev::Events`]: progress, waits, notes);
-//! `Work::default()` is all cores, the fastest implementations, and nobody.
+//! `PutOptions::new().recursive(true)`. [`ext4::BuildSpec`] makes new file systems. [`Work`] has the threads, the
+//! implementations of ciphers and hashes, and a listener for progress, waits and notes ([`blockdev::Events`]);
+//! `Work::default()` has all cores, the fastest implementations, and no listener.
 //!
 //! # Six jobs
 //!

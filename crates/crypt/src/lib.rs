@@ -3,7 +3,7 @@
 //! [`Spec`] reads a cipher specification such as `aes-xts-plain64`; [`SectorCipher`] turns runs of sectors into
 //! ciphertext and back; [`CryptDevice`] is a block device over a block device, as device-mapper's target is;
 //! [`Table`] reads and writes device-mapper's line for it. [`image`] transforms whole images, [`in_place`] does so
-//! where they lie and survives being killed.
+//! in place, and survives a kill.
 //!
 //! ```
 //! use casemate_blockdev::{BlockDevice, MemoryDevice};

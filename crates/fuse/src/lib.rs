@@ -1,5 +1,5 @@
-//! The files of an image as a folder of the host, over FUSE: any program reads them, through all layers, and nothing of the
-//! image reaches the kernel's own file systems.
+//! Mounts an image in a folder of the host, over FUSE. Any program reads its files, through all layers, and the image never
+//! reaches the kernel's own file systems.
 //!
 //! [`Mount::new`] mounts a [`FileSystem`](casemate::ext4::FileSystem) for reading and answers the kernel from then on;
 //! [`unmount`] takes a folder back from any process:
@@ -22,10 +22,10 @@
 //!
 //! # How
 //!
-//! Nobody but the kernel changes the image while it is mounted, so the kernel may keep names, attributes, links, lists of
+//! Only the kernel's requests change the image while it is mounted, so the kernel may cache names, attributes, links, lists of
 //! folders and contents as long as it likes. A node's number is the inode's, but for the root: for reading nothing is
-//! remembered of what the kernel knows. Requests are read by a few threads, each of which answers the one it has; all but one of them may be at long work
-//! at a time, reading contents or lists of names, so that slow decryption keeps nobody from looking up a name.
+//! remembered of what the kernel knows. A few threads read requests, and each answers its own. One of them stays free of long work,
+//! such as reading contents or lists of names, so that slow decryption never delays the lookup of a name.
 //!
 //! [`Mount::writing`] lets programs change files, too. One writer ([`Writer`](casemate::ext4::Writer)) makes one change after
 //! the other, while nobody reads, and reading goes through what it has not committed. It commits every five seconds, when it

@@ -1,10 +1,10 @@
 //! dm-integrity volumes: a tag for each block, which is checked when the block is read.
 //!
-//! [`Superblock`] says how the volume is laid out, but not how its tags are made: a [`Tagger`] does. Both, and what the
-//! journal holds, make an [`IntegrityDevice`], whose reads are checked; [`verify`] checks all of it on many threads.
-//! [`format()`] makes a volume. A journal that was not replayed is shown as if it had been, and what is written goes through
-//! the journal, so that the kernel replays what was cut off, or in bitmap mode to its place. A [`JournalSeal`] is for journals
-//! with codes, and encrypted ones.
+//! [`Superblock`] has the layout of the volume, but not the algorithm of its tags: a [`Tagger`] makes them. Both, with the
+//! blocks in the journal, make an [`IntegrityDevice`], whose reads are checked; [`verify`] checks all of it on many threads.
+//! [`format()`] makes a volume. A journal that was not replayed is shown as if it had been. Writes go through
+//! the journal, so that the kernel can replay them after a cut, or in bitmap mode to their places. A [`JournalSeal`] is for
+//! journals with a MAC, and encrypted ones.
 //!
 //! ```
 //! use casemate_blockdev::{BlockDevice, MemoryDevice};

@@ -1,4 +1,4 @@
-//! LUKS volumes, version 1 and 2: made, opened, changed and reencrypted as cryptsetup does it, in user space.
+//! LUKS volumes, version 1 and 2, in user space: creates, opens, changes and reencrypts them as cryptsetup does.
 //!
 //! A [`Volume`] is a header with its data, each on a [`Medium`]: a file, a block device, or any [`BlockDevice`]. It is read once,
 //! locked as cryptsetup locks it, and opened with a [`LuksKey`]; the plain data are a medium again. Nothing needs root or

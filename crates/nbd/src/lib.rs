@@ -1,8 +1,8 @@
-//! The NBD protocol, and a server that offers any [`BlockDevice`](casemate_blockdev::BlockDevice) to any client.
+//! The NBD protocol, and a server that exports any [`BlockDevice`](casemate_blockdev::BlockDevice) to any client.
 //!
 //! [`protocol`] turns bytes into requests and answers into bytes; it does no I/O. [`Server`] listens on a
-//! Unix socket or on TCP, and runs requests of many clients on its [`Export`]s. [`tls`] says which clients are
-//! let in, and how.
+//! Unix socket or on TCP, and runs requests of many clients on its [`Export`]s. [`tls`] decides which clients may
+//! connect, and with which encryption.
 //!
 //! ```
 //! use std::sync::Arc;

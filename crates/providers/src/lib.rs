@@ -1,9 +1,9 @@
-//! Which implementation does the work.
+//! Implementations of ciphers and hashes, and the choice among them.
 //!
-//! Formats name an algorithm; this crate says what runs it: the hot back ends of `casemate-primitives` where
-//! they exist, vetted crates where they don't, and an engine outside the CPU only where somebody names it.
+//! Formats name an algorithm; this crate chooses what runs it: the hot back ends of `casemate-primitives` where
+//! they exist, vetted crates where they don't, and an engine outside the CPU only if the caller names it.
 //! [`Providers`] is the entry point: a CPU, the implementations that are known, and the policy that chooses among them,
-//! as one value. [`Work`] adds the threads and a listener, for what takes long.
+//! as one value. [`Work`] adds the threads and a listener, for long work.
 //!
 //! ```
 //! use casemate_providers::{Ivs, Providers};

@@ -1,5 +1,5 @@
-//! Trees of files on their way in and out of file systems: what a file is beside its contents, tar streams in both
-//! directions, compressed ones too, and trees in folders of the host, made and read.
+//! Trees of files on their way in and out of file systems: metadata of files, tar streams in both directions (also
+//! compressed), and folders of the host, made and read.
 //!
 //! ```
 //! use casemate_trees::{FileType, Link, Node};
