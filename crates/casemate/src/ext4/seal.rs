@@ -20,7 +20,7 @@ const SIGNATURE_ROOM: u64 = 2048;
 
 /// fs-verity on the files of a tree.
 pub struct Sealing {
-    /// The files: regular ones whose path matches one of these; all without any, unless digests are expected.
+    /// The files: regular ones of whose paths one matches one of these; all without any, unless digests are expected.
     files: Vec<Chosen>,
     /// Whether some file gets a tree.
     is_used: AtomicBool,
@@ -55,7 +55,7 @@ impl Sealing {
         }
     }
 
-    /// Gives trees to files that match one of these patterns, of which each must match one.
+    /// Gives trees to files of whose names one matches one of these patterns, of which each must match one.
     pub fn choose(&mut self, patterns: impl IntoIterator<Item = Pattern>) {
         let chosen = |pattern| Chosen { pattern, is_used: AtomicBool::new(false) };
         self.files.extend(patterns.into_iter().map(chosen));
@@ -114,10 +114,12 @@ impl fmt::Debug for Sealing {
 }
 
 impl casemate_ext4::Seal for Sealing {
-    fn room(&self, path: &[u8], size: u64) -> Result<Option<(u64, u64)>, Error> {
+    fn room(&self, paths: &[Vec<u8>], size: u64) -> Result<Option<(u64, u64)>, Error> {
         let is_for_all = self.files.is_empty() && self.expected.is_empty();
-        let mut is_chosen = is_for_all || self.expected.contains_key(path);
-        for chosen in self.files.iter().filter(|chosen| chosen.pattern.matches(path, false)) {
+        let mut is_chosen =
+            is_for_all || paths.first().is_some_and(|first| self.expected.contains_key(first));
+        let matches = |chosen: &&Chosen| paths.iter().any(|path| chosen.pattern.matches(path, false));
+        for chosen in self.files.iter().filter(matches) {
             chosen.is_used.store(true, Ordering::Relaxed);
             is_chosen = true;
         }

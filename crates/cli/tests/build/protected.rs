@@ -53,6 +53,11 @@ fn files_get_fs_verity() {
     place.yes("build image --from tree --verity=large --verity=*/two");
     let flags = |path: &str| place.yes(&format!("stat image {path}")).contains("verity");
     assert_eq!(["/a/b/large", "/a/two", "/one"].map(flags), [true, true, false]);
+    // A file with several names is chosen by any of them.
+    for name in ["one", "a/hard"] {
+        place.yes(&format!("build image --from tree --verity={name}"));
+        assert_eq!(["/one", "/a/hard", "/a/two"].map(flags), [true, true, false], "{name}");
+    }
     if tool("openssl").is_some() {
         place.sh("openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=test -keyout key.pem -out cert.pem 2>openssl.log");
         place.yes("build image --from tree --verity --signing-key key.pem --cert cert.pem");

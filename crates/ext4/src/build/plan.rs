@@ -126,7 +126,7 @@ impl Plan {
         let mut tries = 0;
         let mut kept = None;
         let mut blocks = first_guess(&tree, &order, options);
-        let paths = if sealer.is_some() { tree.paths() } else { HashMap::new() };
+        let paths = if sealer.is_some() { tree.all_paths() } else { HashMap::new() };
         let sealing = sealer.as_deref().map(|sealer| (sealer, &paths));
         loop {
             let wanted =

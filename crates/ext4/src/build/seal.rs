@@ -13,12 +13,12 @@ pub(crate) const TREE_ALIGNMENT: u64 = 1 << 16;
 
 /// Somebody who knows hash trees, and which files get one.
 pub trait Seal: Send + Sync + std::fmt::Debug {
-    /// Bytes of the tree of a file of so many bytes, and the most bytes of its descriptor with a signature; `None` for a
-    /// file that gets none.
+    /// Bytes of the tree of a file with these paths and so many bytes, and the most bytes of its descriptor with a signature;
+    /// `None` for a file that gets none. The first path stands for the file.
     ///
     /// # Errors
     /// For sizes that no tree is for.
-    fn room(&self, path: &[u8], size: u64) -> Result<Option<(u64, u64)>>;
+    fn room(&self, paths: &[Vec<u8>], size: u64) -> Result<Option<(u64, u64)>>;
 
     /// Makes a file's tree, which is written from byte 0 of `tree` on: the descriptor's bytes with the signature.
     ///

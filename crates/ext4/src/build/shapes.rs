@@ -122,8 +122,8 @@ pub(super) fn inode_number(index: usize, specials: u32) -> u32 {
     }
 }
 
-/// Paths of files of the tree.
-pub(super) type Paths = HashMap<u32, Vec<u8>>;
+/// All paths of each file of the tree.
+pub(super) type Paths = HashMap<u32, Vec<Vec<u8>>>;
 
 /// Input of the planning: the tree, and the makers of fs-verity metadata and ciphertext.
 pub(super) struct Wanted<'a> {
@@ -308,7 +308,7 @@ impl Wanted<'_> {
             return Ok(None);
         }
         if let Some((sealer, paths)) = self.sealing
-            && sealer.room(paths.get(&number).map_or(&[], |path| &path[..]), contents.size)?.is_some()
+            && sealer.room(paths.get(&number).map_or(&[], |paths| &paths[..]), contents.size)?.is_some()
         {
             return Ok(None);
         }
@@ -321,8 +321,8 @@ impl Wanted<'_> {
     /// Makes room behind a file's contents for its tree, if it gets one.
     fn seal(&self, number: u32, size: u64, geometry: &Geometry, shape: &mut Shape) -> Result<()> {
         let Some((sealer, paths)) = self.sealing else { return Ok(()) };
-        let path = paths.get(&number).cloned().unwrap_or_default();
-        let Some((tree, descriptor)) = sealer.room(&path, size)? else { return Ok(()) };
+        let paths = paths.get(&number).map_or(&[][..], Vec::as_slice);
+        let Some((tree, descriptor)) = sealer.room(paths, size)? else { return Ok(()) };
         let block = u64::from(geometry.block_size);
         if !TREE_ALIGNMENT.is_multiple_of(block * u64::from(geometry.cluster_blocks)) {
             return Err(Error::unsupported("fs-verity with clusters above 64 KiB"));
@@ -345,6 +345,7 @@ impl Wanted<'_> {
     }
 }
 
+        let path = paths.first().cloned().unwrap_or_default();
 /// The blocks of contents that are no holes, in whole clusters.
 fn data(contents: &Contents, block: u64, cluster: u32) -> Data {
     let size = contents.size.div_ceil(block);

@@ -1,6 +1,6 @@
 //! A tree of files that a new file system is made of: everything about them in memory, but no contents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 
 use casemate_trees::Node;
@@ -217,17 +217,30 @@ impl Tree {
     }
 
     /// The first path of each file, from the top on.
-    pub(crate) fn paths(&self) -> std::collections::HashMap<u32, Vec<u8>> {
-        let mut found = std::collections::HashMap::new();
+    pub(crate) fn paths(&self) -> HashMap<u32, Vec<u8>> {
+        let mut found = HashMap::new();
+        self.each_path(|number, path| {
+            found.entry(number).or_insert(path);
+        });
+        found
+    }
+
+    /// All paths of each file, the first one first.
+    pub(crate) fn all_paths(&self) -> HashMap<u32, Vec<Vec<u8>>> {
+        let mut found = HashMap::new();
+        self.each_path(|number, path| found.entry(number).or_insert_with(Vec::new).push(path));
+        found
+    }
+
+    fn each_path(&self, mut told: impl FnMut(u32, Vec<u8>)) {
         let mut open = vec![(Vec::new(), TOP)];
         while let Some((path, number)) = open.pop() {
             if let Body::Directory(names) = &self.entry(number).body {
                 let below = names.iter().rev();
                 open.extend(below.map(|(name, number)| (casemate_trees::join(&path, name), *number)));
             }
-            found.entry(number).or_insert(path);
+            told(number, path);
         }
-        found
     }
 
     pub(crate) fn entry(&self, number: u32) -> &Entry {

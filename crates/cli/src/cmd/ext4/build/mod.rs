@@ -93,7 +93,7 @@ pub struct Args {
     print_config: bool,
     #[command(flatten)]
     format: FormatArgs,
-    /// Enable fs-verity on regular files: all, or those that match a pattern; each pattern must match a file.
+    /// Enable fs-verity on regular files: all, or those with a name that matches a pattern; each pattern must match a file.
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = "*",
         help_heading = "fs-verity")]
     verity: Vec<String>,
