@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, Pool};
 use casemate_ext4::{
-    BuildOptions, BuildSize, CheckOptions, Ext4, Features, OpenOptions, Plan, Tree, TreeOptions, check,
+    BuildOptions, BuildSize, CheckOptions, Ext4, Features, Identify, NewUuid, OpenOptions, Plan, Tree,
+    TreeOptions, check,
 };
 use casemate_providers::Work;
 use casemate_testkit::{Rng, TempDir, mke2fs, run, run_any, tempdir, tool};
@@ -525,4 +526,34 @@ fn sources_that_change_are_noticed() {
     // There is no file system then.
     assert!(Ext4::open(Arc::new(device), &OpenOptions::default()).is_err());
     assert_eq!(fs::metadata(&file).unwrap().size(), 9_000);
+}
+
+/// A UUID that is in checksums is made of contents that are read before they are copied.
+#[test]
+fn contents_that_a_uuid_follows_from_are_those_that_are_written() {
+    let folder = tempdir().unwrap();
+    let file = folder.path().join("file");
+    for change in [0, 1] {
+        fs::write(&file, vec![1; 10_000]).unwrap();
+        let mut options = options("ext4", "^metadata_csum_seed", 4096);
+        options.uuid = Some(NewUuid::OfContents(Arc::new(FirstSum)));
+        let plan = Plan::new(tree_of(folder.path()), &options).unwrap();
+        plan.uuid(&on(1)).unwrap();
+        fs::write(&file, vec![1 + change; 10_000]).unwrap();
+        let device = MemoryDevice::new(vec![0; plan.size() as usize]);
+        let result = plan.write(&device, true, &on(1));
+        assert_eq!(result.is_err(), change == 1, "{result:?}");
+        if let Err(error) = result {
+            assert!(error.to_string().contains("file: changed"), "{error}");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FirstSum;
+
+impl Identify for FirstSum {
+    fn uuid(&self, sums: &[u32]) -> [u8; 16] {
+        [sums.iter().fold(0, |all, sum| all ^ sum.to_le_bytes()[0]); 16]
+    }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use casemate_blockdev::{BlockDevice, fill_random};
+use casemate_blockdev::fill_random;
 use casemate_ext4::{Encrypt, Encryption, Tree};
 use casemate_fscrypt::{Context, InodeInfo, Ivs, Keyring, MasterKey};
 use casemate_primitives::secret::SecretVec;
@@ -41,7 +41,7 @@ impl Encrypting {
     }
 
     /// Makes nonces follow from a text, the tree (its names, attributes, sizes and times), the contents of all files below
-    /// these directories, which are read for it, and the keys that are added from now on. So no nonce comes twice with other
+    /// these directories, which are read for it and must not change until they are copied, and the keys that are added from now on. So no nonce comes twice with other
     /// contents under one key.
     ///
     /// # Errors
@@ -123,18 +123,11 @@ fn contents_digests(tree: &Tree, directory: &[u8], work: &Work<'_>) -> Result<Ve
         files.len() as u64,
         || vec![0; CHUNK],
         |buffer, piece| {
-            let file = files[piece as usize];
-            let contents = file.open()?;
             let mut hash = Sha256::new(work.providers.cpu()).hasher();
-            let mut at = 0;
-            while at < file.size() {
-                // OK to truncate: at most the buffer's length.
-                let part = &mut buffer[..(file.size() - at).min(CHUNK as u64) as usize];
-                contents.read_at(part, at)?;
+            files[piece as usize].read(work.providers.cpu(), buffer, &mut |part| {
                 hash.update(part);
-                at += part.len() as u64;
-                work.events.advance(0)?;
-            }
+                work.events.advance(0)
+            })?;
             let _ = digests[piece as usize].set(hash.finalize());
             Ok::<_, Error>(())
         },

@@ -1,5 +1,6 @@
 //! Encrypted ext4 images that kernels made, read and written as those kernels do.
 
+mod built;
 mod changes;
 mod checks;
 mod corpus;

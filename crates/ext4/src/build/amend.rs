@@ -8,7 +8,7 @@ use casemate_trees::host::Xattrs;
 use casemate_trees::manifest::Entry as Described;
 use casemate_trees::{Link, Node, join, split};
 
-use crate::build::contents::{Contents, Source};
+use crate::build::contents::{Contents, FirstReading, Source};
 use crate::build::tree::{Body, TOP, Tree};
 use crate::edit::is_storable;
 use crate::error::{Result, invalid};
@@ -104,7 +104,12 @@ impl Tree {
                     _ => return Err(missing("contents")),
                 };
                 let (size, device) = (contents.len() as u64, Arc::new(MemoryDevice::new(contents)));
-                Body::File(Contents { size, ranges: None, from: Source::Within(device, 0) })
+                Body::File(Contents {
+                    size,
+                    ranges: None,
+                    from: Source::Within(device, 0),
+                    reading: FirstReading::default(),
+                })
             }
             FileType::Symlink => match &described.link {
                 Some(Link::Symbolic(target)) => Body::Symlink(target.clone()),

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use casemate_blockdev::BlockDevice;
 use casemate_trees::host::Unread;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Contents of a regular file.
 #[derive(Clone, Debug)]
@@ -17,6 +17,24 @@ pub(crate) struct Contents {
     /// Byte ranges that are no holes: in order, within the size. Everything if `None`.
     pub ranges: Option<Vec<Range<u64>>>,
     pub from: Source,
+    pub reading: FirstReading,
+}
+
+/// Sum of contents that were read before they are copied, because something that is written follows from them. What is
+/// copied has the same sum, or is refused.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FirstReading(Arc<OnceLock<u32>>);
+
+impl FirstReading {
+    /// Whether these contents are the same as those that were read first, which they may be.
+    pub fn agrees(&self, sum: u32) -> bool {
+        *self.0.get_or_init(|| sum) == sum
+    }
+
+    /// Whether anybody has read the contents.
+    pub fn was_made(&self) -> bool {
+        self.0.get().is_some()
+    }
 }
 
 /// Where bytes lie.
@@ -54,6 +72,19 @@ impl Contents {
             Source::Within(device, _) => Arc::clone(device),
         };
         Ok(Opened { contents: self.clone(), device })
+    }
+
+    /// The error for contents that are others than when they were read first.
+    pub fn changed(&self) -> Error {
+        match &self.from {
+            Source::Host(file) => file.changed(),
+            Source::Within(_, at) => {
+                let text = format!(
+                    "the file of a tar archive whose contents begin at byte {at} changed while it was copied"
+                );
+                Error::path(std::io::ErrorKind::InvalidData, text)
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use casemate_blockdev::Pool;
 use casemate_trees::Node;
 use casemate_trees::host::{Outline, Outlined, Part, Reading, Walk};
 
-use crate::build::contents::{Contents, Source};
+use crate::build::contents::{Contents, FirstReading, Source};
 use crate::build::tree::{Body, TOP, Tree, TreeOptions};
 use crate::edit::is_storable;
 use crate::error::{Error, Result};
@@ -55,9 +55,12 @@ impl Tree {
                             folder = Some(number);
                             Body::Directory(Default::default())
                         }
-                        Outline::File(file, size, ranges) => {
-                            Body::File(Contents { size, ranges, from: Source::Host(file) })
-                        }
+                        Outline::File(file, size, ranges) => Body::File(Contents {
+                            size,
+                            ranges,
+                            from: Source::Host(file),
+                            reading: FirstReading::default(),
+                        }),
                         Outline::Symlink(target) => Body::Symlink(target),
                         Outline::Node => Body::Node,
                     };

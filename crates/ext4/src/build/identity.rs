@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use casemate_blockdev::BlockDevice;
+use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
 
@@ -60,10 +61,10 @@ impl Sums {
         Sum { sums: self, index, size, at, register: 0 }
     }
 
-    /// Adds contents that are read for it.
+    /// Adds all contents of a file, which are read for it. Those that are copied must be the same.
     ///
     /// # Errors
-    /// What the host says; whatever the listener says.
+    /// What the host says; that they are others than when they were read before; whatever the listener says.
     pub fn read(&self, index: usize, contents: &Contents, buffer: &mut [u8], work: &Work<'_>) -> Result<()> {
         let opened = contents.open()?;
         for range in contents.ranges() {
@@ -77,7 +78,18 @@ impl Sums {
                 work.events.advance(0)?;
             }
         }
-        Ok(())
+        self.compare(index, contents)
+    }
+
+    /// Compares contents that were told of whole with those that were read before.
+    ///
+    /// # Errors
+    /// `Io` (`InvalidData`) if they are others.
+    pub fn compare(&self, index: usize, contents: &Contents) -> Result<()> {
+        match contents.reading.agrees(self.files[index].load(Ordering::Relaxed)) {
+            true => Ok(()),
+            false => Err(contents.changed()),
+        }
     }
 
     fn values(&self) -> Vec<u32> {
@@ -179,12 +191,28 @@ impl TreeFile<'_> {
         self.0.size
     }
 
-    /// Opens them.
+    /// Reads them once, piece by piece, for what follows from them. The file system is made of the same contents: if they have
+    /// changed when they are copied, writing it fails.
     ///
     /// # Errors
-    /// What the host says, and that it is another file by now.
-    pub fn open(&self) -> Result<impl BlockDevice + use<>> {
-        self.0.open()
+    /// What the host says; that they are others than when they were read before; what `each` says.
+    pub fn read(&self, cpu: Cpu, buffer: &mut [u8], each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let opened = self.0.open()?;
+        let crc = Crc32c::new(cpu);
+        let (mut at, mut register) = (0, 0);
+        while at < self.0.size {
+            // OK to truncate: at most the buffer's length.
+            let len = (self.0.size - at).min(buffer.len() as u64) as usize;
+            let piece = &mut buffer[..len];
+            opened.read_at(piece, at)?;
+            register = crc.update(register, piece);
+            each(piece)?;
+            at += len as u64;
+        }
+        match self.0.reading.agrees(register) {
+            true => Ok(()),
+            false => Err(self.0.changed()),
+        }
     }
 }
 

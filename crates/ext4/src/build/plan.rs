@@ -7,6 +7,7 @@ use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::build::amend::LOST_AND_FOUND;
+use crate::build::contents::Contents;
 use crate::build::encrypt::{Encrypt, Encrypter};
 use crate::build::geometry::{FIRST_INODE, Geometry};
 use crate::build::groups::Groups;
@@ -200,6 +201,16 @@ impl Plan {
         let (run, block) = index.checked_sub(1).map_or((0, 0), |before| self.space.ends[before]);
         let (run_end, block_end) = self.space.ends[index];
         (&self.space.runs[run..run_end], &self.space.map_blocks[block..block_end])
+    }
+
+    /// Files whose contents are copied and were read before, with their places in the order.
+    pub(crate) fn read_before(&self) -> impl Iterator<Item = (usize, &Contents)> {
+        self.order.iter().enumerate().filter_map(|(index, number)| match &self.tree.entry(*number).body {
+            Body::File(contents) if self.shapes.files[index].inline.is_none() => {
+                contents.reading.was_made().then_some((index, contents))
+            }
+            _ => None,
+        })
     }
 
     /// The inode of the file with this place in the order.

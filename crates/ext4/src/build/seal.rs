@@ -36,7 +36,7 @@ pub(crate) struct Sealed {
     pub blocks: u32,
 }
 
-/// Contents of a file from one block on, as a device. Holes are read as zeros, but for files that are encrypted.
+/// Contents of a file from one block on, as a device. Holes are read as zeros.
 pub(crate) struct Part<'a> {
     pub device: &'a dyn BlockDevice,
     /// Runs of the whole file.
@@ -81,14 +81,19 @@ impl Part<'_> {
         (from, vec![0; (end - from) as usize])
     }
 
+    /// Reads bytes, which are whole blocks if they are encrypted, and decrypts them.
     fn read_stored(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let mut done = 0;
         while done < buf.len() {
             let (at, len) = self.place(offset + done as u64, buf.len() - done);
             let part = &mut buf[done..done + len];
-            match at {
-                Some(at) => self.device.read_at(part, at)?,
-                None => part.fill(0),
+            match (at, &self.cipher) {
+                (None, _) => part.fill(0),
+                (Some(at), None) => self.device.read_at(part, at)?,
+                (Some(at), Some(cipher)) => {
+                    self.device.read_at(part, at)?;
+                    cipher.decrypt(u64::from(self.first) + (offset + done as u64) / self.block, part)?;
+                }
             }
             done += len;
         }
@@ -117,10 +122,11 @@ impl BlockDevice for Part<'_> {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let Some(cipher) = &self.cipher else { return self.read_stored(buf, offset) };
+        if self.cipher.is_none() {
+            return self.read_stored(buf, offset);
+        }
         let (from, mut bytes) = self.whole_blocks(offset, buf.len());
         self.read_stored(&mut bytes, from)?;
-        cipher.decrypt(u64::from(self.first) + from / self.block, &mut bytes)?;
         // OK to truncate: less than a block.
         buf.copy_from_slice(&bytes[(offset - from) as usize..][..buf.len()]);
         Ok(())

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use casemate_blockdev::BlockDevice;
+use casemate_primitives::Cpu;
+use casemate_primitives::crc32c::Crc32c;
 
 use crate::build::attributes::{AttributeBlocks, Placed};
 use crate::build::contents::Contents;
@@ -315,6 +317,9 @@ impl Wanted<'_> {
         // OK to truncate: there is room for them in an inode.
         let mut bytes = vec![0; contents.size as usize];
         contents.open()?.read_at(&mut bytes, 0)?;
+        if !contents.reading.agrees(Crc32c::new(Cpu::portable()).update(0, &bytes)) {
+            return Err(contents.changed());
+        }
         Ok(Some(inline::divided(bytes)))
     }
 
@@ -340,12 +345,12 @@ impl Wanted<'_> {
         shape.data.each(|first, len| runs.push((first, len)));
         runs.push((first, blocks));
         shape.data = Data::Runs(runs);
+        let path = paths.first().cloned().unwrap_or_default();
         shape.sealed = Some(Box::new(Sealed { path, first, blocks }));
         Ok(())
     }
 }
 
-        let path = paths.first().cloned().unwrap_or_default();
 /// The blocks of contents that are no holes, in whole clusters.
 fn data(contents: &Contents, block: u64, cluster: u32) -> Data {
     let size = contents.size.div_ceil(block);

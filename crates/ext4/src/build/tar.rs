@@ -9,7 +9,7 @@ use casemate_blockdev::{BlockDevice, Events};
 use casemate_trees::tar::{Member, TarReader};
 use casemate_trees::{Link, Node, below, split};
 
-use crate::build::contents::{Contents, Source};
+use crate::build::contents::{Contents, FirstReading, Source};
 use crate::build::tree::{Body, TOP, Tree, TreeOptions};
 use crate::edit::{is_storable, tell_left_out, tell_open};
 use crate::error::{Error, Result, invalid};
@@ -156,6 +156,7 @@ impl Tree {
                     size: member.size,
                     ranges: (!is_whole).then_some(ranges),
                     from: Source::Within(Arc::clone(device), at.get()),
+                    reading: FirstReading::default(),
                 }
             });
             tar.pass(|len| {

@@ -56,8 +56,8 @@ pub(super) struct Writing<'a> {
     pub sums: Checksums,
     work: &'a Work<'a>,
     pub block: usize,
-    /// Sums of contents, if the UUID follows from them and is not known yet.
-    identity: Option<Sums>,
+    /// Sums of contents, if the UUID follows from them and is not known yet, or some were read before.
+    contents_sums: Option<Sums>,
 }
 
 /// Blocks of a file that are copied at once.
@@ -96,8 +96,9 @@ impl Plan {
         SuperblockMut { raw: &mut superblock }.set_uuid(&uuid.unwrap_or_default());
         let sums = Checksums::new(Crc32c::new(work.providers.cpu()), &Superblock::from_bytes(&superblock)?)?;
         let block = self.geometry.block_size as usize;
-        let identity = uuid.is_none().then(|| self.no_sums(work));
-        let writing = Writing { plan: self, device, sums, work, block, identity };
+        let needs_sums = uuid.is_none() || self.read_before().next().is_some();
+        let contents_sums = needs_sums.then(|| self.no_sums(work));
+        let writing = Writing { plan: self, device, sums, work, block, contents_sums };
         if !is_zeroed {
             writing.zero()?;
         }
@@ -108,7 +109,8 @@ impl Plan {
         writing.attribute_blocks()?;
         writing.directories()?;
         writing.contents()?;
-        let uuid = match (&writing.identity, uuid) {
+        writing.compare()?;
+        let uuid = match (&writing.contents_sums, uuid) {
             (Some(sums), None) => self.uuid_after(sums, work)?,
             (_, known) => known.unwrap_or_default(),
         };
@@ -358,7 +360,7 @@ impl Writing<'_> {
                 // OK to truncate: at most the buffer's length.
                 let len = (contents.size - from).min(len as u64) as usize;
                 let (own, rest) = buffer.split_at_mut(len);
-                match &self.identity {
+                match &self.contents_sums {
                     None => open.file.read_at(own, from)?,
                     Some(sums) => {
                         let mut sum = sums.begin(*index as usize, contents.size, from);
@@ -375,6 +377,21 @@ impl Writing<'_> {
                 self.work.events.advance(len as u64)?;
             }
             Body::Directory(_) | Body::Node => {}
+        }
+        Ok(())
+    }
+
+    /// Compares what was copied with what was read before. What must not be there is overwritten with zeros first: ciphertext
+    /// under a nonce that is other contents' own.
+    fn compare(&self) -> Result<()> {
+        let Some(sums) = &self.contents_sums else { return Ok(()) };
+        for (index, contents) in self.plan.read_before() {
+            let Err(error) = sums.compare(index, contents) else { continue };
+            for run in self.plan.place(index).0 {
+                let len = u64::from(run.len) * self.block as u64;
+                self.device.write_zeroes(self.offset(run.physical), len, true)?;
+            }
+            return Err(error);
         }
         Ok(())
     }
@@ -401,14 +418,9 @@ impl Writing<'_> {
                 let size = u64::from(sealed.blocks) * block;
                 let (device, runs, first) = (self.device, self.plan.place(index).0, sealed.first);
                 let part = Part { device, runs, first, block, size, cipher: self.cipher(index)? };
-                let descriptor = match &part.cipher {
-                    // What was written is sealed, whatever has become of the source.
-                    None => {
-                        let stored = Part { first: 0, size: contents.size, cipher: None, ..part };
-                        sealer.seal(&sealed.path, &stored, &part)?
-                    }
-                    Some(_) => sealer.seal(&sealed.path, &contents.open()?, &part)?,
-                };
+                // What was written is sealed, whatever has become of the source.
+                let stored = Part { first: 0, size: contents.size, cipher: part.cipher.clone(), ..part };
+                let descriptor = sealer.seal(&sealed.path, &stored, &part)?;
                 // Where readers look for it: from the end back.
                 let len = descriptor.len() as u64;
                 let at = size.checked_sub(4 + len).map(|end| end / block * block);

@@ -70,6 +70,11 @@ impl Unread {
         let file = FileDevice::from_regular_file(fd.into());
         Ok(HostFile { file, path, size, sparse: false })
     }
+
+    /// The error for a file with other contents than when they were read before.
+    pub fn changed(&self) -> crate::Error {
+        changed(&self.path())
+    }
 }
 
 impl Reading {
