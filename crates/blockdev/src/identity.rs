@@ -17,6 +17,9 @@ pub enum FileId {
     BlockDevice(u64),
     /// Anything else, by the device that it lies on and its inode there.
     Inode(u64, u64),
+    /// A file without a name that a loop device stands on: a number made of the name that it had. Other files that had the same
+    /// name are taken for it.
+    Deleted(u64),
 }
 
 impl FileId {
@@ -34,14 +37,14 @@ impl FileId {
     pub fn device_numbers(self) -> Option<(u32, u32)> {
         match self {
             FileId::BlockDevice(number) => os::numbers(number),
-            FileId::Inode(..) => None,
+            FileId::Inode(..) | FileId::Deleted(_) => None,
         }
     }
 
     /// The block device that begins at a byte of this one: itself, or a partition that the kernel knows.
     pub fn device_at(self, start: u64) -> Option<FileId> {
         match (self, start) {
-            (FileId::Inode(..), _) => None,
+            (FileId::Inode(..) | FileId::Deleted(_), _) => None,
             (FileId::BlockDevice(_), 0) => Some(self),
             (FileId::BlockDevice(_), _) => os::partition_at(self, start),
         }

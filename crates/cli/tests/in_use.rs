@@ -353,6 +353,12 @@ fn two_loop_devices_of_one_file_are_seen() {
     let (first, second) = (part(&["--sizelimit", "1048576"]), part(&["--offset", "1048576"]));
     let same = |one: &Loop, other: &Loop| is_same_storage(Path::new(&one.0), Path::new(&other.0));
     assert!(same(&one, &first) && same(&second, &two) && !same(&first, &second));
+    // A file that has been deleted is still there.
+    fs::remove_file(&image).unwrap();
+    assert!(same(&one, &first) && same(&second, &two) && !same(&first, &second));
+    let output = place.casemate(&line);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.contains("are the same file")), (Some(2), true), "{stderr}");
 }
 
 #[test]

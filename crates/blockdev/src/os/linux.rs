@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -98,6 +99,14 @@ fn backing_file(device: &Path) -> Option<PathBuf> {
     Some(OsString::from_vec(path).into())
 }
 
+/// The file that the kernel tells by the name that it had, and that it has been deleted.
+fn deleted(path: &Path) -> Option<FileId> {
+    path.as_os_str().as_bytes().strip_suffix(b" (deleted)")?;
+    let mut hash = DefaultHasher::new();
+    path.hash(&mut hash);
+    Some(FileId::Deleted(hash.finish()))
+}
+
 /// The folder of a block device in sysfs.
 fn folder_of(id: FileId) -> Option<PathBuf> {
     let FileId::BlockDevice(number) = id else { return None };
@@ -170,7 +179,7 @@ fn below_alone(device: &Path) -> Option<Below> {
     if let Some(path) = backing_file(device) {
         let len = number("loop/sizelimit").map(|limit| if limit == 0 { u64::MAX } else { limit });
         let range = range(number("loop/offset"), len);
-        return Some(Below { id: FileId::at(&path)?, range, backing: Some(path) });
+        return Some(Below { id: FileId::at(&path).or_else(|| deleted(&path))?, range, backing: Some(path) });
     }
     if !device.join("partition").exists() {
         return None;
