@@ -134,7 +134,7 @@ dm-verity
   With --verity-no-superblock they are required.
 
 Sizes and offsets are in bytes. K, M, G and T are powers of 1024, s is a sector of
-512 bytes.
+512 bytes, B is a byte.
 
 Examples:
   casemate ext4 ls --crypt aes-xts-plain64 --key-file disk.key --key-size 512 \\

@@ -1,16 +1,20 @@
 //! Sizes and places, in bytes, as every option takes them.
 
-/// A number of bytes; K, M, G and T stand for powers of 1024, and s for sectors of 512 bytes.
+/// A number of bytes; K, M, G and T stand for powers of 1024, s for sectors of 512 bytes, and B for bytes.
 pub fn bytes<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit: u64 = match &text[digits.len()..] {
-        "" => 1,
+        "" | "B" => 1,
         "s" => 512,
         "K" => 1 << 10,
         "M" => 1 << 20,
         "G" => 1 << 30,
         "T" => 1 << 40,
-        other => return Err(format!("{other}: not a unit of K, M, G, T (powers of 1024), s (sectors)")),
+        other => {
+            return Err(format!(
+                "{other}: not a unit of K, M, G, T (powers of 1024), s (sectors), B (bytes)"
+            ));
+        }
     };
     let number: u64 =
         digits.parse().map_err(|_| "not a number of bytes such as 4096, 4K or 8s".to_owned())?;
@@ -28,6 +32,16 @@ pub fn with_unit(text: &str) -> Result<u64, String> {
             };
             Err(format!("it needs a unit: {number}K is what cryptsetup takes it for{bytes}"))
         }
+        _ => bytes(text),
+    }
+}
+
+/// A place in bytes with its unit, for what other tools count in sectors: without a unit it would be another place there.
+pub fn place_with_unit(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(number) if number > 0 => Err(format!(
+            "it needs a unit: {number}s is what cryptsetup takes it for, {number}B is so many bytes"
+        )),
         _ => bytes(text),
     }
 }
@@ -97,6 +111,12 @@ mod tests {
             "it needs a unit: 1048576K is what cryptsetup takes it for, 1024K is so many bytes"
         );
         assert_eq!(said("1000"), "it needs a unit: 1000K is what cryptsetup takes it for");
+        assert_eq!(
+            (place_with_unit("0"), place_with_unit("8s"), place_with_unit("7B")),
+            (Ok(0), Ok(4096), Ok(7))
+        );
+        let said = place_with_unit("8").unwrap_err();
+        assert_eq!(said, "it needs a unit: 8s is what cryptsetup takes it for, 8B is so many bytes");
         assert_eq!((sectors("4K"), sectors("3s"), sectors("3").is_err()), (Ok(8), Ok(3), true));
     }
 }

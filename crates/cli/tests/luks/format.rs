@@ -193,7 +193,10 @@ fn what_no_cryptsetup_would_take_is_not_made() {
     refused("--pbkdf-memory 31K", "32 KiB to 4 GiB");
     refused("--pbkdf-parallel 5", "1 to 4 lanes");
     refused(&format!("{CHEAP1} --crypt-offset 256K"), "data at byte 262144: they begin at 290816 or later");
-    refused(&format!("{CHEAP1} --crypt-offset 1000001"), "data at byte 1000001");
+    refused(&format!("{CHEAP1} --crypt-offset 1000001B"), "data at byte 1000001");
+    // cryptsetup counts its --offset in sectors.
+    refused(&format!("{CHEAP1} --crypt-offset 32768"), "it needs a unit: 32768s is what cryptsetup");
+    refused(&format!("{CHEAP1} --offset 32768"), "it needs a unit: 32768s is what cryptsetup");
     refused(&format!("{CHEAP1} --sector-size 513"), "sector size 513");
     refused(&format!("{CHEAP1} --key-size 100"), "multiple of 8 bits");
     refused(&format!("{CHEAP1} --key-slot 32"), "LUKS2 has slots 0 to 31");

@@ -507,7 +507,10 @@ fn what_lies_before_the_data_stays_as_it_is() {
     place.file("key", "pass");
     place.file("disk", &plain);
     let encrypt = format!("luks reencrypt disk --encrypt --key-file key {CHEAP}");
-    says(place.own(&format!("{encrypt} --luks-header h --crypt-offset 1000")), 2, "a multiple of 4096");
+    says(place.own(&format!("{encrypt} --luks-header h --crypt-offset 1000B")), 2, "a multiple of 4096");
+    for option in ["--crypt-offset", "--offset"] {
+        says(place.own(&format!("{encrypt} --luks-header h {option} 2048")), 2, "it needs a unit: 2048s");
+    }
     yes(place.own(&format!("{encrypt} --luks-header h --crypt-offset 1M")));
     let disk = place.read("disk");
     assert!(disk[..1 << 20] == plain[..1 << 20] && disk[1 << 20..] != plain[1 << 20..]);

@@ -11,13 +11,13 @@ use casemate::target::{Loss, Made};
 use casemate::{Access, Error, Image, Output, SecretVec, Target, probe};
 
 use super::manners::{Did, Wanted};
-use super::options::{AreaArgs, EmptyArgs, PassphraseArgs, PlaceArgs, volume_key};
+use super::options::{AreaArgs, EmptyArgs, PassphraseArgs, PlaceArgs, place_of_header, volume_key};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
 use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
-use crate::size::bytes;
+use crate::size::{bytes, place_with_unit};
 
 /// Kind of what is made.
 const LUKS: Made = Made::Known(probe::LUKS);
@@ -27,12 +27,15 @@ const LUKS: Made = Made::Known(probe::LUKS);
 /// With --from a new file appears only when it is complete, and streams go through in one pass. With --integrity the
 /// target must be a file or a block device, not a stream.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n\
+#[command(
+    mut_arg("offset", place_of_header),
+    after_help = "Examples:\n\
     \x20 casemate luks format --from root.img root.luks --key-file pass.key\n\
     \x20 tar -cf - rootfs | casemate luks format --from - rootfs.luks --key-file pass.key\n\
     \x20 casemate luks format new.luks --size 64M --key-file pass.key\n\
     \x20 casemate luks format --from root.img sealed.luks --integrity hmac-sha256 --key-file pass.key\n\
-    \x20 casemate luks format --from root.img root.enc --luks-header root.header --key-file pass.key")]
+    \x20 casemate luks format --from root.img root.enc --luks-header root.header --key-file pass.key"
+)]
 pub struct Args {
     #[command(flatten)]
     place: PlaceArgs,
@@ -67,8 +70,9 @@ pub struct Args {
     /// The size of an encryption sector: 512, 1024, 2048 or 4096 bytes.
     #[arg(long, value_name = "BYTES", default_value = "512", value_parser = bytes::<u32>)]
     sector_size: u32,
-    /// Where the encrypted data begins [default: 16M; for LUKS1 as near as there can be; with --luks-header 0].
-    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
+    /// Where the encrypted data begins, with its unit: s (sectors), K, M, G or B [default: 16M; for LUKS1 as near as there can be;
+    /// with --luks-header 0].
+    #[arg(long, value_name = "BYTES", value_parser = place_with_unit)]
     crypt_offset: Option<u64>,
     /// Align the data to N sectors of 512 bytes [default: 2048]. With --luks-header: begin the data at sector N.
     #[arg(long, value_name = "SECTORS", conflicts_with = "crypt_offset")]

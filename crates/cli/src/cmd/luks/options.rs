@@ -12,7 +12,7 @@ use super::manners::Wanted;
 use crate::cmd::explained::explained;
 use crate::context::{Context, read_small};
 use crate::passphrase::{self, Asked, Part};
-use crate::size::bytes;
+use crate::size::{bytes, place_with_unit};
 
 /// Options that open a LUKS volume, except for where its passphrase is read.
 #[derive(clap::Args, Clone, Debug)]
@@ -111,6 +111,13 @@ pub struct PlaceArgs {
     /// The partition (GPT or MBR) with the header, counted from 1.
     #[arg(short = 'P', long, value_name = "N")]
     partition: Option<u32>,
+}
+
+/// The place of the header in a command that writes a volume there: cryptsetup's option of this name is the place of the data, in
+/// sectors.
+pub fn place_of_header(arg: clap::Arg) -> clap::Arg {
+    let help = "The byte of the image that the header begins at, with its unit: s (sectors), K, M, G or B";
+    arg.value_parser(place_with_unit).help(help)
 }
 
 /// A header, which may lie apart from its data.

@@ -10,12 +10,12 @@ use casemate::{Access, Error, ErrorKind, Image, Target, probe};
 
 use super::confirm::Confirm;
 use super::manners::Wanted;
-use super::options::{EmptyArgs, VolumeArgs};
+use super::options::{EmptyArgs, VolumeArgs, place_of_header};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
-use crate::size::bytes;
+use crate::size::{bytes, place_with_unit};
 
 /// Reencrypt the data of a LUKS2 volume in place, with a new volume key or another cipher; or encrypt or decrypt data
 /// in place.
@@ -26,6 +26,7 @@ use crate::size::bytes;
 /// into plain data: a header before the data goes to --luks-header.
 #[derive(clap::Args, Debug)]
 #[command(mut_arg("allow_empty_key", |arg| arg.requires("encrypt")))]
+#[command(mut_arg("offset", place_of_header))]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks reencrypt vault.img --key-file pass.key\n\
     \x20 casemate luks reencrypt disk.luks --key-file pass.key --key-size 256 --sector-size 4096\n\
@@ -75,9 +76,9 @@ pub struct Args {
     /// Shrink the data by N bytes at the device's end, which must not be in use, to make room for the header.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     reduce_device_size: Option<u64>,
-    /// First byte of the encrypted data. With --luks-header, bytes before it stay as they are [default: 0]. With
-    /// --reduce-device-size, they are the room for the header [default: half of that size].
-    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, requires = "encrypt")]
+    /// First byte of the encrypted data, with its unit (s, K, M, G or B). With --luks-header, bytes before it stay as they
+    /// are [default: 0]. With --reduce-device-size, they are the room for the header [default: half of that size].
+    #[arg(long, value_name = "BYTES", value_parser = place_with_unit, requires = "encrypt")]
     crypt_offset: Option<u64>,
     /// Record the work in the header only, without doing any of it.
     #[arg(long, conflicts_with = "resume_only")]
