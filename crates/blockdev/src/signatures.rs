@@ -7,7 +7,7 @@ use std::{fmt, io};
 use crate::{BlockDevice, Events};
 
 /// How many bytes of a beginning are enough for every signature: whole sectors, so that none is decrypted twice.
-pub const HEAD: usize = (64 << 10) + 512;
+pub const HEAD: usize = (64 << 10) + 2048;
 
 /// Nothing but zeros: no format begins so.
 pub const ZEROS: &str = "zeros";
@@ -44,6 +44,13 @@ const MD: &str = "a member of an MD array";
 const BCACHE: &str = "a bcache device";
 const ZFS: &str = "a member of a ZFS pool";
 const BITLOCKER: &str = "a BitLocker header";
+const RAID: &str = "a member of a firmware RAID";
+const DRBD: &str = "a DRBD device";
+const VMFS: &str = "a VMFS volume";
+const ORACLE: &str = "an Oracle ASM disk";
+const UBI: &str = "a UBI device";
+const OCFS2: &str = "an OCFS2 file system";
+const UFS: &str = "a UFS file system";
 /// Kinds of ordinary files, which programs replace as a whole.
 const ARCHIVES: &[&str] =
     &["gzip data", "xz data", "zstd data", "a zip archive", "a cpio archive", "a tar archive"];
@@ -95,6 +102,46 @@ const SIGNATURES: &[Signature] = &[
     (4086, b"SWAP-SPACE", SWAP),
     (512, b"EFI PART", GPT),
     (4096, b"EFI PART", GPT),
+    (0, b"HM\x01\0", LVM),
+    (0, b"HM\x02\0", LVM),
+    (4612, b"!Stra0tis\x86\xff\x02^\x41rh", "a Stratis pool member"),
+    (4640, b"\xf0\x16\x78\x5a", RAID),
+    (4640, b"\xfd\x16\x78\x5a", RAID),
+    (1024, b"OCFSV2", OCFS2),
+    (2048, b"OCFSV2", OCFS2),
+    (4096, b"OCFSV2", OCFS2),
+    (8192, b"OCFSV2", OCFS2),
+    (8, b"OracleCFS", "an OCFS file system"),
+    (32, b"ORCLDISK", ORACLE),
+    (0, b"UBI#", UBI),
+    (0, b"\x31\x18\x10\x06", "a UBIFS file system"),
+    (1024, b"\xf5\xfc\x01\xa5", "a VxFS file system"),
+    (8192, b"\xa5\x01\xfc\xf5", "a VxFS file system"),
+    (0, b"-rom1fs-", "a romfs file system"),
+    (1024, b"H+\0\x04", "an HFS+ file system"),
+    (1024, b"HX\0\x05", "an HFS+ file system"),
+    (8192, b"\x49\xe8\x95\xf9", "an HPFS file system"),
+    (8244, b"ReIsEr", "a ReiserFS file system"),
+    (65_536, b"ReIsEr4", "a Reiser4 file system"),
+    (1024, b"\x02\0\0\0\0\0\x34\x34", "a NILFS2 file system"),
+    (0, b"SFOZ", "a zonefs file system"),
+    (0, b"\0\0\0ReFS\0", "a ReFS file system"),
+    (0, b"sqsh", SQUASHFS),
+    (0, b"\x28\xcd\x3d\x45", "a cramfs file system"),
+    (0, b"\xfe\xed\xba\xbe", "a journal of XFS"),
+    // UFS: four places of the superblock, two versions, two byte orders; the fourth lies behind.
+    (1372, b"\x54\x19\x01\0", UFS),
+    (1372, b"\0\x01\x19\x54", UFS),
+    (1372, b"\x19\x01\x54\x19", UFS),
+    (1372, b"\x19\x54\x01\x19", UFS),
+    (9564, b"\x54\x19\x01\0", UFS),
+    (9564, b"\0\x01\x19\x54", UFS),
+    (9564, b"\x19\x01\x54\x19", UFS),
+    (9564, b"\x19\x54\x01\x19", UFS),
+    (66_908, b"\x54\x19\x01\0", UFS),
+    (66_908, b"\0\x01\x19\x54", UFS),
+    (66_908, b"\x19\x01\x54\x19", UFS),
+    (66_908, b"\x19\x54\x01\x19", UFS),
     (0, b"QFI\xfb", QCOW2),
     (0, b"\x3a\xff\x26\xed", SPARSE),
     (0, b"\x1f\x8b\x08", "gzip data"),
@@ -103,6 +150,28 @@ const SIGNATURES: &[Signature] = &[
     (0, b"PK\x03\x04", "a zip archive"),
     (0, b"070701", "a cpio archive"),
     (257, b"ustar", "a tar archive"),
+];
+
+/// Signatures behind the first bytes.
+const BEHIND: &[(u64, &[u8], &str)] = &[
+    (263_516, b"\x54\x19\x01\0", UFS),
+    (263_516, b"\0\x01\x19\x54", UFS),
+    (263_516, b"\x19\x01\x54\x19", UFS),
+    (263_516, b"\x19\x54\x01\x19", UFS),
+    (1 << 20, b"\x0d\xd0\x01\xc0", VMFS),
+    (2 << 20, b"\x5e\xf1\xab\x2f", VMFS),
+];
+
+/// Signatures of RAIDs of mainboards and controllers: sectors before the end, bytes into that sector.
+const FIRMWARE_RAID: &[(u64, u64, &[u8])] = &[
+    // Intel, DDF in both its places, LSI, NVIDIA, Highpoint.
+    (2, 0, b"Intel Raid ISM Cfg Sig. "),
+    (1, 0, b"\xde\x11\xde\x11"),
+    (257, 0, b"\xde\x11\xde\x11"),
+    (1, 0, b"$XIDE$"),
+    (2, 0, b"NVIDIA"),
+    (11, 0, b"\xf3\x16\x78\x5a"),
+    (11, 0, b"\xfd\x16\x78\x5a"),
 ];
 
 /// The name of the format that a device begins with; `None` if nothing known does.
@@ -133,18 +202,79 @@ pub enum Held {
 /// # Errors
 /// Errors of reading.
 pub fn held(device: &dyn BlockDevice) -> io::Result<Held> {
-    // OK to cast: at most a MiB.
-    let mut head = vec![0; device.size().min(1 << 20) as usize];
-    device.read_at(&mut head, 0)?;
-    let found = match of_first_mib(&head) {
-        Some(what) => Some(what),
-        None => elsewhere(device)?,
-    };
-    Ok(match found {
-        Some(what) => Held::Known(what),
+    let head = first_mib(device)?;
+    let mut found = in_head(&head);
+    if found.is_empty() {
+        elsewhere(device, &mut found)?;
+    }
+    Ok(match found.first() {
+        Some(place) => Held::Known(place.what),
         None if head.iter().all(|byte| *byte == 0) => Held::Nothing,
         None => Held::Unknown,
     })
+}
+
+/// Overwrites all signatures of a device with zeros, wherever they lie, before something new is made on it: what is left of what
+/// was there would be found by other tools. The listener hears of each kind, but for that by which the contents were known if
+/// it lies in the first MiB.
+///
+/// # Errors
+/// What reading and writing say.
+pub fn erase(device: &dyn BlockDevice, name: impl fmt::Display, events: &dyn Events) -> crate::Result<()> {
+    let head = first_mib(device)?;
+    let mut found = in_head(&head);
+    elsewhere(device, &mut found)?;
+    found.retain(|place| !is_archive(place.what));
+    for Place { at, len, .. } in &found {
+        device.write_zeroes(*at, *len, false)?;
+    }
+    if !found.is_empty() {
+        device.flush()?;
+    }
+    let known = found.first().map(|place| place.what);
+    found.retain(|place| Some(place.what) != known || place.at >= 1 << 20);
+    while let Some(Place { at, what, .. }) = found.first().copied() {
+        let all = found.len();
+        found.retain(|place| place.what != what);
+        let others = match all - found.len() - 1 {
+            0 => String::new(),
+            more => format!(", and {more} more of it"),
+        };
+        events.note(&format!("{name}: erased the signature of {what} at byte {at}{others}"));
+    }
+    Ok(())
+}
+
+/// A signature that was found: bytes of a device.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: u64,
+    len: u64,
+    what: &'static str,
+}
+
+fn first_mib(device: &dyn BlockDevice) -> io::Result<Vec<u8>> {
+    // OK to cast: at most a MiB.
+    let mut head = vec![0; device.size().min(1 << 20) as usize];
+    device.read_at(&mut head, 0)?;
+    Ok(head)
+}
+
+/// Signatures in the first bytes of a device.
+fn in_head(head: &[u8]) -> Vec<Place> {
+    let mut found = Vec::new();
+    for (at, bytes, what) in SIGNATURES {
+        if head.get(*at..).is_some_and(|rest| rest.starts_with(bytes)) {
+            found.push(Place { at: *at as u64, len: bytes.len() as u64, what });
+        }
+    }
+    if is_ext(head) {
+        found.push(Place { at: 1080, len: 2, what: EXT });
+    }
+    if is_mbr(head) {
+        found.push(Place { at: 510, len: 2, what: MBR });
+    }
+    found
 }
 
 /// The name of the format that has a signature in the first MiB of a device, where zeros are none.
@@ -152,21 +282,19 @@ pub fn held(device: &dyn BlockDevice) -> io::Result<Held> {
 /// # Errors
 /// Errors of reading.
 pub fn beginning(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
-    // OK to cast: at most a MiB.
-    let mut head = vec![0; device.size().min(1 << 20) as usize];
-    device.read_at(&mut head, 0)?;
-    Ok(of_first_mib(&head))
+    Ok(of_first_mib(&first_mib(device)?))
 }
 
 fn of_first_mib(head: &[u8]) -> Option<&'static str> {
     let begins = known(&head[..head.len().min(HEAD)]).filter(|what| *what != ZEROS);
-    begins.or_else(|| is_zfs(head).then_some(ZFS))
+    begins.or_else(|| (!uberblocks(head).is_empty()).then_some(ZFS))
 }
 
 /// Whether contents can be made again by the command that made them: a file system that lies in a file alone, an archive, a hash
 /// area. What holds keys, or belongs to something larger, can't.
 pub fn is_made_again(what: &str) -> bool {
-    ![LUKS, LUKS_SECOND, INTEGRITY, BITLOCKER, GPT, MBR, LVM, MD, ZFS, BCACHE, SWAP].contains(&what)
+    let belongs = [LVM, MD, ZFS, BCACHE, SWAP, RAID, DRBD, VMFS, ORACLE, UBI];
+    ![LUKS, LUKS_SECOND, INTEGRITY, BITLOCKER, GPT, MBR].contains(&what) && !belongs.contains(&what)
 }
 
 /// Whether contents are those of an ordinary file, which programs replace by others of any kind.
@@ -174,56 +302,81 @@ pub fn is_archive(what: &str) -> bool {
     ARCHIVES.contains(&what)
 }
 
-/// Finds signatures that lie neither in the first bytes nor in the first MiB.
-fn elsewhere(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
+/// Finds signatures that do not lie in the first bytes, many of them counted from the end.
+fn elsewhere(device: &dyn BlockDevice, found: &mut Vec<Place>) -> io::Result<()> {
     let size = device.size();
     // Bytes of a place; none if it is not on the device.
-    let bytes = |at: Option<u64>, len: usize| -> io::Result<Vec<u8>> {
-        let Some(at) = at.filter(|at| at.checked_add(len as u64).is_some_and(|end| end <= size)) else {
+    let bytes = |at: u64, len: usize| -> io::Result<Vec<u8>> {
+        if at.checked_add(len as u64).is_none_or(|end| end > size) {
             return Ok(Vec::new());
-        };
+        }
         let mut bytes = vec![0; len];
         device.read_at(&mut bytes, at)?;
         Ok(bytes)
     };
     // The second copy of a LUKS2 header lies where the first one ends, and says where that is.
     for at in (14..=22).map(|power| 1u64 << power) {
-        let copy = bytes(Some(at), 264)?;
+        let copy = bytes(at, 264)?;
         if copy.starts_with(b"SKUL\xba\xbe\0\x02") && copy[256..] == at.to_be_bytes() {
-            return Ok(Some(LUKS_SECOND));
+            let is_alone = !found.iter().any(|place| place.what == LUKS);
+            found.push(Place { at, len: 6, what: if is_alone { LUKS_SECOND } else { LUKS } });
         }
     }
-    // MD 0.90: the last whole 64 KiB but one, in the byte order of the machine; 1.0: 8 to 12 KiB before the end.
-    let old = bytes((size & !0xffff).checked_sub(0x1_0000), 8)?;
-    let new = bytes((size / 512).checked_sub(16).map(|sector| (sector & !7) * 512), 8)?;
-    let is_old = [b"\xfc\x4e\x2b\xa9\0\0\0\0", b"\xa9\x2b\x4e\xfc\0\0\0\0"].iter().any(|magic| old == *magic);
-    if is_old || new == b"\xfc\x4e\x2b\xa9\x01\0\0\0" {
-        return Ok(Some(MD));
-    }
-    // The last two of four labels.
+    // The first two labels of four, and the last two.
     const LABEL: u64 = 256 << 10;
-    for back in [1, 2] {
-        let label = (size / LABEL).checked_sub(back).map(|label| label * LABEL);
-        if is_zfs(&bytes(label, LABEL as usize)?) {
-            return Ok(Some(ZFS));
-        }
+    let back = |count| (size / LABEL).checked_sub(count).map(|label| label * LABEL);
+    let mut labels: Vec<u64> = [Some(0), Some(LABEL), back(1), back(2)].into_iter().flatten().collect();
+    labels.sort_unstable();
+    labels.dedup();
+    for label in labels {
+        let places = uberblocks(&bytes(label, LABEL as usize)?);
+        found.extend(places.into_iter().map(|at| Place { at: label + at, len: 8, what: ZFS }));
     }
+    let mut look = |at: Option<u64>, magic: &[u8], what| -> io::Result<()> {
+        if let Some(at) = at
+            && bytes(at, magic.len())? == magic
+        {
+            found.push(Place { at, len: magic.len() as u64, what });
+        }
+        Ok(())
+    };
+    // MD 0.90: the last whole 64 KiB but one, in the byte order of the machine; 1.0: 8 to 12 KiB before the end.
+    let old = (size & !0xffff).checked_sub(0x1_0000);
+    look(old, b"\xfc\x4e\x2b\xa9\0\0\0\0", MD)?;
+    look(old, b"\xa9\x2b\x4e\xfc\0\0\0\0", MD)?;
+    let new = (size / 512).checked_sub(16).map(|sector| (sector & !7) * 512);
+    look(new, b"\xfc\x4e\x2b\xa9\x01\0\0\0", MD)?;
     // The backup of a GPT, in the last sector.
     for sector in [512, 4096] {
-        if bytes(size.checked_sub(sector), 8)? == b"EFI PART" {
-            return Ok(Some(GPT));
-        }
+        look(size.checked_sub(sector), b"EFI PART", GPT)?;
     }
-    Ok(None)
+    let meta = (size & !4095).checked_sub(4096);
+    for magic in [b"\x83\x74\x02\x6b", b"\x83\x74\x02\x6c", b"\x83\x74\x02\x6d"] {
+        look(meta.map(|at| at + 60), magic, DRBD)?;
+    }
+    for (at, magic, what) in BEHIND {
+        look(Some(*at), magic, what)?;
+    }
+    for (sectors, into, magic) in FIRMWARE_RAID {
+        look((size / 512).checked_sub(*sectors).map(|sector| sector * 512 + into), magic, RAID)?;
+    }
+    let promise = [63, 255, 256, 16, 399, 591, 675, 735, 911, 974, 991, 951, 3087];
+    for sectors in promise {
+        let at = (size / 512).checked_sub(sectors).map(|sector| sector * 512);
+        look(at, b"Promise Technology, Inc.", RAID)?;
+    }
+    Ok(())
 }
 
-/// Whether a label of ZFS has an uberblock: they lie from 128 KiB on, at multiples of a KiB, in the byte order of the machine.
-fn is_zfs(label: &[u8]) -> bool {
+/// Places of uberblocks in a label of ZFS: they lie from 128 KiB on, at multiples of a KiB, in the byte order of the machine.
+fn uberblocks(label: &[u8]) -> Vec<u64> {
     const MAGIC: u64 = 0x00ba_b10c;
-    (128 << 10..256 << 10).step_by(1 << 10).any(|at| {
-        let magic = label.get(at..).and_then(|rest| rest.first_chunk());
+    let is_one = |at: &u64| {
+        // OK to cast: within a label.
+        let magic = label.get(*at as usize..).and_then(|rest| rest.first_chunk());
         magic.is_some_and(|magic| [u64::from_le_bytes(*magic), u64::from_be_bytes(*magic)].contains(&MAGIC))
-    })
+    };
+    (128 << 10..256 << 10).step_by(1 << 10).filter(is_one).collect()
 }
 
 /// Tells the listener that a key may be wrong, if what was decrypted begins as nothing that is known.
@@ -281,6 +434,61 @@ mod tests {
             head.rotate_right(1);
             assert_eq!(known(&head), None, "{at}");
         }
+    }
+
+    /// Everything that says what a device holds is found at both ends, and erased.
+    #[test]
+    fn nothing_known_is_left_of_what_is_erased() {
+        #[derive(Default)]
+        struct Notes(std::sync::Mutex<Vec<String>>);
+        impl Events for Notes {
+            fn note(&self, text: &str) {
+                self.0.lock().unwrap().push(text.to_owned());
+            }
+        }
+        const SIZE: usize = (8 << 20) + 512;
+        let end = |sectors: usize| SIZE - 512 * sectors;
+        let mut second = b"SKUL\xba\xbe\0\x02".to_vec();
+        second.resize(256, 0);
+        second.extend(0x8000u64.to_be_bytes());
+        let uberblock = 0x00ba_b10cu64.to_le_bytes();
+        let mut cases: Vec<(usize, &[u8], &str)> = SIGNATURES.to_vec();
+        cases.retain(|(.., what)| !is_archive(what));
+        cases.extend(BEHIND.iter().map(|(at, magic, what)| (*at as usize, *magic, *what)));
+        let raids = FIRMWARE_RAID.iter();
+        cases.extend(
+            raids.map(|(sectors, into, magic)| (end(*sectors as usize) + *into as usize, *magic, RAID)),
+        );
+        cases.extend([
+            (end(1), &b"EFI PART"[..], GPT),
+            (SIZE - 4096, b"EFI PART", GPT),
+            (end(16) / 4096 * 4096, b"\xfc\x4e\x2b\xa9\x01\0\0\0", MD),
+            ((8 << 20) - 0x1_0000, b"\xfc\x4e\x2b\xa9\0\0\0\0", MD),
+            (0x8000, &second, LUKS_SECOND),
+            (135 << 10, &uberblock, ZFS),
+            ((8 << 20) - (256 << 10) + (140 << 10), &uberblock, ZFS),
+            (end(399), b"Promise Technology, Inc.", RAID),
+            ((8 << 20) - 4096 + 60, b"\x83\x74\x02\x6b", DRBD),
+        ]);
+        for (at, magic, what) in cases {
+            let mut bytes = vec![0; SIZE];
+            bytes[at..at + magic.len()].copy_from_slice(magic);
+            let device = crate::MemoryDevice::new(bytes);
+            assert_eq!(held(&device).unwrap(), Held::Known(what), "{at}");
+            let notes = Notes::default();
+            erase(&device, "disk", &notes).unwrap();
+            assert!(!matches!(held(&device).unwrap(), Held::Known(_)), "{at} {what}");
+            let notes = notes.0.into_inner().unwrap();
+            let said = format!("disk: erased the signature of {what} at byte {at}");
+            assert_eq!(notes, if at < 1 << 20 { vec![] } else { vec![said] });
+        }
+        // Several at once, and a boot sector that is left when the table behind it is gone.
+        let mut bytes = vec![0; SIZE];
+        bytes[510..520].copy_from_slice(b"\x55\xaaEFI PART");
+        bytes[1080..1082].copy_from_slice(b"\x53\xef");
+        let device = crate::MemoryDevice::new(bytes);
+        erase(&device, "disk", &crate::NoEvents).unwrap();
+        assert_eq!(held(&device).unwrap(), Held::Nothing);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::{AtFile, BlockDevice, Buffer, fill_random};
+use casemate_blockdev::{AtFile, BlockDevice, Buffer, fill_random, signatures};
 use casemate_integrity::{IntegrityDevice, JournalSeal, Tagger};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -190,6 +190,9 @@ impl IntegrityOptions {
         format.has_journal_code = self.journal_code.is_some();
         let superblock = Superblock::new(target.top().size(), &format).at(target.name())?;
         let tagger = self.tagger(&superblock, &work.providers).at(target.name())?;
+        if !target.is_new() {
+            signatures::erase(target.top(), target.name(), work.events).at(target.name())?;
+        }
         casemate_integrity::format(target.top(), &superblock, &tagger, from, work).at(target.name())?;
         Ok(superblock)
     }

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Medium, Overlay, signatures};
+use casemate_blockdev::{AtFile, BlockDevice, Medium, Overlay, signatures};
 use casemate_providers::{Providers, Work};
 use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary, VerifiedDevice};
@@ -349,6 +349,13 @@ impl Image {
             on_hash_device = fec.check_place(&layout, self, hash)?;
             // With a parity that can't be, nothing should be written at all.
             FecLayout::new(&layout, fec.roots.unwrap_or(ROOTS), layout.hash_device_size())?;
+        }
+        // Of a hash area that has its device for itself: what lies before it, or is protected, stays.
+        let is_alone = options.area.hash_offset == 0
+            && hash.is_in_block_device()
+            && !self.is_changed_by(self.top().size(), hash, 0..hash.top().size());
+        if is_alone {
+            signatures::erase(hash.top(), hash.name(), work.events).at(hash.name())?;
         }
         let (named_data, named_hash) = (self.named(), hash.named());
         let root_hash = dm::format(&layout, &named_data, &named_hash, work);

@@ -64,6 +64,7 @@ impl NewVolume {
             NewData::Mapping(_) => place.lease()?,
             NewData::Protected(_) => Medium::lease_all(&[image, place])?,
         };
+        signatures::erase(place.top(), place.name(), work.events).at(place.name())?;
         self.wipe_header(place).at(place.name())?;
         if let NewData::Protected(sealed) = &self.data {
             sealed.fill(&image.clone().window(self.offset, None)?, None, work)?;
@@ -119,6 +120,11 @@ impl NewVolume {
             return Err(Error::argument(text).at(target.name()));
         }
         target.grow_to(end)?;
+        if !target.is_new() {
+            // What lies behind stays.
+            let own = target.clone().window(0, Some(end))?;
+            signatures::erase(own.top(), own.name(), work.events).at(own.name())?;
+        }
         self.wipe_header(place).at(place.name())?;
         let (params, key) = (mapping.params.clone(), self.volume_key.clone());
         let mapping = Mapping::new(params, key, self.offset / 512, &work.providers)?;
@@ -184,6 +190,7 @@ impl NewVolume {
             NewData::Protected(sealed) => sealed.room(source.top().size())?,
         };
         target.grow_to(self.offset.saturating_add(len))?;
+        erase_all(&[target, place], work)?;
         self.wipe_header(place).at(place.name())?;
         match &self.data {
             NewData::Mapping(mapping) => {
@@ -265,6 +272,7 @@ impl NewVolume {
         let place = self.header_place(target, header.map(AsRef::as_ref))?;
         let _lease = Medium::lease_all(&[target, place])?;
         let is_new = target.is_new();
+        erase_all(&[target, place], work)?;
         self.wipe_header(place).at(place.name())?;
         match is_new {
             true => sealed.fill_new(target, self.offset, input, work)?,
@@ -278,4 +286,11 @@ impl NewVolume {
         target.commit_unsynced()?;
         place.commit()
     }
+}
+
+/// Erases what is left of what was on targets that are written in place.
+fn erase_all(targets: &[&Medium], work: &Work<'_>) -> Result<(), Error> {
+    let mut in_place = targets.iter().filter(|target| !target.is_new());
+    in_place
+        .try_for_each(|target| signatures::erase(target.top(), target.name(), work.events).at(target.name()))
 }

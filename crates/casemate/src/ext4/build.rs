@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::os::{FileTypeExt, inode};
-use casemate_blockdev::{BlockDevice, FileDevice, Stream, Window};
+use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Stream, Window, signatures};
 use casemate_ext4::{Encrypt, Plan, Seal, uuid_text};
 use casemate_providers::Work;
 use casemate_trees::{Packing, unpacked};
@@ -334,8 +334,8 @@ impl Build {
                 let output = Output::create_anew(path, &[], Some(EXT), consent)?;
                 let Some(device) = output.device() else { return self.stream(output, path, work) };
                 let is_new = std::fs::metadata(path).map_or(true, |metadata| metadata.is_file());
-                let report =
-                    self.to_device(device, is_new, work).map_err(|error| error.within(path.display()))?;
+                let report = self.to_device(device, path, is_new, work);
+                let report = report.map_err(|error| error.within(path.display()))?;
                 output.commit()?;
                 Ok(report)
             }
@@ -345,6 +345,7 @@ impl Build {
                 let window = Window::new(window, *offset, self.size())
                     .map_err(|error| Error::io(path.display(), error))?;
                 Target::on(image.window(*offset, None)?, EXT, consent)?;
+                signatures::erase(&window, path.display(), work.events).at(path.display())?;
                 self.plan.write(&window, false, work).map_err(|error| error.within(path.display()))
             }
             BuildTarget::Partition { path, number } => {
@@ -356,6 +357,7 @@ impl Build {
                     return Err(error.at(path.display()));
                 }
                 let target = Target::on(image, EXT, consent)?;
+                signatures::erase(target.top(), target.name(), work.events).at(target.name())?;
                 let report = self.plan.write(&*target.device(), false, work);
                 report.map_err(|error| error.within(path.display()))
             }
@@ -429,6 +431,9 @@ impl Build {
     ) -> Result<(BuildReport, Formatted), Error> {
         let (size, mut format) = (self.size(), self.verity(image, hash, format)?);
         image.grow_to(size)?;
+        if !image.is_new() {
+            signatures::erase(image.top(), image.name(), work.events).at(image.name())?;
+        }
         let report = self.plan.write(&*image.device(), image.is_new(), work);
         let report = report.map_err(|error| error.within(image.name()))?;
         identify(&mut format, &report);
@@ -492,12 +497,20 @@ impl Build {
         Ok(report)
     }
 
-    fn to_device(&self, device: &FileDevice, is_new: bool, work: &Work<'_>) -> Result<BuildReport, Error> {
+    fn to_device(
+        &self,
+        device: &FileDevice,
+        name: &Path,
+        is_new: bool,
+        work: &Work<'_>,
+    ) -> Result<BuildReport, Error> {
         if is_new {
             device.file().set_len(self.size())?;
         } else if device.size() < self.size() {
             let text = format!("{} bytes; the file system has {}", device.size(), self.size());
             return Err(io::Error::new(io::ErrorKind::StorageFull, text).into());
+        } else {
+            signatures::erase(device, name.display(), work.events)?;
         }
         self.plan.write(device, is_new, work)
     }
@@ -506,7 +519,7 @@ impl Build {
     fn stream(self, mut to: impl Write, name: &Path, work: &Work<'_>) -> Result<BuildReport, Error> {
         let kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
         let device = FileDevice::from_file(kept)?;
-        let report = self.to_device(&device, true, work)?;
+        let report = self.to_device(&device, name, true, work)?;
         let mut file = device.file();
         io::Seek::rewind(&mut file)?;
         io::copy(&mut file, &mut to)

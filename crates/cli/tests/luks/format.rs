@@ -234,6 +234,32 @@ fn what_no_cryptsetup_would_take_is_not_made() {
     assert!(!place.path("disk").exists());
 }
 
+/// What is left of a disk would be found by the next tool.
+#[test]
+fn a_volume_leaves_nothing_known_of_what_was_there() {
+    let place = place();
+    let Some(wipefs) = tool("wipefs") else { return };
+    let mut disk = vec![0; 20 << 20];
+    disk[510..520].copy_from_slice(b"\x55\xaaEFI PART");
+    let end = disk.len() - 512;
+    disk[end..end + 8].copy_from_slice(b"EFI PART");
+    disk[end - 512..end - 488].copy_from_slice(b"Intel Raid ISM Cfg Sig. ");
+    for options in ["", "--from plain --offset 1M", "--integrity hmac-sha256"] {
+        place.file("disk", &disk);
+        let line = format!("luks format disk --key-file key {CHEAP1} {options}");
+        says(place.own(&line), 2, "a GPT partition table");
+        says(place.own(&(line + " --overwrite")), 0, "erased the signature of a member of a firmware RAID");
+        let left = of(&place, &wipefs, "--noheadings -p disk");
+        // What lies before the part stays.
+        let (is_part, offset) = match options.contains("offset") {
+            true => (true, "--offset 1M"),
+            false => (false, ""),
+        };
+        assert!((is_part || !left.contains("gpt")) && !left.contains("isw"), "{options}: {left}");
+        yes(place.own(&format!("luks test-passphrase disk --key-file key {offset}")));
+    }
+}
+
 /// qemu-img makes LUKS1 of its own, and reads ours.
 #[test]
 fn qemu_reads_what_is_made() {
