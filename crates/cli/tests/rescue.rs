@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use casemate_testkit::{Place, Rng, mke2fs, run, status, stderr, stdout, tool};
+use serde_json::Value;
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -96,7 +97,52 @@ fn what_is_there_of_a_cut_image_is_read() {
         run(Command::new("sha256sum").args(["--quiet", "-c", "list"]).current_dir(&out));
         // It is still no image to change, and no sound one.
         says(&place.own("ext4 mkdir cut /new"), 2, "on a device of");
-        says(&place.own("ext4 check cut"), 1, "on a device of");
+        says(&place.own("ext4 check cut --repair --batch-mode"), 1, "on a device of");
+        says(&place.own("ext4 check cut --fix-checksums"), 1, "on a device of");
+        assert!(place.read("cut") == whole[..size]);
+    }
+}
+
+/// What is there of a cut image is checked, and nothing is said of what is missing but that it is.
+#[test]
+fn what_is_there_of_a_cut_image_is_checked() {
+    let options = [
+        "-t ext4 -b 1024",
+        "-t ext4 -b 1024 -O ^flex_bg,inline_data",
+        "-t ext3 -b 1024 -g 1024",
+        "-t ext2 -b 1024",
+    ];
+    for options in options {
+        let Some(place) = place(options, "32M") else { return };
+        place.sh("for k in $(seq 0 6); do mkdir -p more/d$k; done");
+        for number in 0..60 {
+            place.file(format!("more/d{}/file{number}", number % 7), vec![b'x'; number * 100]);
+        }
+        place.sh("ln -s $(printf %0200d 1) more/link");
+        own(&place, "ext4 put -r image more /");
+        let mut whole = place.read("image");
+        let found = |size: usize| -> BTreeSet<String> {
+            let output = place.own("ext4 check cut --json");
+            let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let name = |finding: &Value| finding["name"].as_str().unwrap().to_owned();
+            let faults = value["faults"].as_array().unwrap_or_else(|| panic!("{options} {size}: {value}"));
+            assert_eq!(status(&output), 1, "{options} {size}");
+            faults.iter().map(name).collect()
+        };
+        let sizes = [31 << 20, 20 << 20, (9 << 20) + 700, (8 << 20) + 4096, 3 << 20, 1 << 20, 100 << 10];
+        for size in sizes {
+            place.file("cut", &whole[..size]);
+            assert_eq!(found(size), BTreeSet::from(["cut-off".to_owned()]), "{options} {size}");
+        }
+        // A damaged inode is found.
+        let told = debugfs(&place, "imap /");
+        let after =
+            |text: &str| told.split(text).nth(1).unwrap().split([',', '\n']).next().unwrap().to_owned();
+        let block: usize = after("at block ").parse().unwrap();
+        let offset = usize::from_str_radix(&after("offset 0x"), 16).unwrap();
+        whole[block * 1024 + offset + 1] ^= 0x40;
+        place.file("cut", &whole[..20 << 20]);
+        assert!(found(20 << 20).len() > 1, "{options}");
     }
 }
 

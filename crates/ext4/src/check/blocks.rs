@@ -188,6 +188,10 @@ impl Worker<'_, '_> {
             return Ok(());
         }
         self.map_block(file, block, walked);
+        if !self.check.fs.is_present(block, 1) {
+            walked.is_sound = false;
+            return Ok(());
+        }
         let place = Place::inode(Structure::ExtentBlock, file.inode.number).at(block);
         let bytes = self.check.fs.read_block(block)?;
         let node = match ExtentNode::from_bytes(&bytes, place) {
@@ -284,6 +288,10 @@ impl Worker<'_, '_> {
             return Ok(());
         }
         self.map_block(file, block, walked);
+        if !self.check.fs.is_present(block, 1) {
+            walked.is_sound = false;
+            return Ok(());
+        }
         let bytes = self.check.fs.read_block(block)?;
         for (number, index) in block_map::numbers(&bytes).zip(0..) {
             let mut below = at + index * (covered / block_map::per_block(layout.block_size.into()));

@@ -216,6 +216,9 @@ impl Reader<'_, '_> {
                 return Ok(());
             }
             let first = run.physical + done;
+            if !check.fs.is_present(first, count) {
+                return Ok(());
+            }
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.resize((count * block_size) as usize);
             check.fs.device().read_at(&mut buffer, first * block_size)?;

@@ -67,6 +67,7 @@ findings! {
     BackupChecksum "backup-checksum" Note "The checksum of a copy of the superblock or of a descriptor does not fit.";
     Malformed "malformed" Fault "A structure contradicts its format, so that what it leads to can't be found.";
 
+    CutOff "cut-off" Fault "The image ends before its file system does: what lies behind was not checked.";
     SuperblockField "superblock-field" Fault "A superblock field has an invalid value.";
     Features "features" Fault "Features contradict each other, or what they announce.";
     OddFeatures "odd-features" Note "Features that make no sense together, and that everybody copes with.";
@@ -220,7 +221,7 @@ impl FindingKind {
             K::Malformed | K::SuperblockField | K::Features | K::JournalFeature | K::JournalLog => {
                 Doubts::ALL
             }
-            K::GroupPlace | K::GroupConflict | K::GroupFlags | K::RootInode => Doubts::ALL,
+            K::CutOff | K::GroupPlace | K::GroupConflict | K::GroupFlags | K::RootInode => Doubts::ALL,
             K::InodeMode | K::InodeFlag | K::ExtraSize | K::SpecialFile | K::InlineData | K::Symlink => {
                 Doubts::BLOCKS | Doubts::INODES | Doubts::NAMES | Doubts::LINKS
             }

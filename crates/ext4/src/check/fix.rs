@@ -33,6 +33,8 @@ pub fn fix_checksums(
     let plain = CheckOptions { open, verity: options.verity.clone() };
     let mut rewritten = Vec::new();
     let mut report = check(device.clone(), &plain, work)?;
+    // Refuses an image that is cut off.
+    Ext4::with_superblock(device.clone(), report.fs.superblock().clone(), &plain.open)?;
     let mut mmp = None;
     let mut rounds = 0;
     // A block that two inodes share never suits both.

@@ -169,7 +169,7 @@ fn group(
             let text = format!("the {what} at block {block} lies on other metadata");
             findings.say(FindingKind::GroupConflict, place, text);
         }
-        Some(block)
+        fs.is_present(block, len).then_some(block)
     };
     let table = settle("inode table", descriptor.inode_table(), layout.inode_table_blocks());
     let block_bitmap = settle("block bitmap", descriptor.block_bitmap(), 1);
@@ -203,7 +203,7 @@ pub(crate) fn sound_copy(fs: &Ext4, group: u32, subject: Subject) -> Result<Opti
     let context = Context { group, ..Context::default() };
     let place = Place::group(Structure::BackupGroupDescriptor, group);
     for (_, block) in layout.descriptor_copies(group / per_block) {
-        if !layout.contains(block, 1) {
+        if !layout.contains(block, 1) || !fs.is_present(block, 1) {
             continue;
         }
         let bytes = fs.read_block(block)?;
@@ -223,6 +223,9 @@ pub(crate) fn copies(check: &Check<'_>, work: &Work<'_>) -> Result<()> {
         let place = Place::group(Structure::BackupSuperblock, group);
         // OK to fall back: the group is one of those with a copy.
         let offset = layout.superblock_offset(group).unwrap_or(SUPERBLOCK_OFFSET);
+        if !fs.is_present(layout.group_start(group), 1) {
+            continue;
+        }
         match read_superblock(&**fs.device(), offset) {
             // A copy that says that it has no checksum has none.
             Ok(copy) if copy.has_metadata_csum() && check.has.checksums => {
@@ -258,6 +261,9 @@ pub(crate) fn copies(check: &Check<'_>, work: &Work<'_>) -> Result<()> {
                 let place = Place::group(Structure::BackupGroupDescriptor, at);
                 if let Err(error) = fs.check_blocks(block, 1, place) {
                     findings.damage(error)?;
+                    continue;
+                }
+                if !fs.is_present(block, 1) {
                     continue;
                 }
                 let bytes = fs.read_block(block)?;

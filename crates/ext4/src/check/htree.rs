@@ -139,7 +139,7 @@ impl Worker<'_, '_> {
             block.found = block.found.saturating_add(1);
             if block.found == 1 {
                 (block.first, block.last, block.is_node) = (low, high, levels > 0);
-                if levels > 0 && self.check.may_read(1) {
+                if levels > 0 && self.check.may_read(1) && self.is_present(runs, entry.block.into()) {
                     let place = Place::inode(Structure::HtreeNode, place.inode.unwrap_or(0));
                     match self.node(runs, entry.block.into())? {
                         Some(bytes) => self.level(tree, runs, &bytes, place, (low, high), levels - 1)?,
@@ -150,6 +150,12 @@ impl Worker<'_, '_> {
             low = high;
         }
         Ok(())
+    }
+
+    /// Whether a block is no part of what is missing at the end of an image.
+    fn is_present(&self, runs: &[Mapping], logical: u64) -> bool {
+        let run = runs.iter().find(|run| (run.logical..run.end()).contains(&logical));
+        run.is_none_or(|run| self.check.fs.is_present(run.physical + (logical - run.logical), 1))
     }
 
     fn node(&self, runs: &[Mapping], logical: u64) -> Result<Option<Vec<u8>>> {

@@ -512,6 +512,7 @@ impl Worker<'_, '_> {
         let fs = self.check.fs;
         let most = u64::from(fs.layout().block_size);
         match walked.first {
+            Some(block) if walked.blocks() == 1 && !fs.is_present(block, 1) => {}
             Some(block) if walked.blocks() == 1 && size <= most => {
                 let bytes = fs.read_block(block)?;
                 self.target(inode, &bytes, place);

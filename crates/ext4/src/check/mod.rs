@@ -118,9 +118,14 @@ pub struct CheckOptions {
 pub fn check(device: Arc<dyn BlockDevice>, options: &CheckOptions, work: &Work<'_>) -> Result<CheckReport> {
     let findings = Findings::default();
     let fs = superblocks::open(device, &options.open, &findings)?;
-    let open = &OpenOptions { superblock: None, ..options.open.clone() };
+    let cut_short = fs.missing_bytes() > 0;
+    let open = &OpenOptions { superblock: None, cut_short, ..options.open.clone() };
     let (fs, replayed) = with_journal(fs, open, &findings)?;
-    passes(&fs, options.verity.as_deref(), &findings, work)?;
+    match passes(&fs, options.verity.as_deref(), &findings, work) {
+        // What the passes behind need is not there.
+        Err(error) if fs.missing_bytes() > 0 => findings.damage(error)?,
+        done => done?,
+    }
     Ok(findings.into_report(fs, replayed))
 }
 
@@ -176,6 +181,9 @@ fn mmp(check: &Check<'_>) -> Result<()> {
     let place = Place::of(Structure::MmpBlock).at(block);
     if !fs.layout().contains(block, 1) {
         check.findings.say(FindingKind::MmpPlace, place, "lies outside the file system");
+        return Ok(());
+    }
+    if !fs.is_present(block, 1) {
         return Ok(());
     }
     let mut bytes = [0; MMP_SIZE];

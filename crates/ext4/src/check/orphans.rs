@@ -112,6 +112,9 @@ fn from_file(check: &Check<'_>, groups: &[Group], number: u32, orphans: &mut Has
             }
             next += 1;
             let block = run.physical + (logical - run.logical);
+            if !fs.is_present(block, 1) {
+                continue;
+            }
             let place = Place::inode(Structure::OrphanBlock, number).at(block);
             let bytes = fs.read_block(block)?;
             if orphan::check(&bytes, place).is_err() {

@@ -30,6 +30,9 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
         wrong("is no file with one tree of two levels".to_owned());
         return Ok(());
     }
+    if !fs.is_present(double, 1) {
+        return Ok(());
+    }
     let top: Vec<u32> = block_map::numbers(&fs.read_block(double)?).collect();
     let reserved = u32::from(superblock.reserved_descriptor_blocks());
     let first = layout.descriptor_block(0) + u64::from(layout.descriptor_blocks());
@@ -39,6 +42,9 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
         if u64::from(top[slot]) != block || !layout.contains(block, 1) {
             let text = format!("its number {slot} is {}, where {block} is reserved", top[slot]);
             wrong(text);
+            return Ok(());
+        }
+        if !fs.is_present(block, 1) {
             return Ok(());
         }
         let bytes = fs.read_block(block)?;

@@ -41,13 +41,15 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
     };
     let primary = match (primary, sound) {
         (Ok(superblock), Ok(())) => {
-            let found = Ext4::with_superblock(Arc::clone(&device), superblock, options);
+            let found = Ext4::with_superblock(Arc::clone(&device), superblock.clone(), options);
             // Numbers that make no sense together: a copy may know better.
             let Err(error) = found else { return found };
-            let copy = find_copy(&*device, options, None);
-            let Some(copy) = copy else { return Err(error) };
+            let other = |copy: &Superblock| !same_file_system(&superblock, copy);
+            let Some(copy) = find_copy(&*device, options, None).filter(other) else {
+                return as_far_as_it_goes(device, superblock, options, findings);
+            };
             wrong(&error);
-            return Ext4::with_superblock(device, copy, options);
+            return as_far_as_it_goes(device, copy, options, findings);
         }
         (primary, sound) => {
             if let Err(error) = &primary
@@ -66,7 +68,7 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
                 let superblock = primary?;
                 superblock.incompat.check_readable()?;
                 findings.note(sound, Some(fix()));
-                return Ext4::with_superblock(device, superblock, options);
+                return as_far_as_it_goes(device, superblock, options, findings);
             };
             let fixable = primary.as_ref().is_ok_and(|primary| same_file_system(primary, &copy));
             findings.note(sound, fixable.then(fix));
@@ -81,7 +83,55 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
         }
         _ => copy,
     };
-    Ext4::with_superblock(device, copy, options)
+    as_far_as_it_goes(device, copy, options, findings)
+}
+
+/// The file system that a superblock describes; of one on an image that ends before it does, what is there.
+fn as_far_as_it_goes(
+    device: Arc<dyn BlockDevice>,
+    superblock: Superblock,
+    options: &OpenOptions,
+    findings: &Findings,
+) -> Result<Ext4> {
+    let cut_short = OpenOptions { cut_short: true, ..options.clone() };
+    let fs = Ext4::with_superblock(Arc::clone(&device), superblock.clone(), &cut_short)?;
+    if fs.missing_bytes() == 0 {
+        return Ok(fs);
+    }
+    let (size, missing) = (device.size(), fs.missing_bytes());
+    let text = format!("the image ends at byte {size}, and {missing} bytes of the file system are missing");
+    findings.say(FindingKind::CutOff, Place::of(Structure::Superblock), text);
+    Ext4::with_superblock(Arc::new(CutOff(device)), superblock, &cut_short)
+}
+
+/// A device whose end is missing: reading there is a fault of the file system, not of the device.
+struct CutOff(Arc<dyn BlockDevice>);
+
+impl BlockDevice for CutOff {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&*self.0)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        match offset.checked_add(buf.len() as u64).is_some_and(|end| end <= self.0.size()) {
+            true => self.0.read_at(buf, offset),
+            false => {
+                Err(Place::of(Structure::Superblock).malformed("some of it lies behind the image's end"))
+            }
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
 }
 
 /// The block of a sound copy of the superblock, if the primary one is damaged.

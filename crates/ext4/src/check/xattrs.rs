@@ -89,6 +89,9 @@ impl Worker<'_, '_> {
         if !is_first && !needs {
             return Ok(());
         }
+        if !check.fs.is_present(block, 1) {
+            return Ok(());
+        }
         let bytes = check.fs.read_block(block)?;
         let place = Place::of(Structure::XattrBlock).at(block);
         let (is_one, stored, blocks) = block_header(&bytes);
@@ -274,6 +277,9 @@ impl Worker<'_, '_> {
             return Ok(());
         }
         let Ok(owned) = inode.to_inode() else { return Ok(()) };
+        if check.fs.require_present(&owned).is_err() {
+            return Ok(());
+        }
         let Ok(contents) = check.fs.open_stored(&owned) else { return Ok(()) };
         let contents = contents.with_size(size);
         self.counts.add(Structure::XattrInode, 1);

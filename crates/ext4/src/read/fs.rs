@@ -159,6 +159,12 @@ impl Ext4 {
         needed.saturating_sub(self.device().size())
     }
 
+    /// Whether blocks lie on the device, not behind the end of one that is cut off.
+    pub(crate) fn is_present(&self, block: u64, count: u64) -> bool {
+        let end = self.layout().offset(block).saturating_add(self.layout().offset(count));
+        end <= self.device().size()
+    }
+
     /// Refuses a file of whose contents some lie behind the end of the device.
     pub(crate) fn require_present(&self, inode: &Inode) -> Result<()> {
         if self.missing_bytes() == 0 || inode.has(InodeFlags::INLINE_DATA) {

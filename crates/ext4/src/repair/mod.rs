@@ -114,6 +114,8 @@ pub fn repair(
     let open = OpenOptions { superblock: None, ..open };
     let plain = OpenOptions { verify_checksums: false, replay_journal: false, ..open.clone() };
     superblock.ro_compat.check_writable()?;
+    // Refuses an image that is cut off.
+    Ext4::with_superblock(Arc::clone(&device), superblock.clone(), &plain)?;
     let mmp = Mmp::start(&device, &superblock, &plain, events)?;
     if !mended.is_empty() {
         device.write_at(&superblock.as_bytes()[..], SUPERBLOCK_OFFSET)?;
