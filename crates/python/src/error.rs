@@ -6,6 +6,8 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::work::raised_by_signal;
+
 /// The exception of an error. What a Python function has raised comes out again as what it was.
 pub fn raise(error: Error) -> PyErr {
     Python::attach(|py| exception(py, &error).unwrap_or_else(|other| other))
@@ -21,7 +23,9 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         return told(py, exception, error);
     }
     let class = match error.kind() {
-        ErrorKind::Interrupted => return Ok(PyKeyboardInterrupt::new_err(())),
+        ErrorKind::Interrupted => {
+            return Ok(raised_by_signal().unwrap_or_else(|| PyKeyboardInterrupt::new_err(())));
+        }
         ErrorKind::Corrupt => "CorruptError",
         ErrorKind::Unsupported => "UnsupportedError",
         ErrorKind::Mismatch => "MismatchError",

@@ -25,6 +25,12 @@ mod writer;
 /// The native part of the package `casemate`.
 #[pyo3::pymodule]
 mod _casemate {
+    #[pymodule_init]
+    fn init(_module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        crate::work::ask_while_waiting();
+        Ok(())
+    }
+
     #[pymodule_export]
     use crate::build::Build;
     #[pymodule_export]

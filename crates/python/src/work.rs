@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use casemate::blockdev::{Events, Pool};
+use casemate::blockdev::{Events, Pool, stop_waiting_when};
 use casemate::{Error, ErrorKind, Work, stop_derivations_when};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -68,12 +68,23 @@ impl Events for Signals {
 }
 
 thread_local! {
-    /// When this thread asked Python for signals last, while it derived a key, and what a signal has raised then.
+    /// When this thread asked Python for signals last, while it derived a key or waited for a pipe, and what a signal has raised
+    /// then.
     static ASKED: Cell<Option<Instant>> = const { Cell::new(None) };
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Whether somebody has pressed Ctrl-C while this thread derives a key.
+/// Has whoever waits for a pipe ask Python for signals, from the module's beginning on.
+pub fn ask_while_waiting() {
+    stop_waiting_when(is_pressed);
+}
+
+/// The exception that a signal has raised on this thread, while it derived a key or waited.
+pub fn raised_by_signal() -> Option<PyErr> {
+    RAISED.take()
+}
+
+/// Whether somebody has pressed Ctrl-C while this thread derives a key, or waits for a pipe.
 fn is_pressed() -> bool {
     if ASKED.get().is_some_and(|asked| asked.elapsed() < ASK) {
         return false;
@@ -110,10 +121,7 @@ pub fn working<T: Send>(
         let pool = Pool::new(threads);
         run(&Work { pool, events: &signals, ..Work::default() })
     });
-    let result = result.map_err(|error| match RAISED.take() {
-        Some(raised) if error.kind() == ErrorKind::Interrupted => raised,
-        _ => raise(error),
-    })?;
+    let result = result.map_err(raise)?;
     signals.tell(py)?;
     Ok(result)
 }

@@ -103,6 +103,22 @@ class Devices(World):
             fetch()
             self.assertEqual((sum(asked), max(asked) <= 16 << 20), (100 << 20, True))
 
+    def test_waiting_for_a_pipe_stops_at_ctrl_c(self):
+        """A named pipe that nobody writes to, and one that somebody has open and writes nothing to."""
+        self.hear_ctrl_c()
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for mode in [None, os.O_RDWR]:
+            writer = None if mode is None else os.open(pipe, mode)
+            timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                casemate.ext4.build(self.folder / "image", tars=[pipe])
+            timer.join()
+            if writer is not None:
+                os.close(writer)
+        self.assertFalse((self.folder / "image").exists())
+
     def test_keys_stop_at_ctrl_c(self):
         """A derivation of hours, in the thread that signals come to."""
         self.hear_ctrl_c()
