@@ -8,10 +8,11 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use casemate::Error;
@@ -88,7 +89,23 @@ impl Server {
         self.pid.as_raw_pid()
     }
 
+    /// Waits for the process's end for at most `limit`. Returns whether it has ended.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn ends_within(&self, limit: Duration) -> io::Result<bool> {
+        let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let ended = poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&limit));
+        match ended {
+            Err(Errno::INTR) => Ok(false),
+            ended => Ok(ended? > 0),
+        }
+    }
+
     /// Waits for the process's end, and says how the last commit went: `None` if that was not told.
+    ///
+    /// # Errors
+    /// Errors of the system.
     pub fn wait(mut self) -> io::Result<Option<Result<(), String>>> {
         retry_on_intr(|| poll(&mut [PollFd::new(&self.process, PollFlags::IN)], None))?;
         self.ending.rewind()?;

@@ -50,6 +50,26 @@ impl Mounted {
         let _ = std::fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", self.device), READ_AHEAD);
     }
 
+    /// Another place where the same file system is mounted, as far as this user can see: a bind mount, or a copy in the mount
+    /// namespace of another process.
+    pub fn elsewhere(&self) -> Option<String> {
+        let has = |list: &str| {
+            let list = std::fs::read(list).ok()?;
+            let device = self.device.as_bytes();
+            let mut lines = list.split(|byte| *byte == b'\n').map(|line| line.split(|byte| *byte == b' '));
+            let words = lines.find(|words| words.clone().nth(2) == Some(device))?;
+            Some(unescaped(words.clone().nth(4)?))
+        };
+        if let Some(path) = has(LIST) {
+            return Some(format!("at {}", path.display()));
+        }
+        let processes = std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        processes.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).find_map(|process| {
+            let path = has(&format!("/proc/{process}/mountinfo"))?;
+            Some(format!("at {} in the mount namespace of process {process}", path.display()))
+        })
+    }
+
     /// Whether this program serves it, or has.
     pub fn is_ours(&self) -> bool {
         KINDS.contains(&&*self.kind)

@@ -43,7 +43,9 @@ enum Asked {
 
 /// Unmounts a folder that this program serves, or has served. All changes are made permanent before that, and if they can't
 /// be, the folder stays mounted: they are nowhere else. Then the end of its process is waited for, which says whether those
-/// are permanent that came meanwhile, so that the image is free afterwards; `events` hears if that takes long. If the process is this one, `ended` of [`Mount::new`](crate::Mount::new) hears what it says.
+/// are permanent that came meanwhile, so that the image is free afterwards; `events` hears if that takes long, or that the process
+/// goes on because the file system is mounted elsewhere too. If the process is this one, `ended` of
+/// [`Mount::new`](crate::Mount::new) hears what it says.
 ///
 /// [`Unmount::Lazily`] unmounts also what can't be made permanent, says so, and waits for nothing.
 ///
@@ -88,15 +90,41 @@ pub fn unmount(folder: &Path, when: Unmount, events: &dyn Events) -> Result<(), 
             let number = server.number();
             let waits =
                 format!("{}: is unmounted; waiting for the end of process {number}", folder.display());
-            match patiently(events, &waits, || server.wait()) {
+            match patiently(events, &waits, || end_of(server, &mounted)) {
+                Err(Unended::Elsewhere(place)) => {
+                    let text = "is unmounted here, and its changes are permanent, but it is mounted elsewhere too";
+                    events.note(&format!(
+                        "{}: {text}: {place}; process {number} serves it and keeps the image in use",
+                        folder.display()
+                    ));
+                    Ok(())
+                }
                 Ok(Some(Ok(()))) => Ok(()),
                 Ok(Some(Err(text))) => Err(Error::io(folder.display(), io::Error::other(text))),
                 Ok(None) if !mounted.is_writable => Ok(()),
                 Ok(None) => unsaid(format!("process {number} was killed")),
-                Err(error) => unsaid(error.to_string()),
+                Err(Unended::Failed(error)) => unsaid(error.to_string()),
             }
         }
     }
+}
+
+/// Why the end of a folder's process is not known.
+enum Unended {
+    /// It goes on, because what it serves is mounted at another place.
+    Elsewhere(String),
+    Failed(io::Error),
+}
+
+/// Waits for the end of a folder's process and reads how its last commit went, unless it goes on for others.
+fn end_of(server: Server, mounted: &Mounted) -> Result<Option<Result<(), String>>, Unended> {
+    // A process that is just being started has a copy of all mounts for a moment.
+    while !server.ends_within(PATIENCE).map_err(Unended::Failed)? {
+        if let Some(place) = mounted.elsewhere() {
+            return Err(Unended::Elsewhere(place));
+        }
+    }
+    server.wait().map_err(Unended::Failed)
 }
 
 /// Asks a folder's process to make all changes permanent.

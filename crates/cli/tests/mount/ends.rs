@@ -82,6 +82,20 @@ fn contents_of_mapped_memory_that_find_no_room_are_not_lost_in_silence() {
 }
 
 #[test]
+fn umount_does_not_wait_for_copies_of_a_mount() {
+    let Some(folders) = Folders::with_image() else { return };
+    folders.mount("--write root.img", "own");
+    folders.sh("mkdir copy; mount --bind own copy; echo more > own/more");
+    let process = folders.process("own");
+    let text = format!("/copy; process {process} serves it");
+    folders.is("umount own", 0, &text);
+    assert!(!folders.is_mounted("own") && folders.is_mounted("copy") && is_there(&process));
+    folders.unmount("copy");
+    wait_until(|| !is_there(&process));
+    assert_eq!(folders.yes("ext4 cat root.img /more"), "more\n");
+}
+
+#[test]
 fn two_folders_at_a_time() {
     let Some(folders) = Folders::with_image() else { return };
     fs::copy(folders.path("root.img"), folders.path("other.img")).unwrap();
