@@ -35,6 +35,8 @@ fn a_repair_is_shown_asked_for_and_made() {
     assert!(stdout(&tried).contains(" would be fixed\n"), "{}", stdout(&tried));
     place.is("check --repair image", 2, "use --batch-mode to repair everything");
     place.is("check --dry-run image", 2, "goes with --repair");
+    let refused = place.run(&link, "-E journal_only -fy image");
+    assert!(status(&refused) == 16 && stderr(&refused).contains("-E journal_only"), "{refused:?}");
     assert!(place.read("image") == before, "nothing was to be written");
     let json: serde_json::Value =
         serde_json::from_str(&place.yes("check --repair --yes --json image")).unwrap();
@@ -84,7 +86,8 @@ fn scripts_call_it_fsck() {
         // It is said to be clean, and nobody looks.
         ("-n image", 0),
         ("-fn image", 4),
-        ("-f -n -C 0 -b 8193 -B 1024 -v -t -E journal_only image", 4),
+        ("-f -n -C 0 -b 8193 -B 1024 -v -t -E nodiscard,readahead_kb=64 image", 4),
+        ("-E fragcheck,bogus -fy image", 1),
     ] {
         // The real one asks for more before it says these.
         let theirs = run_any(Command::new(&e2fsck).args(line.split_whitespace()).current_dir(place.folder()));

@@ -33,7 +33,8 @@ Usage: e2fsck [-panyfvtV] [-b superblock] [-B blocksize] [-C fd] [-E extended-op
   -y      Fix what needs no guess, and ask nothing; leave the rest
   -f      Check even if the file system is marked clean
   -b, -B  Use the superblock backup in this block, in blocks of this size; without them a backup is found if needed
-  -C, -E, -t, -v, -d, -r  Accepted, for scripts
+  -C, -t, -v, -d, -r  Accepted, for scripts
+  -E      Accepted where it changes nothing: nodiscard, readahead_kb=N, fragcheck
   -V      Print the version
   -c, -D, -F, -j, -k, -l, -L, -S, -z  Not supported
 
@@ -58,6 +59,24 @@ const DAMAGED: u8 = 4;
 const COULD_NOT: u8 = 8;
 const WRONG_USAGE: u8 = 16;
 const INTERRUPTED: u8 = 32;
+
+/// The exit status of e2fsck for an extended option that it does not know.
+const UNKNOWN_EXTENDED: u8 = 1;
+
+/// Extended options that change nothing here: how much is read ahead, what is printed beside the result, and what is so anyway.
+const EXTENDED: &[&str] =
+    &["ea_ver=1", "ea_ver=2", "fragcheck", "inode_count_fullmap", "no_optimize_extents", "nodiscard"];
+
+/// Extended options that ask for work that is not done here.
+const EXTENDED_UNSUPPORTED: &[(&str, &str)] = &[
+    ("bmap2extent", "-E bmap2extent (block maps made extents)"),
+    ("check_encoding", "-E check_encoding (names in the encoding of the directory)"),
+    ("discard", "-E discard (discarding free blocks)"),
+    ("fixes_only", "-E fixes_only (no optimizations)"),
+    ("journal_only", "-E journal_only (replaying the journal alone)"),
+    ("optimize_extents", "-E optimize_extents (shorter extent trees)"),
+    ("unshare_blocks", "-E unshare_blocks (blocks that files share, copied)"),
+];
 
 #[derive(Debug, Parser)]
 #[command(name = "e2fsck", disable_help_flag = true, disable_version_flag = true, args_override_self = true)]
@@ -107,7 +126,8 @@ struct Tool {
 
 /// Whether a command line is understood; nothing is run.
 pub fn understands(args: &[OsString]) -> bool {
-    Tool::try_parse_from(args).is_ok_and(|tool| tool.unsupported().is_none())
+    let is_known = |tool: Tool| tool.unsupported().is_none() && tool.unknown_extended().is_none();
+    Tool::try_parse_from(args).is_ok_and(is_known)
 }
 
 /// Runs one command line.
@@ -122,6 +142,11 @@ pub fn main(args: &[OsString]) -> ExitCode {
         Ok(tool) if modes(&tool) > 1 => {
             say("e2fsck: Only one of the options -p/-a, -n or -y may be specified.");
             return ExitCode::from(COULD_NOT);
+        }
+        Ok(tool) if tool.unknown_extended().is_some() => {
+            let option = tool.unknown_extended().unwrap_or_default();
+            say(format_args!("Unknown extended option: {option}"));
+            return ExitCode::from(UNKNOWN_EXTENDED);
         }
         Ok(tool) if tool.unsupported().is_some() => {
             let option = tool.unsupported().unwrap_or_default();
@@ -166,7 +191,26 @@ impl Tool {
             (self.set_bad_blocks.is_some(), "-L (setting bad blocks)"),
             (self.undo.is_some(), "-z (an undo file)"),
         ];
-        given.into_iter().find(|(is, _)| *is).map(|(_, option)| option)
+        let extended = || {
+            let find = |word| EXTENDED_UNSUPPORTED.iter().find(|(known, _)| *known == word);
+            self.extended().find_map(find).map(|(_, option)| *option)
+        };
+        given.into_iter().find(|(is, _)| *is).map(|(_, option)| option).or_else(extended)
+    }
+
+    /// The words of `-E`.
+    fn extended(&self) -> impl Iterator<Item = &str> {
+        self.extended.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty())
+    }
+
+    /// The first word of `-E` that e2fsck does not know.
+    fn unknown_extended(&self) -> Option<&str> {
+        self.extended().find(|word| {
+            let is_number = |value: &str| value.parse::<u64>().is_ok();
+            !EXTENDED.contains(word)
+                && !word.strip_prefix("readahead_kb=").is_some_and(is_number)
+                && !EXTENDED_UNSUPPORTED.iter().any(|(known, _)| known == word)
+        })
     }
 
     /// With -p: prints what somebody has to look at, and nothing is written. The exit status, if there is such a thing.

@@ -20,6 +20,7 @@ const OTHERS: &[&str] = &[
     "diratime",
     "group",
     "lazytime",
+    "loop",
     "loud",
     "_netdev",
     "noatime",
