@@ -54,7 +54,14 @@ impl OutputFile {
             Some(old) => os::take_owner(device.file(), old),
             None => 0o666 & !os::umask(),
         };
-        Ok(OutputFile { device, temporary, path, replaced, mode: Mutex::new(mode), modified: Mutex::new(None) })
+        Ok(OutputFile {
+            device,
+            temporary,
+            path,
+            replaced,
+            mode: Mutex::new(mode),
+            modified: Mutex::new(None),
+        })
     }
 
     /// Takes from the file the permissions that are not in `mode`.

@@ -283,7 +283,9 @@ impl Tree {
         let (Some(changes), Ok(number)) = (self.changes(), number(node)) else { return };
         changes.note_lost(number);
         let why = error.map_or_else(|| "no room".to_owned(), ToString::to_string);
-        let text = format!("contents that a program had written to the memory-mapped file of inode {number} are lost: {why}");
+        let text = format!(
+            "contents that a program had written to the memory-mapped file of inode {number} are lost: {why}"
+        );
         self.tell(&Error::io("the file system", std::io::Error::other(text)));
     }
 

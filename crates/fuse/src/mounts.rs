@@ -63,7 +63,8 @@ impl Mounted {
         if let Some(path) = has(LIST) {
             return Some(format!("at {}", path.display()));
         }
-        let processes = std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let processes =
+            std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         processes.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).find_map(|process| {
             let path = has(&format!("/proc/{process}/mountinfo"))?;
             Some(format!("at {} in the mount namespace of process {process}", path.display()))

@@ -92,7 +92,8 @@ pub fn unmount(folder: &Path, when: Unmount, events: &dyn Events) -> Result<(), 
                 format!("{}: is unmounted; waiting for the end of process {number}", folder.display());
             match patiently(events, &waits, || end_of(server, &mounted)) {
                 Err(Unended::Elsewhere(place)) => {
-                    let text = "is unmounted here, and its changes are permanent, but it is mounted elsewhere too";
+                    let text =
+                        "is unmounted here, and its changes are permanent, but it is mounted elsewhere too";
                     events.note(&format!(
                         "{}: {text}: {place}; process {number} serves it and keeps the image in use",
                         folder.display()

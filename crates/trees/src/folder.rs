@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::system::{
     self, AtFlags, Errno, Gid, HostType, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
-    chownat, fchmod, fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, symlinkat, unlinkat,
-    utimensat,
+    chownat, fchmod, fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, symlinkat,
+    unlinkat, utimensat,
 };
 pub use crate::system::{AsFd, BorrowedFd, OwnedFd};
 use crate::{Error, FileType, Node, Result, Time};

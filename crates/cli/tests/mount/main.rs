@@ -60,10 +60,7 @@ impl Folders {
         wait_until(|| {
             let output = self.own(&format!("umount {folder}"));
             let is_done = output.status.success();
-            assert!(
-                is_done || String::from_utf8_lossy(&output.stderr).contains("is in use"),
-                "{output:?}"
-            );
+            assert!(is_done || String::from_utf8_lossy(&output.stderr).contains("is in use"), "{output:?}");
             is_done
         });
     }

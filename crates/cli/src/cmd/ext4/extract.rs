@@ -1,7 +1,6 @@
 //! `casemate ext4 extract`.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
