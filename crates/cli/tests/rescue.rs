@@ -103,7 +103,7 @@ fn what_is_there_of_a_cut_image_is_read() {
     }
 }
 
-/// What is there of a cut image is checked, and nothing is said of what is missing but that it is.
+/// The present part of a cut image is checked; of the missing part only its absence is reported.
 #[test]
 fn what_is_there_of_a_cut_image_is_checked() {
     let options = [

@@ -234,7 +234,7 @@ fn what_no_cryptsetup_would_take_is_not_made() {
     assert!(!place.path("disk").exists());
 }
 
-/// What is left of a disk would be found by the next tool.
+/// Signatures that a disk keeps would be found by the next tool.
 #[test]
 fn a_volume_leaves_nothing_known_of_what_was_there() {
     let place = place();
