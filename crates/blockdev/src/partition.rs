@@ -32,6 +32,20 @@ pub struct PartitionTable {
     pub is_gpt: bool,
     /// Whether the primary GPT is damaged, and the partitions are those of the backup GPT at the device's end.
     pub is_backup: bool,
+    /// The table's own identifier: the disk's GUID of a GPT, the eight hex digits of an MBR's disk signature; empty if it has none.
+    pub id: String,
+}
+
+impl PartitionTable {
+    /// The identifier that Linux has for a partition of this table (`PARTUUID`): the GUID of a GPT's entry, or the MBR's disk
+    /// signature and the number in hex; empty if the table has none.
+    pub fn partition_id(&self, partition: &Partition) -> String {
+        match (partition.uuid, self.is_gpt || self.id.is_empty()) {
+            (Some(uuid), _) => uuid.to_string(),
+            (None, true) => String::new(),
+            (None, false) => format!("{}-{:02x}", self.id, partition.number),
+        }
+    }
 }
 
 /// The partitions of `device`, in the order of their numbers.
@@ -62,7 +76,11 @@ pub fn partition_table(device: &dyn BlockDevice) -> Result<PartitionTable> {
     let is_gpt = entries(&sector).any(|entry| entry.kind == 0xee);
     match is_gpt {
         true => gpt(device),
-        false => Ok(PartitionTable { partitions: mbr(device, &sector)?, is_gpt: false, is_backup: false }),
+        false => {
+            let id = le32(&sector, 440);
+            let id = if id == 0 { String::new() } else { format!("{id:08x}") };
+            Ok(PartitionTable { partitions: mbr(device, &sector)?, is_gpt: false, is_backup: false, id })
+        }
     }
 }
 
@@ -71,12 +89,12 @@ pub fn partition_table(device: &dyn BlockDevice) -> Result<PartitionTable> {
 ///
 /// # Errors
 /// `Io`; `Corrupt` for a partition that ends before it begins.
-pub fn backup_gpt(device: &dyn BlockDevice) -> Result<Option<Vec<Partition>>> {
+pub fn backup_gpt(device: &dyn BlockDevice) -> Result<Option<PartitionTable>> {
     for sector in [512, 4096] {
         if let Some(place) = device.size().checked_sub(sector)
-            && let Some(list) = gpt_at(device, place, sector)?
+            && let Some(table) = gpt_at(device, 0, place, sector)?
         {
-            return Ok(Some(list));
+            return Ok(Some(PartitionTable { is_backup: true, ..table }));
         }
     }
     Ok(None)
@@ -157,18 +175,25 @@ fn mbr(device: &dyn BlockDevice, sector: &[u8; 512]) -> Result<Vec<Partition>> {
 }
 
 fn gpt(device: &dyn BlockDevice) -> Result<PartitionTable> {
-    let table = |partitions, is_backup| PartitionTable { partitions, is_gpt: true, is_backup };
     for sector in [512, 4096] {
-        if let Some(list) = gpt_at(device, sector, sector)? {
-            return Ok(table(list, false));
+        if let Some(table) = gpt_at(device, 0, sector, sector)? {
+            return Ok(table);
         }
     }
-    let backup = backup_gpt(device)?.ok_or_else(|| invalid("the GPT and its copy are damaged"))?;
-    Ok(table(backup, true))
+    backup_gpt(device)?.ok_or_else(|| invalid("the GPT and its copy are damaged"))
 }
 
-/// The table whose header lies at byte `place`; `None` if there is none, or not a sound one.
-fn gpt_at(device: &dyn BlockDevice, place: u64, sector: u64) -> Result<Option<Vec<Partition>>> {
+/// The GPT whose header lies at byte `place` of a device, of a disk that begins at byte `base` of it and has sectors of `sector`
+/// bytes; `None` if there is none, or its checksums are wrong. Partitions are counted from the disk's first byte.
+///
+/// # Errors
+/// `Io`; `Corrupt` for a partition that ends before it begins.
+pub fn gpt_at(
+    device: &dyn BlockDevice,
+    base: u64,
+    place: u64,
+    sector: u64,
+) -> Result<Option<PartitionTable>> {
     let mut header = [0; 512];
     if place.checked_add(512).is_none_or(|end| end > device.size()) {
         return Ok(None);
@@ -186,7 +211,8 @@ fn gpt_at(device: &dyn BlockDevice, place: u64, sector: u64) -> Result<Option<Ve
     let (count, entry_size) = (le32(&header, 80), le32(&header, 84));
     let bytes = count.checked_mul(entry_size).filter(|bytes| *bytes <= MOST_GPT_BYTES);
     let (Some(bytes), 128..) = (bytes, entry_size) else { return Ok(None) };
-    let Some(start) = le64(&header, 72).checked_mul(sector) else { return Ok(None) };
+    let start = le64(&header, 72).checked_mul(sector).and_then(|start| start.checked_add(base));
+    let Some(start) = start else { return Ok(None) };
     let mut table = vec![0; bytes as usize];
     if start.checked_add(bytes.into()).is_none_or(|end| end > device.size()) {
         return Ok(None);
@@ -214,7 +240,9 @@ fn gpt_at(device: &dyn BlockDevice, place: u64, sector: u64) -> Result<Option<Ve
         let name = String::from_utf16_lossy(&name[..end]);
         list.push(Partition { number, start, len, kind, name, uuid: guid(16) });
     }
-    Ok(Some(list))
+    let id = header[56..].first_chunk().map(|bytes| Uuid::from_guid(*bytes).to_string());
+    let id = id.unwrap_or_default();
+    Ok(Some(PartitionTable { partitions: list, is_gpt: true, is_backup: false, id }))
 }
 
 /// The CRC-32 of zip files, GPT and our overlays.
@@ -240,6 +268,20 @@ fn le64(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
     use crate::MemoryDevice;
+
+    /// Linux names partitions of an MBR after the disk signature.
+    #[test]
+    fn partitions_have_the_ids_that_linux_gives_them() {
+        let mut disk = vec![0; 64 * 512];
+        disk[..512].copy_from_slice(&record(&[(0x83, 1, 9), (0x82, 12, 9)]));
+        let id = |disk: &[u8]| {
+            let table = partition_table(&MemoryDevice::new(disk.to_vec())).unwrap();
+            table.partition_id(&table.partitions[1])
+        };
+        assert_eq!(id(&disk), "");
+        disk[440..444].copy_from_slice(&[0xef, 0xcd, 0xab, 0x89]);
+        assert_eq!(id(&disk), "89abcdef-02");
+    }
 
     fn record(entries: &[(u8, u32, u32)]) -> [u8; 512] {
         let mut sector = [0; 512];
@@ -329,7 +371,7 @@ mod tests {
             let mut headless = disk.clone();
             headless[..2 * sector].fill(0);
             let headless = MemoryDevice::new(headless);
-            assert_eq!(backup_gpt(&headless).unwrap().unwrap(), std::slice::from_ref(&expected));
+            assert_eq!(backup_gpt(&headless).unwrap().unwrap().partitions, std::slice::from_ref(&expected));
             let error = partitions(&headless).unwrap_err().to_string();
             assert!(error.contains("a backup GPT is at the end"), "{error}");
             let last = disk.len() - sector;

@@ -4,16 +4,23 @@
 //! what superblocks say, and to hash areas behind file systems. Nothing here is a check: a signature says what something
 //! claims to be, and no signature is a hint that the key was wrong that it was decrypted with.
 
+mod scan;
+mod tags;
+
 use std::sync::Arc;
 
 use casemate_blockdev::signatures::{BTRFS, EROFS, SQUASHFS, SWAP, XFS, ZEROS};
-use casemate_blockdev::{BlockDevice, Partition, Uuid, Window, backup_gpt, partition_table, samples};
+use casemate_blockdev::{
+    BlockDevice, PartitionTable, Uuid, Window, backup_gpt, partition_table, samples, type_name,
+};
 use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by};
 use casemate_luks::Header;
 use casemate_luks::luks2::reencrypt::{Mode, State};
 use casemate_luks::luks2::{self, Metadata};
 use casemate_providers::{Providers, Work};
 
+pub use self::scan::{Copy, Scan, Volume, scan};
+pub use self::tags::Tag;
 use crate::ext4::{ReadOptions, Superblock};
 use crate::{Error, Image, hex};
 pub use casemate_blockdev::signatures::{
@@ -44,8 +51,34 @@ pub struct Found {
     pub used: Option<u64>,
     /// Damage that was seen, without a full check.
     pub damage: Vec<String>,
+    /// Structures of what lay here before, which nothing reads any more.
+    pub stale: Vec<Stale>,
+    /// The reencryption of a LUKS2 volume that goes on, or was interrupted.
+    pub reencryption: Option<Progress>,
     /// Structures inside it, or behind it in the same place.
     pub inside: Vec<Found>,
+}
+
+/// A structure that was left behind by what lay here before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stale {
+    /// The first byte, counted from where the search began.
+    pub start: u64,
+    /// Its name.
+    pub what: &'static str,
+    /// UUID of the volume or table that it is of; empty if it has none.
+    pub uuid: String,
+}
+
+/// How far a reencryption is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Kind of work: `encrypt`, `decrypt` or `reencrypt`, in the format's words.
+    pub mode: &'static str,
+    /// The way it goes: `forward` or `backward`.
+    pub direction: &'static str,
+    /// Bytes that are done, and bytes of all data; `None` if the metadata do not tell it.
+    pub bytes: Option<(u64, u64)>,
 }
 
 /// Bytes of no known format, as far as they were read.
@@ -107,7 +140,8 @@ fn look_at(
                         "the primary GPT is damaged; the partitions are those of the backup GPT".to_owned(),
                     );
                 }
-                found.look_into(device, table.partitions, depth, left)?;
+                found.say("table id", &table.id);
+                found.look_into(device, &table, depth, left)?;
             }
             Err(error) => found.damage.push(error.text().into_owned()),
         },
@@ -123,6 +157,7 @@ fn look_at(
     if let Some(end) = found.end().filter(|_| depth > 0) {
         found.look_behind(&part, end)?;
     }
+    found.look_for_stale(&*part);
     Ok(found)
 }
 
@@ -139,6 +174,8 @@ impl Found {
             facts: Vec::new(),
             used: None,
             damage: Vec::new(),
+            stale: Vec::new(),
+            reencryption: None,
             inside: Vec::new(),
         }
     }
@@ -147,11 +184,11 @@ impl Found {
     fn look_into(
         &mut self,
         device: &Arc<dyn BlockDevice>,
-        partitions: Vec<Partition>,
+        table: &PartitionTable,
         depth: u32,
         left: &mut u32,
     ) -> Result<(), Error> {
-        for entry in partitions {
+        for entry in &table.partitions {
             if *left == 0 {
                 self.damage.push(format!("more than {MOST_PLACES} places: the rest was not looked at"));
                 break;
@@ -173,8 +210,10 @@ impl Found {
                 inner.damage.push(cut);
             }
             let facts = std::mem::take(&mut inner.facts);
-            inner.say("name", entry.name);
-            inner.say("type", entry.kind);
+            inner.say("name", &entry.name);
+            inner.say("type", &entry.kind);
+            inner.say("type name", type_name(&entry.kind).unwrap_or_default());
+            inner.say("partition uuid", table.partition_id(entry));
             inner.facts.extend(facts);
             self.inside.push(inner);
         }
@@ -196,13 +235,14 @@ impl Found {
                 None
             }),
         };
-        if let Some(partitions) = backup {
+        if let Some(table) = backup {
             (self.what, self.is_backup_table) = (Some(GPT), true);
             self.damage.push(
                 "there is no table at the beginning; the partitions are those of the backup GPT at the end"
                     .to_owned(),
             );
-            return self.look_into(device, partitions, depth, left);
+            self.say("table id", &table.id);
+            return self.look_into(device, &table, depth, left);
         }
         if let Some(block) = copy_to_read_by(&**part, &OpenOptions::default())
             && let Some((offset, raw)) = superblock_backup(&**part, block)
@@ -225,6 +265,23 @@ impl Found {
             self.damage.push(format!("{unreadable} bytes of those that were looked at can't be read"));
         }
         Ok(())
+    }
+
+    /// Looks for what formats keep twice, of something that lay here before what begins here now.
+    fn look_for_stale(&mut self, part: &dyn BlockDevice) {
+        if !matches!(self.what, None | Some(LUKS))
+            && let Ok(header) = luks2::Header::read(part, &Providers::default())
+            && let Some(at) = luks_secondary(part)
+        {
+            let (start, uuid) = (self.start.saturating_add(at), clean(&header.uuid));
+            self.stale.push(Stale { start, what: "a LUKS2 secondary header", uuid });
+        }
+        if !matches!(self.what, None | Some(GPT | MBR))
+            && let Ok(Some(table)) = backup_gpt(part)
+        {
+            let start = self.start.saturating_add(part.size().saturating_sub(512));
+            self.stale.push(Stale { start, what: "a backup GPT", uuid: table.id });
+        }
     }
 
     /// Looks for files beside the image that tell of changes which were interrupted.
@@ -354,20 +411,24 @@ impl Found {
             Ok(None) => return,
             Err(error) => return self.damage.push(clean(&error.text())),
         };
-        let done = course.parts(size).ok().map(|parts| {
+        let bytes = course.parts(size).ok().map(|parts| {
             let bytes = |state: Option<State>| -> u64 {
                 let parts = parts.iter().filter(|part| state.is_none_or(|state| part.state == state));
                 parts.map(|part| part.range.end - part.range.start).sum()
             };
-            let (done, all) = (bytes(Some(State::New)), bytes(None));
+            (bytes(Some(State::New)), bytes(None))
+        });
+        let done = bytes.map(|(done, all)| {
             format!(", {done} of {all} bytes are done ({}%)", u128::from(done) * 100 / u128::from(all.max(1)))
         });
+        let (mode, direction) = (course.mode.name(), course.direction.name());
+        self.reencryption = Some(Progress { mode, direction, bytes });
         let what = match course.mode {
             Mode::Encrypt => "encryption",
             Mode::Decrypt => "decryption",
             Mode::Reencrypt => "reencryption",
         };
-        self.say("under way", format!("{what}{}", done.unwrap_or_default()));
+        self.say("under way", format!("{what}{}, {direction}", done.unwrap_or_default()));
     }
 
     /// Describes a file system by its superblock, the primary one or the backup in a block.
@@ -467,6 +528,25 @@ impl Found {
                 let shift = number(1024 + 12, 1, false).min(16);
                 self.say_size(number(1024 + 36, 4, false) << shift);
             }
+            "a FAT file system" => {
+                let at = if head.get(82..87) == Some(b"FAT32") { 67 } else { 39 };
+                self.say("uuid", serial(number(at, 4, false)));
+            }
+            "an exFAT file system" => self.say("uuid", serial(number(100, 4, false))),
+            "an NTFS file system" => self.say("uuid", format!("{:016X}", number(72, 8, false))),
+            "an LVM physical volume" => {
+                let label = (0..4).map(|sector| sector * 512).find(|at| text(*at, 8) == "LABELONE");
+                let uuid: Vec<char> = text(label.unwrap_or(0) + 32, 32).chars().collect();
+                let mut parts = uuid.as_slice();
+                let lens = [6, 4, 4, 4, 4, 4, 6].into_iter();
+                let parts = lens.map_while(|len| parts.split_off(..len)).map(|part| part.iter().collect());
+                self.say("uuid", parts.collect::<Vec<String>>().join("-"));
+            }
+            "a member of an MD array" => {
+                let at = if head.starts_with(&[0xfc, 0x4e, 0x2b, 0xa9]) { 0 } else { 4096 };
+                self.say("uuid", uuid_of(head, at + 16));
+                self.say("label", text(at + 32, 32));
+            }
             SWAP => {
                 self.say("label", text(1024 + 28, 16));
                 self.say("uuid", uuid_of(head, 1024 + 12));
@@ -536,6 +616,21 @@ fn clean(text: &str) -> String {
 
 fn cut_off(bytes: u64, here: u64) -> String {
     format!("cut off: {here} of {bytes} bytes are left")
+}
+
+/// The byte that the secondary header of a LUKS2 volume lies at, if its magic is there.
+fn luks_secondary(part: &dyn BlockDevice) -> Option<u64> {
+    let mut head = [0; 264];
+    (14..=22).map(|power| 1u64 << power).find(|at| {
+        part.read_at(&mut head, *at).is_ok()
+            && head.starts_with(b"SKUL\xba\xbe\0\x02")
+            && head[256..] == at.to_be_bytes()
+    })
+}
+
+/// The number of a FAT volume as it is written.
+fn serial(number: u64) -> String {
+    format!("{:04X}-{:04X}", number >> 16 & 0xffff, number & 0xffff)
 }
 
 fn uuid_of(head: &[u8], at: usize) -> String {

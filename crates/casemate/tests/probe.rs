@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use casemate::blockdev::{BlockDevice, FileDevice, MemoryDevice};
-use casemate::{Error, Image, probe};
+use casemate::{Error, Image, Work, probe};
 use casemate_testkit::{Rng, run, tempdir, tool};
 
 #[test]
@@ -63,8 +63,12 @@ fn what_other_tools_make_is_known() {
 fn look_at_damaged(whole: &[u8], what: &str) {
     let look = |bytes: Vec<u8>| {
         let len = bytes.len() as u64;
-        let found = probe::look(&Image::over("image", Arc::new(MemoryDevice::new(bytes)))).unwrap();
+        let device = Arc::new(MemoryDevice::new(bytes));
+        let found = probe::look(&Image::over("image", device.clone())).unwrap();
         assert_eq!((found.start, found.len), (0, len), "{what}");
+        let image = Image::over("image", device);
+        let scan = probe::scan(&image, &Work::default()).unwrap();
+        assert!(scan.bytes == len && scan.volumes.iter().all(|volume| volume.found.start <= len), "{what}");
         found
     };
     assert_eq!(look(whole.to_vec()).what, Some(what));

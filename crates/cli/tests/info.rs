@@ -204,6 +204,9 @@ fn changes_under_way_are_told() {
     let text = place.yes("info luks");
     assert!(text.contains("under way: reencryption, 0 of "), "{text}");
     assert!(text.contains("$ casemate luks reencrypt luks"), "{text}");
+    let told = &json(&place, "luks")["reencryption"];
+    assert_eq!((&told["mode"], &told["direction"]), (&"reencrypt".into(), &"forward".into()));
+    assert_eq!((&told["done_bytes"], &told["all_bytes"]), (&0.into(), &(4 << 20).into()));
 }
 
 /// A page is as wide as its window, wherever a table says that partitions are.
@@ -314,6 +317,233 @@ fn errors_about_a_wrong_image_say_what_it_is() {
         let what = said.trim_start_matches("this is ").split(" (").next().unwrap();
         assert!(text.contains(what.split(';').next().unwrap()), "{script}: {text}");
     }
+}
+
+/// JSON has the names and values that blkid and lsblk have; what was there before stands beside them.
+#[test]
+fn json_has_the_names_of_blkid() {
+    let place = place();
+    let Some(blkid) = tool("blkid") else { return };
+    if !disk(&place) {
+        return;
+    }
+    place.sh("truncate -s 20M dos; printf 'label: dos\nsize=8M, type=82\nsize=8M\n' | sfdisk -q dos >&2
+              truncate -s 8M fat swap; mkswap -L pages swap >&2
+              if command -v mkfs.fat; then mkfs.fat fat; else cp swap fat; fi >&2");
+    let theirs = |name: &str, offset: u64| -> Vec<(String, String)> {
+        let mut command = Command::new(&blkid);
+        command.args(["-p", "-o", "export", "--offset", &offset.to_string()]).arg(place.path(name));
+        let text = run(&mut command);
+        text.lines()
+            .filter_map(|line| line.split_once('='))
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .collect()
+    };
+    let check = |ours: &Value, theirs: Vec<(String, String)>| {
+        let mut compared = 0;
+        for (name, value) in theirs {
+            let text = match &ours[&name] {
+                Value::String(text) => text.clone(),
+                value => value.to_string(),
+            };
+            if ["TYPE", "UUID", "LABEL", "PTTYPE", "PTUUID", "BLOCK_SIZE"].contains(&&*name) {
+                // blkid has a size of blocks for more formats.
+                if name != "BLOCK_SIZE" || ours["what"] == "an ext2, ext3 or ext4 file system" {
+                    assert_eq!(text, value, "{name}: {ours}");
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared >= 2, "{ours}");
+    };
+    for name in ["root", "luks", "disk", "dos", "swap", "fat"] {
+        check(&json(&place, name), theirs(name, 0));
+    }
+    check(&json(&place, "root --offset 8388608"), theirs("root", 8 << 20));
+    for name in ["disk", "dos"] {
+        let table: Value = serde_json::from_str(&place.sh(&format!("sfdisk -J {name}"))).unwrap();
+        let found = json(&place, name);
+        for (ours, theirs) in found["inside"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(table["partitiontable"]["partitions"].as_array().unwrap())
+        {
+            let upper = |value: &Value| value.as_str().unwrap_or_default().to_uppercase();
+            assert_eq!(upper(&ours["PARTTYPE"]), upper(&theirs["type"]));
+            if name == "disk" {
+                assert_eq!(upper(&ours["PARTUUID"]), upper(&theirs["uuid"]));
+                assert_eq!(ours["PARTLABEL"], theirs["name"]);
+            }
+        }
+    }
+    let found = json(&place, "dos");
+    let id = found["PTUUID"].as_str().unwrap();
+    assert_eq!(found["inside"][1]["PARTUUID"], format!("{id}-02"));
+    assert_eq!(found["inside"][0]["PARTTYPENAME"], "Linux swap");
+    let found = json(&place, "disk");
+    assert_eq!(found["inside"][0]["PARTTYPENAME"], "Linux filesystem");
+    assert_eq!(found["inside"][0]["values"]["block_size"], 1024);
+    assert_eq!(found["inside"][0]["facts"]["block_size"], "1024");
+}
+
+/// A secondary header, or a backup GPT, of what was here before is told, and is not taken for what is here.
+#[test]
+fn what_is_left_over_is_named_and_not_used() {
+    let place = place();
+    if !disk(&place) {
+        return;
+    }
+    let uuid = place.sh("cryptsetup luksUUID luks");
+    // As mkfs leaves it: the beginning is written, and nothing else is wiped.
+    place.sh("mke2fs -q -t ext2 -F new 4M; dd if=luks of=stale bs=1k status=none
+              dd if=new of=stale bs=1k count=10 conv=notrunc status=none");
+    let found = json(&place, "stale");
+    assert_eq!(found["TYPE"], "ext2", "{found}");
+    assert_eq!(found["stale"][0]["start"], 16384, "{found}");
+    assert_eq!(found["stale"][0]["uuid"], uuid.trim());
+    let text = place.yes("info stale");
+    assert!(text.contains("left over from earlier: a LUKS2 secondary header"), "{text}");
+    assert!(!text.contains("luks dump"), "{text}");
+    // A file system over a whole disk.
+    place.sh("dd if=root of=disk conv=notrunc bs=1M count=8 status=none");
+    let found = json(&place, "disk");
+    assert_eq!(
+        (&found["TYPE"], &found["stale"][0]["what"]),
+        (&"ext4".into(), &"a backup GPT".into()),
+        "{found}"
+    );
+    for name in ["root", "luks"] {
+        assert_eq!(json(&place, name)["stale"], serde_json::json!([]));
+    }
+}
+
+/// A search finds without a table what the table led to, with the options that read each.
+#[test]
+fn a_search_finds_what_no_table_leads_to() {
+    let place = place();
+    if !disk(&place) {
+        return;
+    }
+    let scan = |name: &str| -> Value {
+        let output = place.is(&format!("info --scan --json {name}"), 0, "");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let uuids = |found: &Value| -> Vec<(u64, String)> {
+        let found = found["found"].as_array().unwrap().iter();
+        found
+            .map(|one| (one["start"].as_u64().unwrap(), one["TYPE"].as_str().unwrap_or("gpt").to_owned()))
+            .collect()
+    };
+    let places = [(1 << 20, "ext4"), ((1 << 20) + (8 << 20), "DM_verity_hash"), (14_680_064, "crypto_LUKS")];
+    let places = places.map(|(start, what)| (start, what.to_owned()));
+    let mut with_table = vec![(0, "gpt".to_owned())];
+    with_table.extend(places.clone());
+    let found = scan("disk");
+    assert_eq!(uuids(&found), with_table, "{found}");
+    let table = &found["found"][0];
+    let roles: Vec<&str> =
+        table["copies"].as_array().unwrap().iter().map(|copy| copy["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["primary", "backup"]);
+    assert_eq!(table["inside"][1]["start"], 14_680_064);
+    // Neither copy of the table, and not the primary header of the volume.
+    overwrite(&place, "disk", &[0; 34 * 512], 0);
+    overwrite(&place, "disk", &[0; 512], (20 << 20) - 512);
+    overwrite(&place, "disk", &Rng::new(5).bytes(4096), 14_680_064);
+    let found = scan("disk");
+    assert_eq!(uuids(&found), places, "{found}");
+    let luks = &found["found"][2];
+    assert_eq!((&luks["copies"][0]["role"], &luks["LABEL"]), (&"secondary".into(), &"secret".into()));
+    let text = place.yes("info --scan disk");
+    let shown: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("$ casemate ")).collect();
+    assert!(shown.len() >= 4, "{text}");
+    for line in shown {
+        place.is(line, 0, "");
+    }
+    assert!(text.contains("ext4 ls --offset 1048576 disk /"), "{text}");
+    // In part of a disk, and behind layers.
+    place.yes("crypt encrypt root enc --key-file disk.key --key-size 512");
+    place.is("info --scan enc", 1, "");
+    let crypt = "--crypt aes-xts-plain64 --key-file disk.key --key-size 512";
+    assert!(
+        place.yes(&format!("info --scan {crypt} enc")).contains("at byte 0: an ext4 file system \"system\"")
+    );
+}
+
+/// Copies of one superblock belong together, and one of them is enough.
+#[test]
+fn copies_that_a_search_finds_belong_together() {
+    if ["mke2fs", "debugfs"].into_iter().any(|name| tool(name).is_none()) {
+        return;
+    }
+    let place = place();
+    // At a place that no partition would have, and another one behind.
+    place.sh("truncate -s 32M one; mke2fs -q -t ext4 -b 1024 -L one one
+              truncate -s 160M two; mke2fs -q -t ext3 -b 4096 -L two two
+              truncate -s 5635584 gap
+              cat gap one gap two >disk");
+    let (one, two) = (5_635_584_u64, 2 * 5_635_584 + (32 << 20));
+    let scan = || -> Value {
+        let output = place.is("info --scan --json disk", 0, "");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let found = scan();
+    let starts: Vec<u64> =
+        found["found"].as_array().unwrap().iter().map(|one| one["start"].as_u64().unwrap()).collect();
+    assert_eq!(starts, [one, two], "{found}");
+    let blocks = |found: &Value| -> Vec<u64> {
+        found["copies"].as_array().unwrap().iter().filter_map(|copy| copy["block"].as_u64()).collect()
+    };
+    assert_eq!(blocks(&found["found"][0]), [8193, 24577]);
+    assert_eq!((&found["found"][1]["TYPE"], blocks(&found["found"][1])), (&"ext3".into(), vec![32768]));
+    overwrite(&place, "disk", &vec![0; 5000], one);
+    overwrite(&place, "disk", &vec![0; 5000], two);
+    let found = scan();
+    for (number, (start, block)) in [(one, 8193), (two, 32768)].into_iter().enumerate() {
+        let found = &found["found"][number];
+        assert_eq!((&found["start"], &found["superblock"]), (&start.into(), &block.into()), "{found}");
+        let command = found["commands"][0].as_str().unwrap();
+        assert_eq!(command, format!("casemate ext4 ls --offset {start} --superblock {block} disk /"));
+        place.yes(command.strip_prefix("casemate ").unwrap());
+    }
+    // The beginning is cut off.
+    let bytes = place.read("disk");
+    place.file("tail", &bytes[one as usize + 20_480..]);
+    let text = place.is("info --scan tail", 0, "").stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("begins 20480 bytes before the image: an ext4 file system \"one\""), "{text}");
+}
+
+/// Bytes that only look like the beginning of something are nothing.
+#[test]
+fn a_search_believes_no_magic_number_alone() {
+    let place = place();
+    let mut rng = Rng::new(9);
+    let mut bytes = rng.bytes(4 << 20);
+    let magics: [(usize, &[u8]); 14] = [
+        (0, b"LUKS\xba\xbe\0\x01"),
+        (0, b"LUKS\xba\xbe\0\x02"),
+        (0, b"SKUL\xba\xbe\0\x02"),
+        (0, b"verity\0\0\x01\0\0\0"),
+        (0, b"integrt\0"),
+        (0, b"EFI PART\0\0\x01\0\x5c\0\0\0"),
+        (0, b"LABELONE"),
+        (0, b"XFSB\0\0\x10\0"),
+        (56, b"\x53\xef"),
+        (64, b"_BHRfS_M"),
+        (0, b"hsqs"),
+        (0, b"\xfc\x4e\x2b\xa9\x01\0\0\0"),
+        (502, b"SWAPSPACE2"),
+        (0, b"\xeb\x58\x90NTFS    "),
+    ];
+    for (number, sector) in bytes.chunks_mut(512).enumerate() {
+        let (at, magic) = magics[number % magics.len()];
+        sector[at..at + magic.len()].copy_from_slice(magic);
+    }
+    place.file("noise", &bytes);
+    let text = stdout(&place.is("info --scan noise", 1, ""));
+    assert!(text.starts_with("noise: nothing known was found, 4194304 bytes searched"), "{text}");
+    place.is("info --scan file", 1, "");
 }
 
 /// A browser that is nobody's shows the page: it is whole, to scale, and needs nothing from elsewhere.

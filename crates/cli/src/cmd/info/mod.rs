@@ -1,13 +1,14 @@
 //! `casemate info`: what an image holds, as far down as can be seen.
 
 mod page;
+mod scan;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use casemate::probe::{self, Found, Look};
+use casemate::probe::{self, Found, Look, Progress, Stale, Tag};
 use casemate::{Access, Error, Image, Output};
 
 use crate::answer::Answer;
@@ -21,6 +22,8 @@ use crate::streams::visible;
 ///
 /// Finds partitions, file systems, encryption headers and hash areas, as deep as they can be read.
 ///
+/// With --scan, searches all of the image: finds partitions, file systems and headers wherever they lie.
+///
 /// If the beginning is lost, finds backups of superblocks, of LUKS2's header, of a GPT. Nothing is verified:
 /// superblocks and headers are believed. Reports parts that are cut off or can't be opened. The exit status is 1 if
 /// nothing known was found.
@@ -28,6 +31,7 @@ use crate::streams::visible;
 #[command(after_help = "Examples:\n\
     \x20 casemate info root.img\n\
     \x20 casemate info --html root.html root.img\n\
+    \x20 casemate info --scan disk.img\n\
     \x20 casemate info --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc")]
 pub struct Args {
     /// The image file or block device.
@@ -42,6 +46,10 @@ pub struct Args {
     /// Also write an HTML page of the findings to this file; "-" is standard output, without the text.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Search all of the image, at the speed of reading it: for lost partitions, superblocks and their backups, both headers of
+    /// LUKS2, both copies of a GPT, dm-verity, dm-integrity, LVM, MD and others. What has a checksum counts if that is right.
+    #[arg(long, conflicts_with = "html")]
+    scan: bool,
     #[command(flatten)]
     layers: LayerArgs,
 }
@@ -54,10 +62,13 @@ impl Args {
             None => image.window(self.offset, None)?,
         };
         image = self.layers.over(image, context, false)?;
+        if self.scan {
+            return self.search(&image, context);
+        }
         let found = probe::look(&image)?;
         let by_backup = found.is_backup_table;
         let (image, partition, offset) = (quoted(&self.image), self.partition, self.offset);
-        let place = Place { image, partition, offset, by_backup };
+        let place = Place { image, partition, offset, by_backup, has_layers: false };
         let answer = if found.what.is_some() { Answer::Yes } else { Answer::No };
         if let Some(path) = &self.html {
             let text = page::html(&self.image.display().to_string(), &found, &place);
@@ -73,15 +84,39 @@ impl Args {
         }
         Ok(answer)
     }
+
+    /// Searches all of the image.
+    fn search(&self, image: &Image, context: &Context) -> Result<Answer, Error> {
+        let name = self.image.display().to_string();
+        let progress = context.progress(&name, image.device().size());
+        let work = context.work(context.providers().clone(), &progress);
+        let found = probe::scan(image, &work)?;
+        drop(progress);
+        let has_layers = !self.layers.layers().is_empty();
+        let offset = if has_layers { 0 } else { image.start() };
+        let place =
+            Place { image: quoted(&self.image), partition: None, offset, by_backup: false, has_layers };
+        match context.json() {
+            true => context.print_json(&scan::json(&found, &place))?,
+            false => context.print(scan::text(&name, &found, &place))?,
+        }
+        if !found.unreadable.is_empty() {
+            return Ok(Answer::Failed);
+        }
+        Ok(if found.volumes.is_empty() { Answer::No } else { Answer::Yes })
+    }
 }
 
 /// Place of something found, for the command lines that are suggested.
+#[derive(Clone)]
 struct Place {
     image: String,
     partition: Option<u32>,
     offset: u64,
     /// Whether partitions were found by the backup GPT alone.
     by_backup: bool,
+    /// Whether layers lie on the image.
+    has_layers: bool,
 }
 
 /// The commands that read something found, or make it readable.
@@ -171,6 +206,9 @@ fn lines(title: &str, found: &Found, place: &Place) -> String {
         for damage in &found.damage {
             line(format!("  damaged: {damage}"));
         }
+        for stale in &found.stale {
+            line(format!("  {}", self::stale(stale)));
+        }
         for command in commands(found, place) {
             line(format!("  $ {command}"));
         }
@@ -179,11 +217,36 @@ fn lines(title: &str, found: &Found, place: &Place) -> String {
     text
 }
 
+/// A line about what lay here before.
+fn stale(stale: &Stale) -> String {
+    let uuid = if stale.uuid.is_empty() { String::new() } else { format!(" of {}", stale.uuid) };
+    format!("left over from earlier: {}{uuid}, at byte {}; it is not used", stale.what, stale.start)
+}
+
+/// A tag for programs.
+fn tag(tag: Tag) -> Value {
+    match tag {
+        Tag::Text(text) => text.into(),
+        Tag::Number(number) => number.into(),
+    }
+}
+
 fn value(found: &Found, place: &Place) -> Value {
     let key = |key: &str| key.replace(' ', "_");
     let facts: Map<String, Value> =
         found.facts.iter().map(|(name, value)| (key(name), value.as_str().into())).collect();
-    json!({
+    let values: Map<String, Value> =
+        found.values().into_iter().map(|(name, value)| (key(name), tag(value))).collect();
+    let stale = |stale: &Stale| json!({"start": stale.start, "what": stale.what, "uuid": stale.uuid});
+    let reencryption = |progress: Progress| {
+        json!({
+            "mode": progress.mode,
+            "direction": progress.direction,
+            "done_bytes": progress.bytes.map(|(done, _)| done),
+            "all_bytes": progress.bytes.map(|(_, all)| all),
+        })
+    };
+    let mut value = json!({
         "start": found.start,
         "bytes": found.len,
         "partition": found.partition,
@@ -196,9 +259,17 @@ fn value(found: &Found, place: &Place) -> Value {
         }),
         "read_bytes": found.content.map(|content| content.read),
         "facts": facts,
+        "values": values,
+        "superblock": found.superblock,
+        "stale": found.stale.iter().map(stale).collect::<Vec<_>>(),
+        "reencryption": found.reencryption.map(reencryption),
         "used_bytes": found.used,
         "damage": found.damage,
         "commands": commands(found, place),
-        "inside": found.inside.iter().map(|inner| value(inner, place)).collect::<Vec<_>>(),
-    })
+        "inside": found.inside.iter().map(|inner| self::value(inner, place)).collect::<Vec<_>>(),
+    });
+    for (name, text) in found.tags() {
+        value[name] = tag(text);
+    }
+    value
 }

@@ -110,6 +110,9 @@ fn article(part: &Found, place: &Place) -> String {
     for damage in &part.damage {
         write!(text, "<p class=\"bad\">damaged: {}</p>", escaped(damage)).expect("writing to a string");
     }
+    for stale in &part.stale {
+        write!(text, "<p>{}</p>", escaped(&super::stale(stale))).expect("writing to a string");
+    }
     for command in commands(part, place) {
         write!(text, "<code>{}</code>", escaped(&command)).expect("writing to a string");
     }
