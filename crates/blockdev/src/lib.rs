@@ -41,6 +41,8 @@ mod partition;
 mod partition_types;
 mod pool;
 mod random;
+mod rescue_map;
+mod salvage;
 mod sample;
 pub mod signatures;
 mod stack;
@@ -70,6 +72,8 @@ pub use partition::{Partition, PartitionTable, backup_gpt, gpt_at, partition_tab
 pub use partition_types::type_name;
 pub use pool::Pool;
 pub use random::fill_random;
+pub use rescue_map::{LARGEST_MAP, RescueMap};
+pub use salvage::{Salvage, Unread};
 pub use sample::samples;
 pub use stack::wipe_stack;
 pub use stream::{Stream, stop_waiting_when};

@@ -380,6 +380,11 @@ impl Image {
         self
     }
 
+    /// The layer on top, if there is one.
+    pub(crate) fn topmost(&self) -> Option<&Layer> {
+        self.layers.last()
+    }
+
     /// Whether something is decrypted.
     pub fn is_decrypted(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer, Layer::Crypt { .. } | Layer::Reencryption))

@@ -10,6 +10,8 @@ pub enum Answer {
     No,
     /// Something could not be done, and was said already; the rest is done.
     Failed,
+    /// All is done that can be: what can't be read is zeros, and was said already.
+    Incomplete,
     /// Exit status of a command that was run for the user.
     Status(u8),
 }
@@ -48,7 +50,7 @@ pub fn exit_status(result: &Result<Answer, Error>, command: &str) -> u8 {
     debug_assert!(*result.as_ref().unwrap_or(&Answer::Yes) != Answer::No || goes_on(command), "{command}");
     match result {
         Ok(Answer::Yes) => 0,
-        Ok(Answer::No) => 1,
+        Ok(Answer::No | Answer::Incomplete) => 1,
         Ok(Answer::Failed) => 2,
         Ok(Answer::Status(status)) => *status,
         Err(error) if error.is_broken_pipe() => CUT,

@@ -151,7 +151,8 @@ Examples:
 pub const EXIT_STATUS: &str = "\
 Exit status:
   0    done, or the answer is yes
-  1    the answer is no: verify, check, repair or selftest found a fault
+  1    the answer is no: verify, check, repair or selftest found a fault;
+       or with --keep-going, and of rescue: parts could not be read
   2    could not run, or did only part; the message names what is missing
   130  interrupted
   141  the reader of the output closed the pipe";
@@ -176,6 +177,7 @@ const JOBS: &[(&str, &[(&str, &str)])] = &[
             ("ext4 ls", "List files of an image; also tree, find, stat, du, df"),
             ("ext4 extract", "Copy files out of an image; ext4 cat prints one"),
             ("luks extract", "Decrypt a LUKS volume; luks dump prints its header"),
+            ("rescue", "Copy what can be read of a damaged device and its layers"),
             ("mount", "Mount an ext4 image in a folder, through FUSE"),
             ("umount", "Unmount folders that casemate mounted"),
             ("key", "Add, remove and list keys of a mounted folder"),

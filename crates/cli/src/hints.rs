@@ -51,6 +51,7 @@ const HINTS: &[(&str, &str)] = &[
         "casemate info to see the damage, casemate ext4 check --repair, casemate luks repair, casemate ext4 recover",
     ),
     ("repair", "casemate ext4 check --repair, casemate luks repair, casemate verity repair"),
+    ("ddrescue", "casemate rescue, which reads and writes maps of ddrescue"),
     ("scan", "casemate info --scan"),
     ("testdisk", "casemate info --scan"),
     ("undelete", "casemate ext4 ls --deleted, which shows names alone: contents cannot be restored"),

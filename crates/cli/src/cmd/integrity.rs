@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde_json::json;
 
+use casemate::blockdev::Events;
 use casemate::blockdev::{Stream, is_same_storage};
 use casemate::integrity::{FormatOptions, IntegrityOptions, Superblock, Volume, random_salt, read_key};
 use casemate::target::Made;
@@ -15,6 +16,7 @@ use crate::answer::Answer;
 use crate::cmd::explained::explained;
 use crate::cmd::luks::options::PlaceArgs;
 use crate::cmd::overwrite::OverwriteArgs;
+use crate::cmd::rescue::KeepGoingArgs;
 use crate::context::Context;
 use crate::size::bytes;
 
@@ -68,6 +70,8 @@ pub struct ExtractArgs {
     target: PathBuf,
     #[command(flatten)]
     overwrite: OverwriteArgs,
+    #[command(flatten)]
+    keep_going: KeepGoingArgs,
 }
 
 /// Make a volume, with data or zeros, and all tags. Existing data are overwritten.
@@ -232,6 +236,9 @@ impl VerifyArgs {
 
 impl ExtractArgs {
     fn run(self, context: &Context) -> Result<Answer, Error> {
+        if self.keep_going.keep_going {
+            return self.rescue(context);
+        }
         let volume = self.volume.open(context)?;
         let image = &self.volume.place.image;
         let progress = context.progress(&image.display().to_string(), volume.size());
@@ -250,6 +257,30 @@ impl ExtractArgs {
         }
         context.done(format_args!("{}: copied", self.target.display()));
         Ok(unchecked(unknown, image, context))
+    }
+
+    /// Copies the blocks whose tags are right.
+    fn rescue(self, context: &Context) -> Result<Answer, Error> {
+        let VolumeArgs { place, tags, data_device } = &self.volume;
+        let inputs: Vec<&Path> = [&*place.image].into_iter().chain(data_device.as_deref()).collect();
+        let maps = &self.keep_going.maps;
+        maps.check(&self.target, &inputs)?;
+        let image = place.open(Access::ReadLocked)?;
+        let data = data_device.as_ref().map(|path| Image::open(path, Access::ReadLocked)).transpose()?;
+        // The map is of what has the data.
+        let (image, data) = match data {
+            Some(data) => (image, Some(maps.under(data)?)),
+            None => (maps.under(image)?, None),
+        };
+        let volume = image.clone().integrity(data.as_ref(), &tags.options()?, context.providers());
+        let volume = volume.map_err(|error| explained(error, &image, probe::INTEGRITY))?;
+        if volume.has_unknown_blocks() {
+            context.note(&format!(
+                "{}: by its superblock tags were still to be computed; blocks without one are copied and not checked",
+                image.name()
+            ));
+        }
+        maps.copy(&volume, &self.target, &inputs, self.overwrite, context)
     }
 }
 

@@ -22,6 +22,7 @@ pub mod mount;
 mod overlay;
 pub mod overwrite;
 mod providers;
+pub mod rescue;
 #[cfg(target_os = "linux")]
 mod serve;
 pub mod signer;
@@ -56,6 +57,7 @@ commands! {
         Mount(mount::Args),
         Overlay(overlay::Args),
         Providers(providers::Args),
+        Rescue(rescue::Args),
         #[cfg(target_os = "linux")]
         Serve(serve::Args),
         #[cfg(target_os = "linux")]

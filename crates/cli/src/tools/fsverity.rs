@@ -93,7 +93,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
 fn exit(result: Result<Answer, Error>, context: &Context) -> ExitCode {
     match result {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
-        Ok(Answer::No | Answer::Failed | Answer::Status(_)) => ExitCode::FAILURE,
+        Ok(Answer::No | Answer::Failed | Answer::Incomplete | Answer::Status(_)) => ExitCode::FAILURE,
         Err(error) => super::cut(&error).unwrap_or_else(|| {
             context.complain(&error);
             ExitCode::FAILURE

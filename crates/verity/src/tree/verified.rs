@@ -97,6 +97,12 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
         }
     }
 
+    /// Bytes of a data block, which are verified together.
+    pub fn data_block_size(&self) -> u32 {
+        // OK to cast: a block's size fits 32 bits.
+        self.geometry.shape().data_block_size() as u32
+    }
+
     /// The device's counters so far.
     pub fn statistics(&self) -> VerifiedStatistics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

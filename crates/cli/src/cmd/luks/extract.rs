@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use casemate::Error;
+use casemate::{Access, Error, Image};
 
 use super::manners::Wanted;
 use super::options::VolumeArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
 use crate::cmd::overwrite::OverwriteArgs;
+use crate::cmd::rescue::KeepGoingArgs;
 use crate::context::Context;
 
 /// Decrypt the data of a LUKS volume to a file, or to standard output.
@@ -26,11 +27,16 @@ pub struct Args {
     target: PathBuf,
     #[command(flatten)]
     overwrite: OverwriteArgs,
+    #[command(flatten)]
+    keep_going: KeepGoingArgs,
 }
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         check_output(&self.target, &self.volume.files())?;
+        if self.keep_going.keep_going {
+            return self.rescue(context);
+        }
         let volume = self.volume.volume(context)?;
         let key = self.volume.key(&volume, Wanted::Open, context)?;
         let options = self.volume.unlock.options()?;
@@ -49,5 +55,18 @@ impl Args {
         }
         context.done(format_args!("{}: decrypted", self.target.display()));
         Ok(Answer::Yes)
+    }
+
+    /// Decrypts what can be read.
+    fn rescue(self, context: &Context) -> Result<Answer, Error> {
+        let (files, maps) = (self.volume.files(), &self.keep_going.maps);
+        maps.check(&self.target, &files)?;
+        let header = self.volume.unlock.luks_header.as_ref();
+        let header = header.map(|path| Image::open(path, Access::Read)).transpose()?;
+        let image = maps.under(self.volume.place.open(Access::Read)?)?;
+        let volume = image.luks_volume(header.as_ref(), context.providers())?;
+        let key = self.volume.key(&volume, Wanted::Open, context)?;
+        let plain = volume.open(&key, &self.volume.unlock.options()?, &context.opening())?;
+        maps.copy(&plain, &self.target, &files, self.overwrite, context)
     }
 }

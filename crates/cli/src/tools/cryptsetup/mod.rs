@@ -178,7 +178,7 @@ fn other_version(line: &Line, context: &Context) -> Option<String> {
 fn exit(result: &Result<Answer, Error>, tool: &Tool, line: &Line, context: &Context) -> ExitCode {
     let error = match result {
         Ok(Answer::Yes) => return ended(0, context),
-        Ok(Answer::No | Answer::Failed | Answer::Status(_)) => return ended(1, context),
+        Ok(Answer::No | Answer::Failed | Answer::Incomplete | Answer::Status(_)) => return ended(1, context),
         Err(error) => error,
     };
     if let Some(code) = super::cut(error) {

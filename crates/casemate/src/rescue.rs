@@ -1,0 +1,135 @@
+//! Copies of what can be read of damaged devices.
+//!
+//! [`Image::rescue`] copies what the topmost device shows, and goes on behind what can't be read: sectors that give errors, blocks
+//! whose tag or digest is wrong. Zeros stand in their place, and [`Rescued`] says where. [`Image::without_unread`] lets areas count as
+//! unreadable that a GNU ddrescue map does not call read.
+
+use std::io::Write;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use casemate_blockdev::{AtFile, BlockDevice, Buffer, Unread};
+use casemate_providers::Work;
+
+pub use casemate_blockdev::{LARGEST_MAP, RescueMap, Salvage};
+
+use crate::image::Layer;
+use crate::target::{Consent, Made};
+use crate::{Error, Image, Output};
+
+/// Bytes that are copied at once.
+const PIECE: u64 = 1 << 20;
+
+/// A copy, and what it lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rescued {
+    /// Bytes of the copy.
+    pub bytes: u64,
+    /// Ranges that could not be read, in order and apart: they are zeros.
+    pub lost: Vec<Range<u64>>,
+}
+
+impl Rescued {
+    /// Bytes that could not be read.
+    pub fn lost_bytes(&self) -> u64 {
+        self.lost.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// The map of the copy, for GNU ddrescue.
+    pub fn map(&self) -> RescueMap {
+        RescueMap::of_lost(self.bytes, &self.lost)
+    }
+}
+
+impl Image {
+    /// The image, of which what a map does not call read can't be read. The map is of the whole file or block device.
+    #[must_use]
+    pub fn without_unread(self, map: &RescueMap) -> Image {
+        let (device, start) = (self.device(), self.start());
+        let end = start.saturating_add(device.size());
+        let ranges = map.unread(end).into_iter().filter(|range| range.end > start);
+        let ranges = ranges.map(|range| range.start.saturating_sub(start)..range.end - start).collect();
+        let medium = self.as_ref().clone().shown_as(Arc::new(Unread::new(device, ranges)));
+        self.with_medium(medium)
+    }
+
+    /// The topmost device, whose damage reads as zeros, and is remembered.
+    pub fn salvage(&self) -> Salvage<Arc<dyn BlockDevice>> {
+        let granule = match self.topmost() {
+            Some(Layer::Integrity(device)) => device.superblock().block_size(),
+            Some(Layer::Verity(device)) => device.data_block_size(),
+            _ => 512,
+        };
+        Salvage::new(self.device(), granule)
+    }
+
+    /// Copies what can be read of the topmost device to a file or block device; a new file gets its name at the end. It must be
+    /// none of `others`.
+    ///
+    /// # Errors
+    /// Anything but damage; whatever the consent says if the target holds something; `Io` of the target.
+    pub fn rescue(
+        &self,
+        target: &Path,
+        others: &[&Path],
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<Rescued, Error> {
+        let source = self.salvage();
+        let made = Made::copy_of(&source).at(self.name())?;
+        let output = Output::create_anew(target, others, Some(made), consent)?;
+        let Some(to) = output.device() else {
+            let mut output = output;
+            copy(&source, self.name(), (&target.display().to_string(), &mut output), work)?;
+            output.commit()?;
+            return Ok(rescued(&source));
+        };
+        let size = source.size();
+        work.pool.run(size.div_ceil(PIECE), Buffer::default, |buffer: &mut Buffer, piece| {
+            let offset = piece * PIECE;
+            // OK to cast: at most a MiB.
+            buffer.resize(PIECE.min(size - offset) as usize);
+            source.read_at(buffer, offset).at(self.name())?;
+            to.write_at(buffer, offset).at(target.display())?;
+            work.events.advance(buffer.len() as u64)
+        })?;
+        output.commit()?;
+        Ok(rescued(&source))
+    }
+
+    /// Copies what can be read of the topmost device to a stream, which comes with its name for errors.
+    ///
+    /// # Errors
+    /// Errors of [`Image::rescue`].
+    pub fn rescue_stream(&self, to: (&str, &mut dyn Write), work: &Work<'_>) -> Result<Rescued, Error> {
+        let source = self.salvage();
+        copy(&source, self.name(), to, work)?;
+        Ok(rescued(&source))
+    }
+}
+
+fn rescued(source: &Salvage<Arc<dyn BlockDevice>>) -> Rescued {
+    Rescued { bytes: source.size(), lost: source.lost() }
+}
+
+/// Copies a device to a stream.
+fn copy(
+    source: &dyn BlockDevice,
+    name: &str,
+    (to_name, to): (&str, &mut dyn Write),
+    work: &Work<'_>,
+) -> Result<(), Error> {
+    let mut buffer = Buffer::default();
+    let size = source.size();
+    let mut offset = 0;
+    while offset < size {
+        // OK to cast: at most a MiB.
+        buffer.resize(PIECE.min(size - offset) as usize);
+        source.read_at(&mut buffer, offset).at(name)?;
+        to.write_all(&buffer).map_err(|error| Error::io(to_name, error))?;
+        work.events.advance(buffer.len() as u64)?;
+        offset += buffer.len() as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! `casemate rescue`, and the options of other commands that go on behind what can't be read.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use casemate::rescue::{LARGEST_MAP, RescueMap, Rescued};
+use casemate::target::Loss;
+use casemate::{Access, Error, Image, Output};
+
+use crate::answer::Answer;
+use crate::cmd::ends::check_output;
+use crate::cmd::layers::LayerArgs;
+use crate::cmd::overwrite::OverwriteArgs;
+use crate::context::Context;
+use crate::size::bytes;
+
+/// Copy what can be read of a damaged device and its layers.
+///
+/// The copy is what the topmost layer shows: decrypted, and verified. Reading goes on behind what can't be read: sectors that give
+/// errors, blocks whose tag or digest is wrong. They are zeros in the copy, are listed on standard error, and are bad in the map
+/// of --map. The exit status is 1 then.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate rescue disk.img copy.img --map copy.map\n\
+    \x20 casemate rescue disk.img plain.img --luks --key-file pass.key --image-map ddrescue.map\n\
+    \x20 casemate rescue --dm-verity root.verity @root.hash.txt root.img copy.img")]
+pub struct Args {
+    /// The image file or block device.
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// The file or block device to write; "-" is standard output. A new file gets its name at the end.
+    #[arg(value_name = "TARGET")]
+    target: PathBuf,
+    /// Begin at this byte of the image.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
+    offset: u64,
+    /// Copy this partition (GPT or MBR), counted from 1.
+    #[arg(short = 'P', long, value_name = "N")]
+    partition: Option<u32>,
+    #[command(flatten)]
+    maps: MapArgs,
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
+    #[command(flatten)]
+    layers: LayerArgs,
+}
+
+/// Maps of what was read.
+#[derive(clap::Args, Clone, Debug)]
+pub struct MapArgs {
+    /// Write a GNU ddrescue map of the copy to this file: what could not be read is bad.
+    #[arg(long, value_name = "FILE")]
+    map: Option<PathBuf>,
+    /// Read the GNU ddrescue map of the image from this file: parts that it does not call finished can't be read, and are not
+    /// taken for zeros.
+    #[arg(long, value_name = "FILE")]
+    image_map: Option<PathBuf>,
+}
+
+/// Whether a command goes on behind what can't be read.
+#[derive(clap::Args, Clone, Debug)]
+#[command(
+    mut_arg("map", |arg| arg.requires("keep_going")),
+    mut_arg("image_map", |arg| arg.requires("keep_going")))]
+pub struct KeepGoingArgs {
+    /// Go on behind what can't be read, or has a wrong tag: it is zeros in the copy, and is listed. The exit status is 1 then.
+    #[arg(long)]
+    pub keep_going: bool,
+    #[command(flatten)]
+    pub maps: MapArgs,
+}
+
+/// Ranges that are listed one by one.
+const MOST_RANGES: usize = 100;
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        check_output(&self.target, &[&self.image])?;
+        self.maps.check(&self.target, &[&self.image])?;
+        let image = Image::open(&self.image, Access::ReadLocked)?;
+        let image = match self.partition {
+            Some(number) => image.partition_so_far(number)?,
+            None => image.window(self.offset, None)?,
+        };
+        let image = self.layers.over(self.maps.under(image)?, context, false)?;
+        self.maps.copy(&image, &self.target, &[&self.image], self.overwrite, context)
+    }
+}
+
+impl MapArgs {
+    /// The image, without what its map says was not read.
+    pub fn under(&self, image: Image) -> Result<Image, Error> {
+        Ok(match &self.image_map {
+            Some(path) => image.without_unread(&read_map(path)?),
+            None => image,
+        })
+    }
+
+    /// Refuses a map that would replace what is read or written.
+    pub fn check(&self, target: &Path, inputs: &[&Path]) -> Result<(), Error> {
+        let Some(map) = &self.map else { return Ok(()) };
+        let inputs: Vec<&Path> = inputs.iter().copied().chain(self.image_map.as_deref()).collect();
+        check_output(map, &inputs)?;
+        match map == target {
+            true => {
+                Err(Error::argument(format!("{}: the map and the copy are the same file", map.display())))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Copies what can be read, and says what can't. `inputs` are not written.
+    pub fn copy(
+        &self,
+        image: &Image,
+        target: &Path,
+        inputs: &[&Path],
+        overwrite: OverwriteArgs,
+        context: &Context,
+    ) -> Result<Answer, Error> {
+        let inputs: Vec<&Path> = inputs.iter().copied().chain(self.image_map.as_deref()).collect();
+        let progress = context.progress(image.name(), image.device().size());
+        let work = context.work(context.providers().clone(), &progress);
+        let is_stream = target == Path::new("-");
+        let rescued = match is_stream {
+            true => {
+                let mut output = context.output().for_data()?;
+                image.rescue_stream(("standard output", &mut output), &work)?
+            }
+            false => {
+                let consent = |loss: &Loss| overwrite.consent(loss);
+                image.rescue(target, &inputs, &consent, &work)?
+            }
+        };
+        drop(progress);
+        complain(image.name(), &rescued, context);
+        if let Some(path) = &self.map {
+            let text = rescued.map().to_text(rescued.bytes);
+            Output::write_whole(path, &inputs, text.as_bytes())?;
+        }
+        if context.json() && !is_stream {
+            context.print_json(&value(&rescued))?;
+        }
+        let lost = rescued.lost_bytes();
+        context.done(format_args!(
+            "{}: {} bytes, {lost} of them could not be read",
+            target.display(),
+            rescued.bytes
+        ));
+        Ok(if lost > 0 { Answer::Incomplete } else { Answer::Yes })
+    }
+}
+
+/// Lists what could not be read.
+fn complain(name: &str, rescued: &Rescued, context: &Context) {
+    for range in rescued.lost.iter().take(MOST_RANGES) {
+        let (first, last) = (range.start / 512, (range.end - 1) / 512);
+        let sectors = match first == last {
+            true => format!("sector {first}"),
+            false => format!("sectors {first} to {last}"),
+        };
+        context.complain(&Error::corrupt(format!("{name}: {sectors}: can't be read; zeros in the copy")));
+    }
+    if let Some(rest) = rescued.lost.get(MOST_RANGES..).filter(|rest| !rest.is_empty()) {
+        let text = format!("{name}: {} more ranges can't be read; --map lists all", rest.len());
+        context.complain(&Error::corrupt(text));
+    }
+}
+
+fn value(rescued: &Rescued) -> Value {
+    json!({
+        "bytes": rescued.bytes,
+        "lost_bytes": rescued.lost_bytes(),
+        "lost": rescued.lost.iter().map(|range| [range.start, range.end]).collect::<Vec<_>>(),
+    })
+}
+
+fn read_map(path: &Path) -> Result<RescueMap, Error> {
+    let read = || -> std::io::Result<String> {
+        let mut text = String::new();
+        std::fs::File::open(path)?.take(LARGEST_MAP + 1).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let text = read().map_err(|error| Error::io(path.display(), error))?;
+    if text.len() as u64 > LARGEST_MAP {
+        return Err(Error::corrupt(format!("{}: larger than any map of a disk", path.display())));
+    }
+    RescueMap::from_text(&text).map_err(|error| error.at(path.display()))
+}
