@@ -42,7 +42,8 @@ pub fn package(report: &mut Report) -> Outcome {
     cargo([
         "build",
         "--quiet",
-        "--release",
+        "--profile",
+        "symbols",
         "--package",
         "casemate-cli",
         "--package",
@@ -136,16 +137,28 @@ impl Package {
     }
 }
 
-fn released(name: &str) -> PathBuf {
-    root().join("target/release").join(name)
+/// What was built, with its line tables.
+fn built(name: &str) -> PathBuf {
+    root().join("target/symbols").join(name)
+}
+
+/// Strips a program or library of a package. Its line tables go to a file beside the packages, which debuggers find by what
+/// stays in the program, its name and checksum.
+fn strip(program: &Path, out: &Path, options: &[&str]) -> Outcome {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let tables = out.join(format!("{name}.debug"));
+    let (program, tables) = (program.to_string_lossy(), tables.to_string_lossy());
+    step("objcopy", ["--only-keep-debug", &program, &tables]).run()?;
+    step("strip", []).args(options).args(&[&program]).run()?;
+    step("objcopy", [&format!("--add-gnu-debuglink={tables}"), &*program]).run()
 }
 
 /// The command, its manual pages and completions.
 fn command(out: &Path) -> Result<Package, String> {
     let package = Package::new(out, "casemate");
-    let program = released("casemate");
+    let program = built("casemate");
     package.copy(&program, "usr/bin/casemate", 0o755)?;
-    step("strip", [&*package.path("usr/bin/casemate")?.to_string_lossy()]).run()?;
+    strip(&package.path("usr/bin/casemate")?, out, &[])?;
     let pages = package.path("usr/share/man/man1/page")?;
     let pages = pages.parent().unwrap_or(&pages);
     step(&program, ["--quiet", "man", &pages.to_string_lossy()]).run()?;
@@ -159,7 +172,10 @@ fn command(out: &Path) -> Result<Package, String> {
     ] {
         package.write(path, step(&program, ["completions", shell]).output()?.as_bytes())?;
     }
-    package.link("../bin/casemate", "usr/sbin/mount.casemate")?;
+    // Helpers of mount(8) and umount(8): without the second, umount does not ask the owner of a mounted folder to commit.
+    for helper in ["mount.casemate", "umount.fuse.casemate"] {
+        package.link("../bin/casemate", format!("usr/sbin/{helper}"))?;
+    }
     for tool in TOOLS {
         package.link("../../../bin/casemate", format!("usr/lib/casemate/bin/{tool}"))?;
     }
@@ -210,9 +226,9 @@ fn library(out: &Path, installed: &Path, folder: &Path) -> Result<Package, Strin
     let (program, other) = (folder.join(&file), folder.join("casemate/libfsverity.so.0"));
     package.copy(&installed.join(&program), &program, 0o644)?;
     package.link(&file, folder.join("libcasemate.so.0"))?;
-    package.copy(&released("libfsverity.so"), &other, 0o644)?;
+    package.copy(&built("libfsverity.so"), &other, 0o644)?;
     for path in [&program, &other] {
-        step("strip", ["--strip-unneeded", &package.path(path)?.to_string_lossy()]).run()?;
+        strip(&package.path(path)?, out, &["--strip-unneeded"])?;
     }
     package.write("DEBIAN/triggers", b"activate-noawait ldconfig\n")?;
     package.describe(
@@ -284,6 +300,7 @@ fn try_in_a_root(report: &mut Report, out: &Path, files: &[PathBuf]) -> Outcome 
     let script = "dpkg --install /*.deb >/dev/null && cd /tmp && truncate -s 8M data \
         && casemate --quiet verity format data hash --root-hash-file=root && casemate verity verify data hash @root \
         && PATH=/usr/lib/casemate/bin:$PATH veritysetup --version \
+        && test -x /sbin/mount.casemate && test -x /sbin/umount.fuse.casemate \
         && fsverity digest data >theirs && LD_LIBRARY_PATH=$(echo /usr/lib/*/casemate) fsverity digest data >ours \
         && cmp theirs ours \
         && eval \"$1\" && test \"$(veritysetup --version)\" = \"$(/usr/lib/casemate/bin/veritysetup --version)\" \
