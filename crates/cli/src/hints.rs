@@ -54,7 +54,7 @@ const HINTS: &[(&str, &str)] = &[
     ("ddrescue", "casemate rescue, which reads and writes maps of ddrescue"),
     ("scan", "casemate info --scan"),
     ("testdisk", "casemate info --scan"),
-    ("undelete", "casemate ext4 ls --deleted, which shows names alone: contents cannot be restored"),
+    ("undelete", "casemate ext4 undelete; casemate ext4 ls --deleted -l lists deleted files"),
     ("umount", "casemate umount"),
     ("unlink", "casemate ext4 rm"),
     (

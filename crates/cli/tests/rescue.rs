@@ -488,3 +488,199 @@ ssize_t pread(int fd, void *b, size_t n, off_t o) { return pread64(fd, b, n, o);
     assert_eq!(status(&output), 2);
     assert!(stdout(&output).contains("can't be read: bytes 69632 to 73727"), "{}", stdout(&output));
 }
+
+/// The lines of JSON that a command prints.
+fn lines(output: &Output) -> Vec<serde_json::Value> {
+    stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A file is read by its inode's number, as debugfs takes it, also where no name leads to it any more.
+#[test]
+fn numbers_of_inodes_are_paths() {
+    let Some(place) = place("-t ext4 -b 1024", "32M") else { return };
+    own(&place, "ext4 mkdir image /d");
+    own(&place, "ext4 put image tree/f2 /d/one");
+    let number = |path: &str| -> String {
+        own(&place, &format!("ext4 ls -di image {path}")).split_whitespace().next().unwrap().to_owned()
+    };
+    let (file, folder) = (number("/d/one"), number("/d"));
+    let plain = place.read("tree/f2");
+    assert!(place.own(&format!("ext4 cat image <{file}>")).stdout == plain);
+    assert!(place.own(&format!("ext4 cat image <{folder}>/one")).stdout == plain);
+    assert_eq!(own(&place, &format!("ext4 ls image <{folder}>")), "one\n");
+    assert!(own(&place, &format!("ext4 stat image <{file}>")).contains(&plain.len().to_string()));
+    own(&place, &format!("ext4 extract image out --path <{folder}>"));
+    assert!(place.read("out/one") == plain);
+    own(&place, &format!("ext4 extract image single --path <{file}>"));
+    assert!(place.read("single") == plain);
+    // A name that looks so is reached by a slash; nothing else is taken for a number.
+    own(&place, "ext4 put image tree/f5 /<12>");
+    assert_eq!(place.own("ext4 cat image /<12>").stdout, place.read("tree/f5"));
+    for path in ["<>", "<x>", "<12", "<-1>", "<12>x", "<99999999>", "<99999999999>"] {
+        assert_eq!(status(&place.own(&format!("ext4 cat image {path}"))), 2, "{path}");
+    }
+    // Changes take names alone.
+    assert_eq!(status(&place.own(&format!("ext4 rm image <{file}>"))), 2);
+    // Without its root directory.
+    let at: u64 = debugfs(&place, "imap <2>")
+        .split("offset 0x")
+        .nth(1)
+        .map(|rest| u64::from_str_radix(rest.split_whitespace().next().unwrap(), 16).unwrap())
+        .unwrap();
+    let block: u64 = debugfs(&place, "imap <2>")
+        .split("located at block ")
+        .nth(1)
+        .map(|rest| rest.split(',').next().unwrap().parse().unwrap())
+        .unwrap();
+    let image = OpenOptions::new().write(true).open(place.path("image")).unwrap();
+    image.write_all_at(&[0; 256], block * 1024 + at).unwrap();
+    assert_eq!(status(&place.own("ext4 ls image")), 2);
+    assert_eq!(own(&place, &format!("ext4 ls image <{folder}>")), "one\n");
+    let output = place.own("ext4 extract image lost --unreachable --json");
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let told = lines(&output);
+    // The files of the root directory, and its folder with what is in it.
+    assert_eq!(told.len(), 14, "{told:?}");
+    assert!(place.read(format!("lost/#{folder}/one")) == plain);
+    let contents = |folder: &Path| -> BTreeSet<Vec<u8>> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.is_file()).map(|path| fs::read(path).unwrap()).collect()
+    };
+    let expected = contents(&place.path("tree"));
+    assert!(contents(&place.path("lost")) == expected);
+    assert_eq!(told.iter().filter(|one| one["type"] == "directory").count(), 1);
+}
+
+/// Contents that only look like a text or a program are told as guesses.
+#[test]
+fn kinds_of_unreachable_files_are_guesses() {
+    let (Some(mke2fs), Some(_)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let place = Place::new(CASEMATE);
+    fs::create_dir_all(place.path("tree/d")).unwrap();
+    place.file("tree/d/script", "#!/bin/sh\ntrue\n");
+    place.file("tree/d/text", "hello\n");
+    let make = format!("-t ext4 -b 1024 -d {}", place.path("tree").display());
+    mke2fs::make(&mke2fs, &make, &place.path("image"), "8M");
+    let number = debugfs(&place, "stat /d").split_whitespace().nth(1).unwrap().to_owned();
+    // The name alone is gone: the inode keeps its links.
+    run(Command::new(tool("debugfs").unwrap()).args(["-w", "-R", "unlink /d"]).arg(place.path("image")));
+    let text = own(&place, "ext4 extract image lost --unreachable");
+    assert!(text.contains(&format!("lost/#{number}: directory")), "{text}");
+    assert_eq!(place.read(format!("lost/#{number}/text")), b"hello\n");
+    run(Command::new(tool("debugfs").unwrap())
+        .args(["-w", "-R", &format!("unlink <{number}>/script")])
+        .arg(place.path("image")));
+    let text = own(&place, "ext4 extract image again --unreachable");
+    assert!(text.contains(": file, 15 bytes, perhaps a script"), "{text}");
+    says(&place.own("ext4 extract image again --unreachable"), 2, "has something in it");
+}
+
+/// Files that debugfs deletes keep their maps.
+#[test]
+fn files_whose_map_is_left_come_back() {
+    let (Some(mke2fs), Some(debugfs_tool)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    for options in ["-t ext2 -b 1024", "-t ext4 -b 1024 -O metadata_csum,^has_journal", "-t ext3 -b 4096"] {
+        let place = Place::new(CASEMATE);
+        let mut rng = Rng::new(17);
+        fs::create_dir_all(place.path("tree/d")).unwrap();
+        for number in 0..6 {
+            place.file(format!("tree/d/f{number}"), rng.bytes(number * 40_000));
+        }
+        let make = format!("{options} -d {}", place.path("tree").display());
+        mke2fs::make(&mke2fs, &make, &place.path("image"), "16M");
+        let script: String = (1..5).map(|number| format!("rm /d/f{number}\n")).collect();
+        let commands = place.file("commands", script);
+        run(Command::new(&debugfs_tool).arg("-w").arg("-f").arg(commands).arg(place.path("image")));
+        let lsdel = debugfs(&place, "lsdel");
+        let theirs: BTreeSet<u64> = lsdel
+            .lines()
+            .filter(|line| !line.contains("deleted inodes found"))
+            .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+            .collect();
+        let listed = place.own("ext4 ls --deleted -l --json image");
+        let listed = lines(&listed);
+        let ours: BTreeSet<u64> = listed.iter().map(|file| file["inode"].as_u64().unwrap()).collect();
+        assert!(ours.is_superset(&theirs) && ours.len() == 4, "{options}: {listed:?} {lsdel}");
+        let output = place.own("ext4 undelete image found --json");
+        assert_eq!(status(&output), 0, "{options}: {}", stderr(&output));
+        for file in lines(&output) {
+            assert_eq!(
+                (&file["verdict"], &file["source"]),
+                (&"likely whole".into(), &"inode".into()),
+                "{file}"
+            );
+        }
+        for number in 1..5 {
+            let name = format!("d/f{number}");
+            assert!(place.read(format!("found/{name}")) == place.read(format!("tree/{name}")), "{options}");
+        }
+        // Patterns and numbers; a file that is not deleted is none.
+        let one = listed.iter().find(|file| file["path"] == "/d/f3").unwrap();
+        let output = place.own(&format!("ext4 undelete image some f1 <{}>", one["inode"]));
+        assert_eq!((status(&output), stdout(&output).lines().count()), (0, 2), "{}", stdout(&output));
+        says(&place.own("ext4 undelete image none f5"), 2, "no deleted file is called so");
+        says(&place.own("ext4 undelete image some"), 2, "has something in it");
+        // Blocks that another file has now.
+        place.file("new", vec![7; 3 << 20]);
+        own(&place, "ext4 put image new /new");
+        let output = place.own("ext4 undelete image later --json");
+        assert_eq!(status(&output), 1, "{options}: {}", stdout(&output));
+        for file in lines(&output).iter().filter(|file| file["blocks_in_use"] != 0) {
+            assert_eq!((&file["verdict"], &file["target"]), (&"doubtful".into(), &serde_json::Value::Null));
+        }
+    }
+}
+
+/// Files that Linux deleted come back by what the journal has: contents, names and folders.
+#[test]
+fn files_that_linux_deleted_come_back() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    for (options, from) in [
+        ("-t ext4 -b 1024 -J size=4", "ext4"),
+        ("-t ext4 -b 4096 -O ^metadata_csum,^64bit -J size=16", "ext4"),
+        ("-t ext3 -b 1024 -J size=4", "ext3"),
+    ] {
+        let place = Place::new(CASEMATE);
+        let mut rng = Rng::new(23);
+        fs::create_dir_all(place.path("tree/a/b")).unwrap();
+        // Large enough for a map with blocks of its own.
+        for (number, len) in [3, 5000, 40_000, 700_000, 100_000, 2_000_000].into_iter().enumerate() {
+            place.file(format!("tree/a/b/f{number}"), rng.bytes(len));
+        }
+        mke2fs::make(&mke2fs, options, &place.path("image"), "64M");
+        let folder = place.folder().display();
+        let script = format!(
+            "modprobe ext4 2>/dev/null || true
+             mkdir -p /run/m
+             mount -t {from} /dev/ubda /run/m
+             cp -r {folder}/tree/. /run/m/
+             sync
+             cp {folder}/tree/a/b/f4 /run/m/kept
+             sync
+             rm -r /run/m/a/b
+             sync
+             sleep 1
+             umount /run/m"
+        );
+        let uml = casemate_testkit::uml::Uml::new(script).disk(place.path("image"), false);
+        let Some(output) = uml.run() else { return };
+        output.expect_success();
+        assert_eq!(own(&place, "ext4 ls image"), "a\nkept\nlost+found\n");
+        let listed = place.own("ext4 ls --deleted -l image");
+        let listed = format!("{}{}", stdout(&listed), stderr(&listed));
+        let output = place.own("ext4 undelete image found --json");
+        assert_eq!(status(&output), 0, "{options}: {listed}{}", stderr(&output));
+        let told = lines(&output);
+        for number in 0..6 {
+            let name = format!("a/b/f{number}");
+            let found = told.iter().find(|file| file["path"] == format!("/{name}"));
+            let file = found.unwrap_or_else(|| panic!("{options}: {name}: {listed}"));
+            assert_eq!(file["source"], "journal", "{options}: {file}");
+            assert!(file["deleted"].as_u64() > Some(1_000_000_000), "{options}: {file}");
+            assert!(
+                place.read(format!("found/{name}")) == place.read(format!("tree/{name}")),
+                "{options}: {name}: {file}"
+            );
+        }
+    }
+}

@@ -77,6 +77,7 @@ pub use format::layout::Layout;
 pub use format::superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 pub use format::xattr::{XattrEntries, XattrEntry};
 pub use read::casefold::fold as casefold;
+pub use read::deleted::{Deleted, DeletedBlocks, DeletedFile, DeletedSource};
 pub use read::dir::DirEntry;
 pub use read::encryption::{EncryptedContents, EncryptedInode, EncryptedNames, Encryption, StoredName};
 pub use read::extract::{
@@ -89,6 +90,7 @@ pub use read::journal::Recovery;
 pub use read::map::Mapping;
 pub use read::names::{IntoNames, Name, Names};
 pub use read::seen::SeenDirectories;
+pub use read::unreachable::Unreachable;
 pub use read::usage::Usage;
 pub use read::verity::VerityMetadata;
 pub use read::xattr::Xattr;

@@ -16,7 +16,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, Overlay};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents, Overlay};
 use casemate_ext4::{
     CheckOptions, Contents, DirEntry, Error, Ext4, ExtractOptions, Inode, OpenOptions, Result,
     SeenDirectories, check, extract_to_folder, extract_to_tar,
@@ -264,6 +264,17 @@ fn exercise(device: &Arc<Counting>, rng: &mut Rng, folder: &Path) {
     if let Ok(root) = fs.root() {
         walk(&fs, root);
     }
+    let found = fs.deleted_files(&NoEvents).unwrap();
+    for file in found.files.iter().take(100) {
+        assert!(
+            file.blocks.all <= fs.layout().blocks && file.paths.iter().all(|path| path.starts_with(b"/"))
+        );
+        let _ =
+            file.open().map(|contents| contents.read_at(&mut vec![0; contents.size().min(5000) as usize], 0));
+        let _ = file.symlink_target();
+    }
+    let found = fs.unreachable_inodes(&NoEvents).unwrap();
+    assert!(found.tops.iter().all(|inode| inode.links() > 0));
     for number in (0..40).chain([u32::MAX]) {
         if let Ok(inode) = fs.inode(number) {
             let _ = read_file(&fs, &inode);

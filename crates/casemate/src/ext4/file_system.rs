@@ -56,6 +56,7 @@ pub struct FileSystem {
     live_keys: LiveKeys,
     uses: Arc<KeyUse>,
     providers: Providers,
+    inode_paths: bool,
 }
 
 /// Options of [`FileSystem::extract`].
@@ -135,7 +136,8 @@ impl FileSystem {
         providers: &Providers,
     ) -> FileSystem {
         let (keys, verity) = (options.keys.clone(), options.verity);
-        FileSystem { fs, name: name.into(), verity, keys, live_keys, uses, providers: providers.clone() }
+        let (name, inode_paths) = (name.into(), options.inode_paths);
+        FileSystem { fs, name, verity, keys, live_keys, uses, providers: providers.clone(), inode_paths }
     }
 
     /// The contents of a file.
@@ -356,7 +358,14 @@ impl FileSystem {
     }
 
     fn resolve(&self, path: &Path, follow: bool) -> Result<Inode, Error> {
-        let found = self.fs.resolve(path.as_os_str().as_bytes(), follow);
+        let found = match inode_path(path).filter(|_| self.inode_paths) {
+            None => self.fs.resolve(path.as_os_str().as_bytes(), follow),
+            // An inode without names can be looked at, too.
+            Some((number, b"")) => self.fs.any_inode(number),
+            Some((number, rest)) => {
+                self.fs.inode(number).and_then(|dir| self.fs.resolve_from(dir, rest, follow))
+            }
+        };
         // The text of an error about the path itself names the path.
         found.map_err(|error| match error.io_kind() {
             Some(_) => error.at(&self.name),
@@ -372,6 +381,16 @@ impl FileSystem {
             false => error.at(format_args!("{}: {path}", self.name)),
         }
     }
+}
+
+/// The inode that a path begins with, as debugfs writes it, and the path from there.
+fn inode_path(path: &Path) -> Option<(u32, &[u8])> {
+    let rest = path.as_os_str().as_bytes().strip_prefix(b"<")?;
+    let end = rest.iter().position(|byte| *byte == b'>')?;
+    let digits =
+        str::from_utf8(&rest[..end]).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let rest = &rest[end + 1..];
+    (rest.is_empty() || rest[0] == b'/').then_some((digits.parse().ok()?, rest))
 }
 
 /// All that a device holds.

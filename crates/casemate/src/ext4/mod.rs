@@ -17,6 +17,7 @@ mod identity;
 mod live_keys;
 mod oci;
 mod protect;
+mod rescue;
 mod seal;
 mod spec;
 mod verity;
@@ -60,6 +61,7 @@ pub use files::{Files, Folder, Found};
 pub use identity::{Identity, random_uuid};
 pub use live_keys::LiveKeys;
 pub use protect::{Protected, ProtectorSource};
+pub use rescue::{Deleted, DeletedBlocks, DeletedFile, DeletedSource, Unreachable, guess, place_below};
 pub use seal::Sealing;
 pub use spec::{
     BuildSpec, Built, DmVeritySpec, EncryptedFolder, FolderKey, LuksSpec, ParitySpec, Planned, Signer,
@@ -85,6 +87,8 @@ pub struct ReadOptions {
     pub superblock: Option<u64>,
     /// Whether a check reads the contents of files that have fs-verity, and compares them with their trees.
     pub check_verity: bool,
+    /// Whether a path may begin with the number of an inode, as `<12>` or `<12>/name`: for files that no name leads to.
+    pub inode_paths: bool,
     /// The certificate by which such a check wants these files to be signed; one file at least must be.
     pub certificate: Option<Certificate>,
 }
@@ -99,6 +103,7 @@ impl Default for ReadOptions {
             recovery_file: None,
             superblock: None,
             check_verity: false,
+            inode_paths: false,
             certificate: None,
         }
     }
@@ -156,6 +161,13 @@ impl ReadOptions {
     #[must_use]
     pub fn check_verity(mut self, check: bool) -> ReadOptions {
         self.check_verity = check;
+        self
+    }
+
+    /// Takes paths that begin with the number of an inode, as `<12>`.
+    #[must_use]
+    pub fn inode_paths(mut self, take: bool) -> ReadOptions {
+        self.inode_paths = take;
         self
     }
 

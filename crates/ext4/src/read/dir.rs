@@ -102,7 +102,10 @@ impl Ext4 {
     }
 
     /// The decoder from stored names to names.
-    fn name_decoder(&self, dir: &Inode) -> Result<impl Fn(&RawEntry<'_>) -> Result<Vec<u8>> + use<>> {
+    pub(crate) fn name_decoder(
+        &self,
+        dir: &Inode,
+    ) -> Result<impl Fn(&RawEntry<'_>) -> Result<Vec<u8>> + use<>> {
         let place = Place::inode(Structure::Directory, dir.number());
         let names = match (self.encrypted(dir)?, self.encryption()) {
             (Some(encrypted), Some(encryption)) => Some(encryption.names(&encrypted)?),

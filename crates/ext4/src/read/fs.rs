@@ -147,6 +147,22 @@ impl Ext4 {
         self.clone().with(|inner| inner.encryption = Some(encryption))
     }
 
+    /// File system over a device with other states of its blocks; nothing that was read is kept.
+    pub(crate) fn on_device(&self, device: Arc<dyn BlockDevice>) -> Ext4 {
+        let inner = &*self.0;
+        Ext4(Arc::new(Inner {
+            device,
+            superblock: inner.superblock.clone(),
+            layout: inner.layout,
+            checksums: inner.checksums.clone(),
+            verify: inner.verify,
+            descriptors: inner.descriptors.iter().map(|_| OnceLock::new()).collect(),
+            kept: None,
+            recovery: inner.recovery.clone(),
+            encryption: inner.encryption.clone(),
+        }))
+    }
+
     fn with(self, change: impl FnOnce(&mut Inner)) -> Ext4 {
         let mut inner = Arc::unwrap_or_clone(self.0);
         change(&mut inner);

@@ -2,6 +2,7 @@
 //! over the image before.
 
 pub(crate) mod casefold;
+pub(crate) mod deleted;
 pub(crate) mod dir;
 pub(crate) mod encryption;
 pub(crate) mod extent;
@@ -19,6 +20,7 @@ pub(crate) mod primary;
 pub(crate) mod runs;
 pub(crate) mod seen;
 pub(crate) mod symlink;
+pub(crate) mod unreachable;
 pub(crate) mod usage;
 pub(crate) mod verity;
 pub(crate) mod xattr;

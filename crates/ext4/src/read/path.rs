@@ -21,9 +21,17 @@ impl Ext4 {
     /// # Errors
     /// `Io` with `NotFound`, `NotADirectory` or `InvalidFilename`, or when links lead in a circle.
     pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Inode> {
+        self.resolve_from(self.root()?, path, follow)
+    }
+
+    /// The inode that a path leads to from a directory. Absolute targets of links begin at the root.
+    ///
+    /// # Errors
+    /// Errors of [`Ext4::resolve`].
+    pub fn resolve_from(&self, directory: Inode, path: &[u8], follow: bool) -> Result<Inode> {
         let shown = || String::from_utf8_lossy(path).into_owned();
         let mut links = MOST_LINKS;
-        let mut inode = self.root()?;
+        let mut inode = directory;
         // What is left of the path, last part first.
         let mut parts = parts(path);
         while let Some(part) = parts.pop() {

@@ -1,6 +1,7 @@
 //! `casemate ext4 extract`.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -8,13 +9,15 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use casemate::blockdev::Events;
-use casemate::ext4::{ExtractOptions, Failure, FileSystem, Inode, Pattern, Selection, Target, Time};
+use casemate::ext4::{
+    ExtractOptions, Failure, FileSystem, FileType, Inode, Pattern, Selection, Target, Time,
+};
 use casemate::{Code, Error, Output};
 
 use super::cat::copy;
 use super::image::{ImageArgs, Verity};
 use crate::answer::Answer;
-use crate::context::{Context, error_value};
+use crate::context::{Context, Failures, error_value};
 
 /// Copy a tree out of an image, into a folder or a tar stream, or one file.
 ///
@@ -65,6 +68,10 @@ pub struct Args {
     /// check. (--dm-verity verifies the device below.)
     #[arg(long, alias = "verity", value_name = "DEMAND", value_enum, default_value_t)]
     fsverity: Verity,
+    /// Copy instead what no name leads to: files and trees whose inodes are in use, and that no directory names which can be
+    /// read. Each is called # and its number, as e2fsck calls it in lost+found. Kinds of files are guesses.
+    #[arg(long, conflicts_with_all = ["tar", "path", "include", "exclude", "merge", "overwrite"])]
+    unreachable: bool,
 }
 
 impl Args {
@@ -75,6 +82,9 @@ impl Args {
             return Err(Error::argument("--overwrite is for folders"));
         }
         let fs = self.image.open_with(self.fsverity, context)?;
+        if let (true, Some(folder)) = (self.unreachable, &self.folder) {
+            return self.unreachable(&fs, folder, context);
+        }
         let inode = fs.metadata(&self.path)?;
         let selection = Selection { include: self.include.clone(), exclude: self.exclude.clone() };
         if let (false, None, Some(folder)) = (inode.is_dir(), tar, &self.folder) {
@@ -150,6 +160,76 @@ impl Args {
         let (files, folder) = (report.files, self.folder.as_deref().or(tar).unwrap_or(Path::new("")));
         context.done(format_args!("{}: {files} files, {} bytes", folder.display(), report.bytes));
         Ok(if failed { Answer::Failed } else { Answer::Yes })
+    }
+
+    /// Copies what no name leads to.
+    fn unreachable(&self, fs: &FileSystem, folder: &Path, context: &Context) -> Result<Answer, Error> {
+        if folder == Path::new("-") {
+            return Err(Error::argument("--unreachable is for folders"));
+        }
+        self.check_empty(fs, folder)?;
+        let progress = context.progress(fs.name(), fs.check_size());
+        let found = fs.unreachable_inodes(&context.work(context.providers().clone(), &progress))?;
+        drop(progress);
+        fs::create_dir_all(folder).map_err(|error| Error::io(folder.display(), error))?;
+        let mut failures = Failures::default();
+        let mut options = ExtractOptions::default();
+        (options.owners, options.xattrs) = (!self.no_owners, !self.no_xattrs);
+        let work = context.opening();
+        for inode in &found.tops {
+            let number = inode.number();
+            let (target, path) = (folder.join(format!("#{number}")), format!("<{number}>"));
+            let copied = match inode.kind() {
+                FileType::Directory => {
+                    fs.extract(&path, Target::Folder(&target), &options, &work).map(|report| {
+                        for failure in report.failures {
+                            let path = format!("{path}/{}", String::from_utf8_lossy(&failure.path));
+                            failures.add(context, failure.error.within(&path));
+                        }
+                        report.bytes
+                    })
+                }
+                FileType::Regular => fs.open_inode(inode).and_then(|file| {
+                    let mut output = Output::create(&target, &[&self.image.image])?;
+                    copy(&*file, |error| fs.error(&path, error), &mut output)?;
+                    output.dress((inode.mode() & 0o777).into(), None);
+                    output.commit()?;
+                    Ok(file.size())
+                }),
+                other => {
+                    let text = format!("inode {number}: a {}, which is not copied", other.name());
+                    Err(Error::unsupported(text).at(fs.name()))
+                }
+            };
+            let bytes = match copied {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    failures.add(context, error);
+                    continue;
+                }
+            };
+            let guess = fs.guess(inode);
+            if context.json() {
+                context.print_json(&json!({
+                    "inode": number,
+                    "type": inode.kind().name(),
+                    "size": inode.size(),
+                    "bytes": bytes,
+                    "guess": guess,
+                    "target": target.to_string_lossy(),
+                }))?;
+            } else {
+                let guess = guess.map(|guess| format!(", perhaps {guess}")).unwrap_or_default();
+                let kind = inode.kind().name();
+                context.print(format!("{}: {kind}, {bytes} bytes{guess}\n", target.display()))?;
+            }
+        }
+        if found.left_out > 0 {
+            let text = format!("{} more inodes were left out", found.left_out);
+            failures.add(context, Error::unsupported(text).at(fs.name()));
+        }
+        context.done(format_args!("{}: {} files and trees", folder.display(), found.tops.len()));
+        failures.finish()
     }
 
     /// Refuses a folder that has something in it: it may be named by mistake, as other commands name a path of the image there.

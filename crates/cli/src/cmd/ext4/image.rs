@@ -129,6 +129,7 @@ impl ImageArgs {
         options.replay_journal = !self.no_replay;
         options.recovery_file = self.recovery_file.clone();
         options.superblock = self.superblock;
+        options.inode_paths = true;
         Ok(options)
     }
 

@@ -56,8 +56,9 @@ pub struct Args {
     #[arg(short = 'i', long)]
     inode: bool,
     /// List removed names that are still visible in directories, with their inode numbers. Other files may have these
-    /// inodes by now. Linux erases names since version 5.13.
-    #[arg(long, conflicts_with_all = ["long", "human_readable", "directory", "all"])]
+    /// inodes by now. Linux erases names since version 5.13. With -l, list the deleted files of the whole file system
+    /// instead: inode, time, size, how sure it is that they can be restored, path.
+    #[arg(long, conflicts_with_all = ["human_readable", "directory", "all"])]
     deleted: bool,
 }
 
@@ -68,6 +69,12 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let fs = self.image.open(context)?;
         let mut failures = Failures::default();
+        if self.deleted && self.long {
+            if !self.paths.is_empty() {
+                return Err(Error::argument("--deleted -l lists the whole file system: it takes no paths"));
+            }
+            return super::undelete::list(&fs, context);
+        }
         if self.deleted {
             return self.list_deleted(&fs, context);
         }

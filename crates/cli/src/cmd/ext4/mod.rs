@@ -30,6 +30,7 @@ mod stat;
 mod touch;
 mod tree;
 mod truncate;
+mod undelete;
 mod walk;
 
 use casemate::Error;
@@ -43,6 +44,8 @@ use crate::context::Context;
 /// Commands that read never write to the image; they replay a journal in memory. They read through layers, named from
 /// the image upwards: partition or offset, then --crypt, --luks, --dm-integrity and --dm-verity in the order of the
 /// stack. --fsverity of cat and extract checks files with fs-verity.
+///
+/// Commands that read take the number of an inode for a path, too, as <12> or <12>/name: where no name leads to a file.
 ///
 /// Commands that change an image do so all at once or not at all: through its journal, or without one through a file
 /// beside it. Large changes, such as a tree, are done in steps, and the file system is sound after each.
@@ -67,6 +70,7 @@ commands! {
         Df(df::Args),
         Cat(cat::Args),
         Extract(extract::Args),
+        Undelete(undelete::Args),
         Check(check::Args),
         Put(put::Args),
         Mkdir(mkdir::Args),

@@ -3,6 +3,7 @@
 //! Source: Documentation/filesystems/ext4/journal.rst. Integers are big-endian.
 
 mod fast_commit;
+mod history;
 mod overlay;
 mod replay;
 
@@ -17,6 +18,7 @@ use crate::read::map::Mapping;
 use crate::read::runs::BlockRuns;
 
 pub(crate) use fast_commit::FastCommits;
+pub(crate) use history::History;
 pub(crate) use overlay::{Copy, Overlay};
 
 /// Report on the journal when a file system was opened.

@@ -171,7 +171,7 @@ impl Default for Transaction {
 
 impl Journal {
     /// Checks a descriptor, revoke or commit block's checksum.
-    fn check(&self, kind: Kind, bytes: &[u8], place: Place) -> Result<()> {
+    pub(super) fn check(&self, kind: Kind, bytes: &[u8], place: Place) -> Result<()> {
         if !self.superblock.has_checksums() {
             return Ok(());
         }

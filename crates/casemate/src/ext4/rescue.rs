@@ -1,0 +1,186 @@
+//! Files that no name leads to: deleted ones, and those whose directory is lost.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use casemate_blockdev::os::OsStrExt;
+use casemate_blockdev::{BlockDevice, signatures};
+use casemate_providers::Work;
+
+pub use casemate_ext4::{Deleted, DeletedBlocks, DeletedFile, DeletedSource, Unreachable};
+
+use super::{FileSystem, FileType, Inode};
+use crate::Error;
+
+/// Bytes that are copied at once.
+const PIECE: u64 = 1 << 20;
+
+/// Magic numbers that formats of files begin with, and the words for a guess.
+const KINDS: &[(&[u8], &str)] = &[
+    (b"\x7fELF", "an ELF program or library"),
+    (b"#!", "a script"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"\x89PNG\r\n\x1a\n", "a PNG image"),
+    (b"GIF8", "a GIF image"),
+    (b"%PDF-", "a PDF document"),
+    (b"SQLite format 3\0", "an SQLite database"),
+    (b"-----BEGIN ", "a PEM file"),
+    (b"\0asm", "a WebAssembly module"),
+    (b"OggS", "an Ogg file"),
+    (b"ID3", "an MP3 file"),
+    (b"BZh", "bzip2 data"),
+    (b"<?xml", "an XML document"),
+];
+
+impl FileSystem {
+    /// Files that were deleted, as far as something of them is left. The listener hears of bytes of inode tables
+    /// ([`FileSystem::check_size`]).
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub fn deleted_files(&self, work: &Work<'_>) -> Result<Deleted, Error> {
+        self.inodes().deleted_files(work.events).map_err(|error| error.at(self.name()))
+    }
+
+    /// Inodes in use that no name reaches. The listener hears of bytes of inode tables ([`FileSystem::check_size`]).
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub fn unreachable_inodes(&self, work: &Work<'_>) -> Result<Unreachable, Error> {
+        self.inodes().unreachable_inodes(work.events).map_err(|error| error.at(self.name()))
+    }
+
+    /// A guess of the kind of file that a regular file's first bytes are of; `None` if they tell nothing.
+    pub fn guess(&self, inode: &Inode) -> Option<&'static str> {
+        if inode.kind() != FileType::Regular {
+            return None;
+        }
+        guess(&self.inodes().open_file(inode).ok()?)
+    }
+
+    /// Writes the contents of a deleted file to a new file; holes stay holes.
+    ///
+    /// # Errors
+    /// Errors of [`DeletedFile::open`]; `Io` if there is a file of that name.
+    pub fn undelete(&self, file: &DeletedFile, target: &Path) -> Result<u64, Error> {
+        let number = file.inode.number();
+        let about = |error| self.about(number, error);
+        match file.inode.kind() {
+            FileType::Regular => {
+                let contents = file.open().map_err(about)?;
+                copy_new(&contents, target, about)
+            }
+            // As a text: a link would lead somewhere on the host.
+            FileType::Symlink => {
+                let bytes = file.symlink_target().map_err(about)?;
+                let len = bytes.len() as u64;
+                copy_new(&casemate_blockdev::MemoryDevice::new(bytes), target, about)?;
+                Ok(len)
+            }
+            other => {
+                let text = format!("inode {number} is a {}, which has no contents", other.name());
+                Err(Error::argument(text).at(self.name()))
+            }
+        }
+    }
+}
+
+/// Writes a device to a new file.
+fn copy_new(contents: &dyn BlockDevice, target: &Path, about: impl Fn(Error) -> Error) -> Result<u64, Error> {
+    use std::io::{Seek, SeekFrom, Write};
+    let at = |error: io::Error| Error::io(target.display(), error);
+    let mut output = File::options().write(true).create_new(true).open(target).map_err(at)?;
+    let mut copy = || -> Result<u64, Error> {
+        let size = contents.size();
+        output.set_len(size).map_err(at)?;
+        // OK to cast: at most a MiB.
+        let mut buffer = vec![0; PIECE.min(size) as usize];
+        let mut from = 0;
+        while let Some(data) = contents.next_data(from).map_err(&about)? {
+            output.seek(SeekFrom::Start(data.start)).map_err(at)?;
+            let mut place = data.start;
+            while place < data.end {
+                // OK to cast: at most a MiB.
+                let part = &mut buffer[..PIECE.min(data.end - place) as usize];
+                contents.read_at(part, place).map_err(&about)?;
+                output.write_all(part).map_err(at)?;
+                place += part.len() as u64;
+            }
+            from = data.end;
+        }
+        Ok(size)
+    };
+    let copied = copy();
+    if copied.is_err() {
+        // Half of a file is none.
+        let _ = fs::remove_file(target);
+    }
+    copied
+}
+
+/// A guess of what a file is.
+pub fn guess(file: &dyn BlockDevice) -> Option<&'static str> {
+    // OK to cast: at most 64 KiB.
+    let mut head = vec![0; file.size().min(signatures::HEAD as u64) as usize];
+    file.read_at(&mut head, 0).ok()?;
+    let kind = KINDS.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, what)| *what);
+    let known = || signatures::known(&head).filter(|what| *what != signatures::ZEROS);
+    let is_text = || {
+        let text = &head[..head.len().min(4096)];
+        !text.is_empty()
+            && text.iter().all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..))
+    };
+    kind.or_else(known)
+        .or_else(|| (is_text() && std::str::from_utf8(utf8_part(&head)).is_ok()).then_some("a text"))
+}
+
+/// The first bytes of a text, without half a character at their end.
+fn utf8_part(head: &[u8]) -> &[u8] {
+    let text = &head[..head.len().min(4096)];
+    match std::str::from_utf8(text) {
+        Err(error) if error.error_len().is_none() => &text[..error.valid_up_to()],
+        _ => text,
+    }
+}
+
+/// Where a file of this path is written below a folder: no part of the path leads out of it. `None` if the path is none that a
+/// file of the host could have.
+pub fn place_below(folder: &Path, path: &[u8]) -> Option<PathBuf> {
+    let mut place = folder.to_owned();
+    let mut is_empty = true;
+    for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        if matches!(part, b"." | b"..") || part.contains(&0) || part.len() > 255 {
+            return None;
+        }
+        place.push(std::ffi::OsStr::from_bytes(part));
+        is_empty = false;
+    }
+    (!is_empty && path.len() < 4096).then_some(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_blockdev::MemoryDevice;
+
+    #[test]
+    fn a_path_never_leads_out_of_its_folder() {
+        let folder = Path::new("out");
+        assert_eq!(place_below(folder, b"/a//b"), Some("out/a/b".into()));
+        for path in [&b""[..], b"/", b"/../x", b"a/../../x", b"./x", b"a\0b", &[b'x'; 256]] {
+            assert_eq!(place_below(folder, path), None, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn guesses() {
+        let guess = |bytes: &[u8]| super::guess(&MemoryDevice::new(bytes.to_vec()));
+        assert_eq!(guess(b"%PDF-1.7"), Some("a PDF document"));
+        assert_eq!(guess(b"hello\n"), Some("a text"));
+        assert_eq!(guess(b"\x1f\x8b\x08\0"), Some("gzip data"));
+        assert_eq!((guess(b""), guess(&[0; 5000]), guess(b"a\0b")), (None, None, None));
+        let text = "\u{e4}".repeat(3000);
+        assert_eq!(guess(&text.as_bytes()[..4097]), Some("a text"));
+    }
+}

@@ -1,0 +1,505 @@
+//! Files that were deleted, as far as something of them is left.
+//!
+//! Linux clears the map of a file with extents when it deletes it, and its size. The journal may have copies of the inode from
+//! before, and of the blocks of its map ([`History`]). Other tools, and ext2, leave the map in the inode. Names are those that
+//! records of directories, or their copies in the journal, still have.
+//!
+//! Nothing says that a block still has the file's contents: the block may have been used again, and freed again. What can be told is
+//! whether it is in use now, and whether a file that was deleted later had it, too.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use casemate_blockdev::Events;
+
+use crate::error::{Place, Result, Structure};
+use crate::format::csum::{Context, Subject};
+use crate::format::dir::{Entries, removed};
+use crate::format::group::{BLOCK_UNINIT, INODE_UNINIT};
+use crate::format::inode::{FileType, GENERATION, Inode, InodeFlags, ROOT_INODE};
+use crate::read::dir::BlockRole;
+use crate::read::file::FileReader;
+use crate::read::fs::Ext4;
+use crate::read::journal::History;
+use crate::read::map::is_fast_symlink;
+use crate::read::runs::BlockRuns;
+use crate::read::seen::SeenDirectories;
+
+/// Deleted files that are told.
+const MOST_FILES: usize = 200_000;
+/// Names of a file that are kept.
+const MOST_NAMES: usize = 8;
+/// Directories that a path goes through.
+const MOST_PARENTS: usize = 512;
+/// Runs of blocks that are looked at, of all files together.
+const MOST_RUNS: u64 = 1 << 24;
+
+/// A file that was deleted.
+#[derive(Clone, Debug)]
+pub struct DeletedFile {
+    /// Its inode: as it was before, or as it is if nothing is left of that.
+    pub inode: Inode,
+    /// Where the inode is from.
+    pub source: DeletedSource,
+    /// When it was deleted, in seconds since 1970, if its inode still says so.
+    pub deleted: Option<u32>,
+    /// Paths that it may have had, the likeliest first. A part that is not known is `#` and a number.
+    pub paths: Vec<Vec<u8>>,
+    /// State of its blocks.
+    pub blocks: DeletedBlocks,
+    fs: Ext4,
+    history: Arc<History>,
+}
+
+/// Where the inode of a deleted file is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeletedSource {
+    /// The inode itself, whose map is still there.
+    Inode,
+    /// A copy in the journal, of this transaction.
+    Journal(u32),
+    /// The inode itself, and its map is gone.
+    MapGone,
+}
+
+/// Blocks that a deleted file had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeletedBlocks {
+    /// All of them.
+    pub all: u64,
+    /// Blocks that something else uses now.
+    pub in_use: u64,
+    /// Blocks that a file had which was deleted later, and are free.
+    pub shared: u64,
+    /// Whether the map can be read.
+    pub is_map_whole: bool,
+}
+
+/// Deleted files that were found.
+#[derive(Clone, Debug, Default)]
+pub struct Deleted {
+    /// The files, those that were deleted last first.
+    pub files: Vec<DeletedFile>,
+    /// Files and copies that were left out, as there are too many.
+    pub left_out: u64,
+}
+
+impl DeletedFile {
+    /// Whether all that can be told speaks for contents that are whole: the map is, and its blocks are free.
+    pub fn is_likely_whole(&self) -> bool {
+        self.source != DeletedSource::MapGone
+            && self.blocks.is_map_whole
+            && self.blocks.in_use == 0
+            && self.blocks.shared == 0
+    }
+
+    /// Opens the contents of a regular file.
+    ///
+    /// # Errors
+    /// Errors of [`Ext4::open_file`].
+    pub fn open(&self) -> Result<FileReader> {
+        self.view().open_file(&self.inode)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// Errors of [`Ext4::symlink_target`].
+    pub fn symlink_target(&self) -> Result<Vec<u8>> {
+        self.view().symlink_target(&self.inode)
+    }
+
+    /// The file system in which the inode's map is read.
+    fn view(&self) -> Ext4 {
+        match self.source {
+            DeletedSource::Journal(transaction) => self.history.as_of(&self.fs, transaction),
+            DeletedSource::Inode | DeletedSource::MapGone => self.fs.clone(),
+        }
+    }
+}
+
+impl Ext4 {
+    /// Files that were deleted, and what can be told of them. A journal that can't be read has no copies.
+    ///
+    /// # Errors
+    /// `Interrupted`. What is damaged is passed over.
+    pub fn deleted_files(&self, events: &dyn Events) -> Result<Deleted> {
+        let history = Arc::new(History::read(self).unwrap_or_default());
+        let mut search =
+            Search { fs: self, history: &history, files: Vec::new(), directories: Vec::new(), left_out: 0 };
+        for group in 0..self.layout().groups {
+            search.group(group)?;
+            events.advance(self.layout().inode_table_blocks() * u64::from(self.layout().block_size))?;
+        }
+        let Search { mut files, directories, left_out, .. } = search;
+        let names = Names::collect(self, &history, &files, &directories);
+        files.sort_by_key(|file| {
+            let transaction = match file.source {
+                DeletedSource::Journal(transaction) => transaction,
+                _ => 0,
+            };
+            std::cmp::Reverse((file.deleted, transaction, file.inode.number()))
+        });
+        let mut usage = BlockUsage { fs: self, group: None, bitmap: None };
+        let (mut taken, mut runs_left) = (BlockRuns::default(), MOST_RUNS);
+        for file in &mut files {
+            file.paths = names.paths(&file.inode, file.source);
+            file.blocks = blocks_of(file, &mut usage, &mut taken, &mut runs_left);
+        }
+        Ok(Deleted { files, left_out: left_out + history.left_out })
+    }
+}
+
+struct Search<'a> {
+    fs: &'a Ext4,
+    history: &'a Arc<History>,
+    files: Vec<DeletedFile>,
+    /// Directories that are in use.
+    directories: Vec<u32>,
+    left_out: u64,
+}
+
+impl Search<'_> {
+    /// Looks at the inodes of a group, and at their copies in the journal.
+    fn group(&mut self, group: u32) -> Result<()> {
+        let layout = *self.fs.layout();
+        let read = self.fs.with_descriptor(group, |found| {
+            (found.inode_table(), found.flags() & INODE_UNINIT == 0, found.unused_inodes())
+        });
+        // A damaged descriptor leads nowhere.
+        let Ok((table, is_used, unused)) = read else { return Ok(()) };
+        if !is_used || !layout.contains(table, layout.inode_table_blocks()) {
+            return Ok(());
+        }
+        let has_unused = self.fs.checksums().kind() != crate::format::csum::Kind::None;
+        let unused = if has_unused { unused.min(layout.inodes_per_group) } else { 0 };
+        let per_block = layout.block_size / layout.inode_size;
+        let blocks = (layout.inodes_per_group - unused).div_ceil(per_block);
+        let first = group * layout.inodes_per_group + 1;
+        for index in 0..blocks {
+            let block = table + u64::from(index);
+            let Ok(bytes) = self.fs.read_block(block) else { continue };
+            let slots = per_block.min(layout.inodes_per_group - index * per_block);
+            let mut slots: Vec<Slot> =
+                (0..slots).map(|slot| self.slot(first + index * per_block + slot, slot, &bytes)).collect();
+            for transaction in self.history.transactions(block) {
+                let Some(bytes) = self.history.read_block(self.fs, block, transaction) else { continue };
+                for slot in &mut slots {
+                    self.older(slot, transaction, &bytes);
+                }
+            }
+            for Slot { deleted, seen, .. } in slots {
+                let Some(inode) = deleted.filter(|inode| !seen.contains(&inode.generation())) else {
+                    continue;
+                };
+                let time = Some(inode.deleted()).filter(|time| *time != 0);
+                let source = if has_map(&inode) { DeletedSource::Inode } else { DeletedSource::MapGone };
+                self.keep(inode, source, time);
+            }
+        }
+        Ok(())
+    }
+
+    /// An inode as it is now.
+    fn slot(&mut self, number: u32, slot: u32, bytes: &[u8]) -> Slot {
+        let now = self.inode(number, slot, bytes);
+        let mut seen = HashSet::new();
+        if let Some(inode) = now.as_ref().filter(|inode| is_alive(inode)) {
+            seen.insert(inode.generation());
+            if inode.is_dir() {
+                self.directories.push(number);
+            }
+        }
+        Slot { number, slot, deleted: now.filter(|inode| !is_alive(inode)), seen }
+    }
+
+    /// Looks at the inode as a transaction had it.
+    fn older(&mut self, slot: &mut Slot, transaction: u32, bytes: &[u8]) {
+        let inode = self.inode(slot.number, slot.slot, bytes).filter(is_alive);
+        let Some(inode) = inode.filter(|inode| slot.seen.insert(inode.generation())) else { return };
+        let time = slot.deleted.as_ref().filter(|now| now.generation() == inode.generation());
+        let time = time.map(Inode::deleted).filter(|time| *time != 0);
+        self.keep(inode, DeletedSource::Journal(transaction), time);
+    }
+
+    /// The inode in a slot of a block of the table, if there is a sound one that files may have.
+    fn inode(&self, number: u32, slot: u32, bytes: &[u8]) -> Option<Inode> {
+        if number < self.fs.superblock().first_inode && number != ROOT_INODE {
+            return None;
+        }
+        let size = self.fs.layout().inode_size as usize;
+        let raw = bytes.get(slot as usize * size..)?.get(..size)?;
+        // Most were never used.
+        if raw.iter().all(|byte| *byte == 0) {
+            return None;
+        }
+        let context = Context { inode: number, generation: GENERATION.get(raw), ..Context::default() };
+        let place = Place::inode(Structure::Inode, number);
+        self.fs.verify(Subject::Inode, &context, raw, place).ok()?;
+        Inode::from_bytes(number, raw).ok()
+    }
+
+    fn keep(&mut self, inode: Inode, source: DeletedSource, deleted: Option<u32>) {
+        if self.files.len() == MOST_FILES {
+            self.left_out += 1;
+            return;
+        }
+        let (paths, blocks) = (Vec::new(), DeletedBlocks::default());
+        let (fs, history) = (self.fs.clone(), Arc::clone(self.history));
+        self.files.push(DeletedFile { inode, source, deleted, paths, blocks, fs, history });
+    }
+}
+
+/// A place in an inode table.
+struct Slot {
+    number: u32,
+    /// The place in its block.
+    slot: u32,
+    /// The inode, if it was deleted.
+    deleted: Option<Inode>,
+    /// Generations of the files that had the number, as far as they are known.
+    seen: HashSet<u32>,
+}
+
+/// Whether an inode has names, or is a root of something.
+fn is_alive(inode: &Inode) -> bool {
+    inode.links() > 0 && inode.deleted() == 0
+}
+
+/// Whether an inode's contents can still be found by it.
+fn has_map(inode: &Inode) -> bool {
+    let area = inode.block_area();
+    match inode.kind() {
+        _ if inode.size() == 0 => false,
+        FileType::Symlink if is_fast_symlink(inode) => area[0] != 0,
+        _ if inode.has(InodeFlags::INLINE_DATA) => true,
+        // The number of entries in the root of a tree.
+        _ if inode.has(InodeFlags::EXTENTS) => area[2..4] != [0, 0],
+        FileType::Regular | FileType::Directory | FileType::Symlink => area.iter().any(|byte| *byte != 0),
+        _ => true,
+    }
+}
+
+/// Which blocks are in use. The bitmap of one group is kept.
+struct BlockUsage<'a> {
+    fs: &'a Ext4,
+    group: Option<u32>,
+    /// `None` for a group of which nothing is in use, or nothing is known.
+    bitmap: Option<Vec<u8>>,
+}
+
+impl BlockUsage<'_> {
+    /// How many of these blocks are in use, or not known to be free.
+    fn in_use(&mut self, start: u64, len: u64) -> u64 {
+        let layout = *self.fs.layout();
+        (start..start + len)
+            .filter(|block| {
+                let Some(within) = block.checked_sub(layout.first_data_block.into()) else { return true };
+                // OK to cast: the block lies in the file system, whose groups have 32-bit numbers.
+                let group = (within / u64::from(layout.blocks_per_group)) as u32;
+                if self.group != Some(group) {
+                    self.load(group);
+                }
+                let bit = within % u64::from(layout.blocks_per_group) / u64::from(layout.cluster_blocks);
+                let byte = |bitmap: &Vec<u8>| bitmap.get((bit / 8) as usize).copied().unwrap_or(0xff);
+                self.bitmap.as_ref().is_some_and(|bitmap| byte(bitmap) >> (bit % 8) & 1 == 1)
+            })
+            .count() as u64
+    }
+
+    fn load(&mut self, group: u32) {
+        self.group = Some(group);
+        let found =
+            self.fs.with_descriptor(group, |found| (found.block_bitmap(), found.flags() & BLOCK_UNINIT != 0));
+        self.bitmap = match found {
+            Ok((_, true)) => None,
+            Ok((block, false)) if self.fs.layout().contains(block, 1) => {
+                // What is not known is not called free.
+                Some(self.fs.read_block(block).unwrap_or_else(|_| vec![0xff; 1 << 16]))
+            }
+            _ => Some(vec![0xff; 1 << 16]),
+        };
+    }
+}
+
+/// State of a file's blocks. `taken` has those of files that were deleted later.
+fn blocks_of(
+    file: &DeletedFile,
+    usage: &mut BlockUsage<'_>,
+    taken: &mut BlockRuns,
+    runs_left: &mut u64,
+) -> DeletedBlocks {
+    let mut blocks = DeletedBlocks { is_map_whole: true, ..DeletedBlocks::default() };
+    if file.source == DeletedSource::MapGone {
+        blocks.is_map_whole = false;
+        return blocks;
+    }
+    let most = usage.fs.layout().blocks;
+    let walked = file.view().mappings(&file.inode, 0, |run| {
+        // A file has no more blocks than there are: more are the same ones again.
+        if *runs_left == 0 || blocks.all + run.len > most {
+            blocks.is_map_whole = false;
+            return Ok(ControlFlow::Break(()));
+        }
+        *runs_left -= 1;
+        blocks.all += run.len;
+        blocks.in_use += usage.in_use(run.physical, run.len);
+        if !taken.insert(run.physical, run.len) {
+            blocks.shared += run.len;
+        }
+        Ok(ControlFlow::Continue(()))
+    });
+    blocks.is_map_whole &= walked.is_ok();
+    blocks
+}
+
+/// Names that inodes had, or directories have.
+struct Names {
+    /// By the inode: the transaction that had the name, `None` for a record that is still there; the directory; the name.
+    of: HashMap<u32, Vec<(Option<u32>, u32, Vec<u8>)>>,
+    /// Directories in use: the one above, and the name in there.
+    parents: HashMap<u32, (u32, Vec<u8>)>,
+}
+
+impl Names {
+    fn collect(fs: &Ext4, history: &Arc<History>, files: &[DeletedFile], directories: &[u32]) -> Names {
+        let wanted: HashSet<u32> = files.iter().map(|file| file.inode.number()).collect();
+        let mut names = Names { of: HashMap::new(), parents: HashMap::new() };
+        // Blocks that several directories have would be read without end.
+        let mut seen = SeenDirectories::new();
+        for number in directories {
+            let Ok(dir) = fs.inode(*number) else { continue };
+            if seen.enter(fs, b"", &dir).is_err() {
+                continue;
+            }
+            let _ = fs.for_each_entry(&dir, |entry| {
+                let is_dir = entry.kind.is_none_or(|kind| kind == FileType::Directory);
+                if is_dir && !matches!(&*entry.name, b"." | b"..") && entry.inode != ROOT_INODE {
+                    names.parents.entry(entry.inode).or_insert((*number, entry.name));
+                }
+                Ok(ControlFlow::Continue(()))
+            });
+            let _ = fs.for_each_removed_entry(&dir, |entry| {
+                if wanted.contains(&entry.inode) {
+                    names.add(entry.inode, None, *number, entry.name);
+                }
+                Ok(ControlFlow::Continue(()))
+            });
+            names.of_copies(fs, history, &dir, &wanted);
+        }
+        // Of directories that were deleted themselves, all entries are wanted.
+        let mut seen = SeenDirectories::new();
+        for file in files.iter().filter(|file| file.inode.is_dir()) {
+            let view = file.view();
+            if seen.enter(&view, b"", &file.inode).is_err() {
+                continue;
+            }
+            let transaction = match file.source {
+                DeletedSource::Journal(transaction) => Some(transaction),
+                _ => None,
+            };
+            let number = file.inode.number();
+            let _ = view.for_each_entry(&file.inode, |entry| {
+                if !matches!(&*entry.name, b"." | b"..") && wanted.contains(&entry.inode) {
+                    names.add(entry.inode, transaction, number, entry.name);
+                }
+                Ok(ControlFlow::Continue(()))
+            });
+            let _ = view.for_each_removed_entry(&file.inode, |entry| {
+                if wanted.contains(&entry.inode) {
+                    names.add(entry.inode, None, number, entry.name);
+                }
+                Ok(ControlFlow::Continue(()))
+            });
+            names.of_copies(&view, history, &file.inode, &wanted);
+        }
+        names
+    }
+
+    /// Takes the names that copies of a directory's blocks have.
+    fn of_copies(&mut self, fs: &Ext4, history: &Arc<History>, dir: &Inode, wanted: &HashSet<u32>) {
+        let Ok(decode) = fs.name_decoder(dir) else { return };
+        let format = fs.entry_format(dir);
+        let Ok(blocks) = fs.directory_blocks(dir) else { return };
+        let _ = fs.mappings(dir, 0, |run| {
+            for logical in run.logical..run.end().min(blocks) {
+                let block = run.physical + (logical - run.logical);
+                for transaction in history.transactions(block) {
+                    let Some(bytes) = history.read_block(fs, block, transaction) else { continue };
+                    if fs.block_role(dir, logical, &bytes) == BlockRole::Node {
+                        continue;
+                    }
+                    let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(block);
+                    // The block may have been another one's then.
+                    if fs.verifies()
+                        && fs.verify_directory_block(BlockRole::Leaf, &dir.context(), &bytes, place).is_err()
+                    {
+                        continue;
+                    }
+                    let entries = Entries::new(&bytes, format, place).map_while(Result::ok);
+                    for entry in entries.chain(removed(&bytes, format, place)) {
+                        if matches!(entry.name, b"." | b"..") || !wanted.contains(&entry.inode) {
+                            continue;
+                        }
+                        if let Ok(name) = decode(&entry) {
+                            self.add(entry.inode, Some(transaction), dir.number(), name);
+                        }
+                    }
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+    }
+
+    fn add(&mut self, inode: u32, transaction: Option<u32>, directory: u32, name: Vec<u8>) {
+        let names = self.of.entry(inode).or_default();
+        let is_full = names.len() >= MOST_NAMES;
+        let is_same = |other: &&mut (Option<u32>, u32, Vec<u8>)| other.1 == directory && other.2 == name;
+        match names.iter_mut().find(is_same) {
+            Some(known) => known.0 = known.0.max(transaction),
+            None if is_full => {}
+            None => names.push((transaction, directory, name)),
+        }
+    }
+
+    /// The paths that an inode may have had, the likeliest first: those of the newest copies that are not newer than the inode.
+    fn paths(&self, inode: &Inode, source: DeletedSource) -> Vec<Vec<u8>> {
+        let mut names: Vec<_> = self.of.get(&inode.number()).into_iter().flatten().collect();
+        let limit = match source {
+            DeletedSource::Journal(transaction) => transaction,
+            _ => u32::MAX,
+        };
+        names.sort_by_key(|(transaction, ..)| {
+            let is_later = transaction.is_some_and(|transaction| transaction > limit);
+            (is_later, std::cmp::Reverse(*transaction))
+        });
+        names.into_iter().map(|(_, directory, name)| self.path(*directory, name)).collect()
+    }
+
+    fn path(&self, mut directory: u32, name: &[u8]) -> Vec<u8> {
+        let mut parts = vec![name.to_vec()];
+        while directory != ROOT_INODE {
+            let above = self.parents.get(&directory).map(|(above, name)| (*above, name));
+            let above =
+                above.or_else(|| self.of.get(&directory)?.first().map(|(_, above, name)| (*above, name)));
+            // Without an end, it is a circle.
+            match above.filter(|_| parts.len() < MOST_PARENTS) {
+                Some((above, name)) => {
+                    parts.push(name.clone());
+                    directory = above;
+                }
+                None => {
+                    parts.push(format!("#{directory}").into_bytes());
+                    break;
+                }
+            }
+        }
+        let mut path = Vec::new();
+        for part in parts.iter().rev() {
+            path.push(b'/');
+            path.extend(part);
+        }
+        path
+    }
+}

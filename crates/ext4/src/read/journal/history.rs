@@ -1,0 +1,177 @@
+//! Older states of a file system, as far as the journal has copies of its blocks.
+//!
+//! A log is a ring: behind what must be replayed lie transactions of earlier times, until others are written over them. Their copies
+//! of blocks are what the file system had when they were committed. [`History`] notes where each copy lies, and [`History::as_of`]
+//! shows the file system as one transaction left it, where blocks that it has no copy of are as they are now.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use casemate_blockdev::BlockDevice;
+
+use crate::error::{Error, Place, Result, Structure};
+use crate::format::csum::{Context, Subject};
+use crate::format::journal_block::{self, Kind, MAGIC, Tag};
+use crate::read::fs::Ext4;
+use crate::read::journal::{Copy, Journal};
+
+/// Copies that are noted: those of a journal of 4 GiB. They take some 50 bytes each.
+const MOST_COPIES: usize = 1 << 20;
+
+/// Copies of blocks by the transactions that they were committed with.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// The copies of each block, oldest first.
+    copies: HashMap<u64, Vec<(u32, Copy)>>,
+    /// Copies that were not noted, as there are too many.
+    pub left_out: u64,
+    /// Copies that were read.
+    reads: AtomicU64,
+}
+
+/// Copies that are read: forged maps could name each of them any number of times.
+const MOST_READS: u64 = 1 << 22;
+
+impl History {
+    /// Reads all of the journal. A file system without one has no history.
+    ///
+    /// # Errors
+    /// Errors of reading; a journal that is damaged beyond its superblock has as much history as can be read.
+    pub fn read(fs: &Ext4) -> Result<History> {
+        let mut history = History::default();
+        let Some(journal) = Journal::open(fs)? else { return Ok(history) };
+        let superblock = journal.superblock();
+        let mut count = 0;
+        for at in superblock.first..superblock.end() {
+            let Ok(bytes) = journal.read(at) else { continue };
+            let Some((Kind::Descriptor, sequence)) = journal_block::header(&bytes) else { continue };
+            let place = Place::of(Structure::JournalBlock).at(u64::from(at));
+            if journal.check(Kind::Descriptor, &bytes, place).is_err() {
+                continue;
+            }
+            let Ok(tags) = journal_block::tags(&bytes, superblock, place) else { continue };
+            let mut log = at;
+            for tag in tags {
+                log = superblock.next(log);
+                if !fs.layout().contains(tag.block, 1) || !is_whole(&journal, &tag, log, sequence) {
+                    continue;
+                }
+                if count == MOST_COPIES {
+                    history.left_out += 1;
+                    continue;
+                }
+                count += 1;
+                let offset = fs.layout().offset(journal.physical(log)?);
+                let copy = Copy { offset, escaped: tag.escaped };
+                history.copies.entry(tag.block).or_default().push((sequence, copy));
+            }
+        }
+        for copies in history.copies.values_mut() {
+            // Stable: of one transaction the copy behind counts.
+            copies.sort_by_key(|(sequence, _)| *sequence);
+        }
+        Ok(history)
+    }
+
+    /// The transactions that have a copy of a block, newest first.
+    pub fn transactions(&self, block: u64) -> impl Iterator<Item = u32> {
+        self.copies.get(&block).into_iter().flatten().rev().map(|(sequence, _)| *sequence)
+    }
+
+    /// A block as a transaction left it; `None` if that can't be read, or too much was read already.
+    pub fn read_block(&self, fs: &Ext4, block: u64, transaction: u32) -> Option<Vec<u8>> {
+        let copy = self.copy(block, transaction)?;
+        if self.reads.fetch_add(1, Ordering::Relaxed) >= MOST_READS {
+            return None;
+        }
+        let mut bytes = vec![0; fs.layout().block_size as usize];
+        fs.device().read_at(&mut bytes, copy.offset).ok()?;
+        if copy.escaped {
+            bytes[..4].copy_from_slice(&MAGIC.to_be_bytes());
+        }
+        Some(bytes)
+    }
+
+    /// The file system as a transaction left it.
+    pub fn as_of(self: &Arc<History>, fs: &Ext4, transaction: u32) -> Ext4 {
+        fs.on_device(Arc::new(AsOf {
+            inner: Arc::clone(fs.device()),
+            history: Arc::clone(self),
+            transaction,
+            block_size: fs.layout().block_size.into(),
+        }))
+    }
+
+    fn copy(&self, block: u64, transaction: u32) -> Option<Copy> {
+        let copies = self.copies.get(&block)?;
+        let behind = copies.partition_point(|(sequence, _)| *sequence <= transaction);
+        behind.checked_sub(1).map(|at| copies[at].1)
+    }
+}
+
+/// Whether a copy is that of its tag: later transactions may have been written over it. Without checksums all that tells is that
+/// no copy begins as the journal's own blocks do.
+fn is_whole(journal: &Journal, tag: &Tag, log: u32, sequence: u32) -> bool {
+    let Ok(bytes) = journal.read(log) else { return false };
+    if journal_block::MAGIC_AT.get(&bytes) == MAGIC {
+        return false;
+    }
+    if !journal.superblock().has_checksums() {
+        return true;
+    }
+    let context = Context { sequence, ..Context::default() };
+    let recipe = crate::format::csum::recipe(Subject::JournalData);
+    match journal.checksums().compute(recipe, &context, &bytes) {
+        Some(sum) if journal.superblock().is_v3() => sum == tag.checksum,
+        Some(sum) => sum & 0xffff == tag.checksum,
+        None => false,
+    }
+}
+
+/// A device as a transaction left it.
+struct AsOf {
+    inner: Arc<dyn BlockDevice>,
+    history: Arc<History>,
+    transaction: u32,
+    block_size: u64,
+}
+
+impl BlockDevice for AsOf {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.inner.read_at(buf, offset)?;
+        // It was read, so the end is on the device.
+        let end = offset + buf.len() as u64;
+        for block in offset / self.block_size..end.div_ceil(self.block_size) {
+            let Some(copy) = self.history.copy(block, self.transaction) else { continue };
+            let start = block * self.block_size;
+            let (from, to) = (start.max(offset), (start + self.block_size).min(end));
+            // OK to cast: within the buffer.
+            let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            self.inner.read_at(part, copy.offset + (from - start))?;
+            if copy.escaped {
+                for (byte, at) in part.iter_mut().zip(from - start..4) {
+                    // OK to cast: less than 4.
+                    *byte = MAGIC.to_be_bytes()[at as usize];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> Result<()> {
+        Err(Error::from(std::io::Error::from(std::io::ErrorKind::ReadOnlyFilesystem)))
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
