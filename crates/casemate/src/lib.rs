@@ -200,6 +200,7 @@ pub mod probe;
 mod protectors;
 pub mod providers;
 mod ranges;
+mod reencrypt;
 pub mod rescue;
 #[cfg(target_os = "linux")]
 pub mod serve;

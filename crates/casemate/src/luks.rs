@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use casemate_blockdev::Medium;
-use casemate_luks::{Opened, Plain, Used};
+use casemate_luks::{Opened, Plain};
 use casemate_providers::{Providers, Work};
 
 pub use casemate_luks::{
@@ -20,7 +20,7 @@ pub use casemate_luks::{
     Seed, Settings, Unlocked, Uuid, json, keyring_token, luks1, luks2, random_key, token_from_json,
 };
 
-use crate::{Error, Image, SecretVec, probe};
+use crate::{Error, Image};
 
 /// A LUKS header with the data that it is of, as an image. What it says and how its keys change is the
 /// [volume's](casemate_luks::Volume).
@@ -87,45 +87,6 @@ impl Image {
     pub fn begins_with_luks(&self) -> Result<bool, Error> {
         casemate_luks::begins_with_luks(self)
     }
-
-    /// Encrypts the image's data where they lie: see [`casemate_luks::encrypt_in_place`].
-    ///
-    /// # Errors
-    /// Those of [`casemate_luks::encrypt_in_place`].
-    pub fn luks_encrypt(
-        &self,
-        header: Option<&Image>,
-        passphrase: &SecretVec,
-        format: &LuksFormatOptions,
-        options: &ReencryptOptions,
-        work: &Work<'_>,
-    ) -> Result<bool, Error> {
-        let header: Option<&Medium> = header.map(AsRef::as_ref);
-        casemate_luks::encrypt_in_place(self, header, passphrase, format, &knowing(options), work)
-    }
-}
-
-/// Options of a reencryption that knows what plain data hold.
-fn knowing(options: &ReencryptOptions) -> ReencryptOptions {
-    let mut options = options.clone();
-    options.contents = options.contents.or(Some(used));
-    options
-}
-
-/// File systems and partitions on plain data, as far as it is known where they end.
-fn used(plain: &Medium) -> Result<Vec<Used>, Error> {
-    let found = probe::look(&Image::from(plain.clone()))?;
-    let whole = found.fact("bytes").and_then(|bytes| bytes.parse().ok()).map(|end| (&found, end, true));
-    let parts = found.inside.iter().filter(|part| part.partition.is_some());
-    let parts = parts.map(|part| (part, part.start.saturating_add(part.len), false));
-    let used = whole.into_iter().chain(parts).map(|(part, end, is_whole)| {
-        let what = match (part.partition, part.what) {
-            (Some(number), _) => format!("partition {number}"),
-            (None, what) => what.unwrap_or("what is on it").to_owned(),
-        };
-        Used { what, end, is_whole }
-    });
-    Ok(used.collect())
 }
 
 impl Volume {
@@ -153,20 +114,6 @@ impl Volume {
     ) -> Result<(Image, Reencrypting), Error> {
         let (opened, reencrypting) = self.volume.open_reencrypting(key, options, zone, work)?;
         Ok((laid(self.data, opened)?, reencrypting))
-    }
-
-    /// Reencrypts the data: see [`casemate_luks::Volume::reencrypt`].
-    ///
-    /// # Errors
-    /// Those of [`casemate_luks::Volume::reencrypt`].
-    pub fn reencrypt(
-        &mut self,
-        keys: &[LuksKey],
-        unlocking: &LuksOptions,
-        options: &ReencryptOptions,
-        work: &Work<'_>,
-    ) -> Result<bool, Error> {
-        self.volume.reencrypt(keys, unlocking, &knowing(options), work)
     }
 
     /// Decrypts the data where they lie: see [`casemate_luks::Volume::decrypt`].

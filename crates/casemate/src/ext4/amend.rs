@@ -91,7 +91,7 @@ impl fmt::Debug for Amendments {
 
 impl Amendments {
     /// The files that are read.
-    pub fn inputs(&self) -> impl Iterator<Item = &Path> {
+    pub(super) fn inputs(&self) -> impl Iterator<Item = &Path> {
         let descriptions = self.descriptions.iter().map(|description| &description.path);
         descriptions.chain(&self.file_contexts).map(PathBuf::as_path)
     }
@@ -101,7 +101,7 @@ impl Amendments {
     /// # Errors
     /// `Io`; `Corrupt` for what is no description; what is told of files that are not there, or are others; `Argument` for a
     /// description that tells of no file, and a rule that is for none.
-    pub fn apply(&self, tree: &mut Tree) -> Result<BTreeMap<Vec<u8>, FileDigest>, Error> {
+    pub(super) fn apply(&self, tree: &mut Tree) -> Result<BTreeMap<Vec<u8>, FileDigest>, Error> {
         let mount_point = below(&self.mount_point)?;
         let mut digests = BTreeMap::new();
         for Description { format, path } in &self.descriptions {

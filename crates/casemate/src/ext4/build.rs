@@ -7,25 +7,27 @@ use std::sync::Arc;
 
 use casemate_blockdev::os::{FileTypeExt, inode};
 use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Stream, Window, signatures};
-use casemate_ext4::{Encrypt, Plan, Seal, uuid_text};
+use casemate_ext4::{Encrypt, Plan, Seal, Tree, uuid_text};
 use casemate_providers::Work;
 use casemate_trees::{Packing, unpacked};
 use casemate_verity::dm;
 
 pub use casemate_ext4::{
-    BuildOptions, BuildReport, BuildSize, Features, Geometry, Identify, NewUuid, Owners, Tree, TreeOptions,
+    BuildOptions, BuildReport, BuildSize, Features, Geometry, Identify, NewUuid, Owners, TreeOptions,
     uuid as uuid_of,
 };
 
 use super::android_sparse::Written;
-use super::{Encrypting, Sealing, oci};
+use super::encrypt::Encrypting;
+use super::oci;
+use super::seal::Sealing;
 use crate::luks::NewVolume;
 use crate::target::{self, Consent, Made, Target};
 use crate::verity::{FormatOptions, Formatted, Seed};
-use crate::{Access, Advice, Error, Image, Output, probe};
+use crate::{Access, Advice, Error, Image, Output};
 
 /// Kind of what is made.
-const EXT: Made = Made::Known(probe::EXT);
+const EXT: Made = Made::Known(signatures::EXT);
 
 /// A source of the files of a new file system.
 #[derive(Clone, Debug)]
@@ -42,7 +44,7 @@ pub enum Source {
 
 /// A new file system that is ready to be written.
 #[derive(Debug)]
-pub struct Build {
+pub(super) struct Build {
     plan: Plan,
 }
 
@@ -168,7 +170,7 @@ impl BuildTarget {
 ///
 /// # Errors
 /// Errors of the host; `Corrupt` for what is no tar stream; `Argument` if a source is the target.
-pub fn read_tree(
+pub(super) fn read_tree(
     sources: &[Source],
     target: &BuildTarget,
     options: &TreeOptions,
@@ -247,7 +249,7 @@ fn packing(device: &FileDevice) -> Result<Option<Packing>, Error> {
 ///
 /// # Errors
 /// Those of `make`; `Io`.
-pub fn on_stream<R>(
+pub(super) fn on_stream<R>(
     mut to: impl Write,
     name: &str,
     make: impl FnOnce(&Target) -> Result<R, Error>,
@@ -266,20 +268,13 @@ fn identify(format: &mut FormatOptions, report: &BuildReport) {
 }
 
 impl Build {
-    /// Decides where everything of a tree goes.
+    /// Decides where everything of a tree goes, with fs-verity on files and fscrypt on directories.
     ///
     /// # Errors
-    /// `Argument` for options that contradict each other, `Io` (`StorageFull`) for a size that is too small.
-    pub fn new(tree: Tree, options: &BuildOptions) -> Result<Build, Error> {
-        Ok(Build { plan: Plan::new(tree, options)? })
-    }
-
-    /// Builds an image with fs-verity on files and fscrypt on directories.
-    ///
-    /// # Errors
-    /// As [`Build::new`]; `Argument` for fs-verity on files that are not there; `Io` for directories that are not in the tree, and for a file with a name in an encrypted
-    /// directory and one outside.
-    pub fn protected(
+    /// `Argument` for options that contradict each other, and for fs-verity on files that are not there; `Io` for a size that is
+    /// too small (`StorageFull`), for directories that are not in the tree, and for a file with a name in an encrypted directory
+    /// and one outside.
+    pub fn new(
         tree: Tree,
         options: &BuildOptions,
         sealing: Option<Arc<Sealing>>,
@@ -483,7 +478,7 @@ impl Build {
         match target {
             BuildTarget::Stream => written.write(size, block_size, &mut io::stdout().lock())?,
             BuildTarget::File(path) => {
-                let made = Some(Made::Known(probe::SPARSE));
+                let made = Some(Made::Known(signatures::SPARSE));
                 let mut output = io::BufWriter::new(Output::create_anew(path, &[], made, consent)?);
                 written.write(size, block_size, &mut output).map_err(|error| error.within(path.display()))?;
                 let output =

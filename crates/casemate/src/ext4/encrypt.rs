@@ -20,7 +20,7 @@ use crate::Error;
 const CHUNK: usize = 1 << 20;
 
 /// fscrypt on directories of a tree, with everything below them.
-pub struct Encrypting {
+pub(super) struct Encrypting {
     unlocked: Unlocked,
     /// Paths, and contexts as they are stored.
     directories: Vec<(Vec<u8>, Vec<u8>)>,

@@ -12,7 +12,7 @@ use crate::Error;
 
 /// UUID and hash seed of a new file system.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub(super) struct Identity {
     /// The UUID.
     pub uuid: NewUuid,
     /// The seed of the hash of names.

@@ -16,6 +16,7 @@ mod files;
 mod identity;
 mod live_keys;
 mod oci;
+mod plan;
 mod protect;
 mod rescue;
 mod seal;
@@ -44,8 +45,8 @@ use crate::{Advice, Code, Error, ErrorKind, Image, Keys};
 
 pub use amend::{Amendments, Description, ModeRule, NewMode, NewXattr};
 pub use build::{
-    Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Identify, NewUuid, Owners,
-    Source, Tree, TreeOptions, on_stream, read_tree, uuid_of,
+    BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Identify, NewUuid, Owners, Source,
+    TreeOptions, uuid_of,
 };
 pub use bulk::Handful;
 pub use change::{
@@ -53,19 +54,17 @@ pub use change::{
     RepairReport, SetId, WriteOptions, Writer, set_policy, source_date_epoch,
 };
 pub use contents::{VerityInfo, VerityPolicy, open_file, sha256, verity_info};
-pub use encrypt::Encrypting;
 use encrypted::KeyUse;
 pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
 pub use files::{Files, Folder, Found};
-pub use identity::{Identity, random_uuid};
+pub use identity::random_uuid;
 pub use live_keys::LiveKeys;
-pub use protect::{Protected, ProtectorSource};
+pub use plan::{Built, Planned};
+pub use protect::ProtectorSource;
 pub use rescue::{Deleted, DeletedBlocks, DeletedFile, DeletedSource, Unreachable, guess, place_below};
-pub use seal::Sealing;
 pub use spec::{
-    BuildSpec, Built, DmVeritySpec, EncryptedFolder, FolderKey, LuksSpec, ParitySpec, Planned, Signer,
-    VeritySpec,
+    BuildSpec, DmVeritySpec, EncryptedFolder, FolderKey, LuksSpec, ParitySpec, Signer, VeritySpec,
 };
 
 /// Options of reading a file system.

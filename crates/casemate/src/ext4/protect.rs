@@ -36,7 +36,7 @@ pub enum ProtectorSource {
 }
 
 /// New master keys of directories under new protectors, and the tool's files of both.
-pub struct Protected {
+pub(super) struct Protected {
     providers: Providers,
     /// Paths in the image, and bytes.
     files: Vec<(String, Vec<u8>)>,

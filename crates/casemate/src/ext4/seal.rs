@@ -19,7 +19,7 @@ use crate::{Code, Error};
 const SIGNATURE_ROOM: u64 = 2048;
 
 /// fs-verity on the files of a tree.
-pub struct Sealing {
+pub(super) struct Sealing {
     /// The files: regular ones of whose paths one matches one of these; all without any, unless digests are expected.
     files: Vec<Chosen>,
     /// Whether some file gets a tree.

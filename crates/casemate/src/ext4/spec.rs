@@ -1,34 +1,19 @@
-//! A whole build as one value: what goes in, where it goes, and what protects it.
-//!
-//! The order of steps and the rules of security are here, for every front: [`BuildSpec::plan`] reads the tree and decides
-//! everything, [`Planned::write`] writes it.
+//! A whole build as one value: what goes in, where it goes, and what protects it. [`BuildSpec::run`] makes it.
 
-use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use casemate_blockdev::Stream;
-use casemate_ext4::{BuildOptions, BuildReport, BuildSize, Geometry, Time, Tree, TreeOptions};
+use casemate_ext4::{BuildOptions, BuildSize, Time, TreeOptions};
 use casemate_fscrypt::Mode;
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::Work;
 use casemate_trees::Pattern;
-use casemate_verity::fs::{Algorithm, Entry, FileDigest, Manifest, Parameters};
+use casemate_verity::fs::{Algorithm, Parameters};
 use casemate_verity::signature::{Certificate, SigningKey};
 
-use super::build::{Build, BuildTarget, Source, on_stream, read_tree};
-use super::{
-    Amendments, Encrypting, Identity, NewPolicy, Protected, ProtectorSource, Sealing, source_date_epoch,
-};
-use crate::fscrypt::read_raw_key;
-use crate::luks::{LuksFormatOptions, NewVolume};
-use crate::target::{Consent, Made, Target};
-use crate::verity::{Fec, FormatOptions, Formatted, Seed};
-use crate::{Error, Output, SecretSource, probe};
-
-/// Bytes of a block of dm-verity, and of fs-verity at the most: kernels take none that is larger than their pages.
-const VERITY_BLOCK: u32 = 4096;
+use super::build::{BuildTarget, Source};
+use super::{Amendments, NewPolicy, ProtectorSource};
+use crate::SecretSource;
+use crate::luks::LuksFormatOptions;
+use crate::verity::FormatOptions;
 
 /// A new file system, and all that is to be in it and around it.
 ///
@@ -77,7 +62,7 @@ pub struct BuildSpec {
     pub dm_verity: Option<DmVeritySpec>,
     /// A LUKS volume around all of that.
     pub luks: Option<LuksSpec>,
-    /// The text that identity, salts and nonces follow from; see [`Identity`].
+    /// The text that identity, salts and nonces follow from.
     pub seed: Option<String>,
     /// The latest time of any file; that of [`source_date_epoch`] if `None`.
     pub time: Option<Time>,
@@ -168,34 +153,6 @@ pub struct LuksSpec {
     pub format: LuksFormatOptions,
 }
 
-/// A build of which everything is decided and nothing written.
-#[derive(Debug)]
-pub struct Planned {
-    build: Build,
-    target: BuildTarget,
-    android_sparse: bool,
-    options: BuildOptions,
-    inputs: Vec<PathBuf>,
-    sealing: Option<Arc<Sealing>>,
-    dm_verity: Option<DmVeritySpec>,
-    volume: Option<NewVolume>,
-    seed: Option<String>,
-}
-
-/// A build that was written.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Built {
-    /// Numbers of files, and the UUID.
-    pub report: BuildReport,
-    /// The file system's size in bytes.
-    pub size: u64,
-    /// dm-verity's hash area, with the root hash.
-    pub dm_verity: Option<Formatted>,
-    /// The digests of files with fs-verity, by their paths.
-    pub digests: BTreeMap<Vec<u8>, FileDigest>,
-}
-
 impl Default for VeritySpec {
     fn default() -> VeritySpec {
         let algorithm = Parameters::default().algorithm();
@@ -242,44 +199,6 @@ impl VeritySpec {
     pub fn signer(mut self, key: SigningKey, certificate: Certificate) -> VeritySpec {
         self.signer = Some(Signer { key, certificate });
         self
-    }
-
-    /// Sealing that the specification asks for. `digests` are those that descriptions of the tree have.
-    fn sealing(
-        self,
-        tree: &Tree,
-        digests: BTreeMap<Vec<u8>, FileDigest>,
-        block_size: u32,
-        work: &Work<'_>,
-    ) -> Result<Sealing, Error> {
-        let parameters = Parameters::new(self.algorithm, block_size.min(VERITY_BLOCK), &self.salt)?;
-        let mut sealing = Sealing::new(parameters, work.providers.clone());
-        sealing.signer = self.signer.map(|Signer { key, certificate }| (key, certificate));
-        // A manifest alone says all.
-        if self.manifest.is_none() || !self.patterns.is_empty() {
-            sealing.expect(tree, digests)?;
-        }
-        match &self.manifest {
-            None if self.patterns.is_empty() => sealing.choose([Pattern::new(b"*")?]),
-            _ => sealing.choose(self.patterns),
-        }
-        let Some(path) = &self.manifest else { return Ok(sealing) };
-        let bytes = Stream::read_all(path).map_err(|error| Error::io(path.display(), error))?;
-        let Manifest { entries, malformed } = Manifest::from_bytes(&bytes);
-        if let Some(line) = malformed.first() {
-            return Err(
-                Error::corrupt(format!("line {line} does not hold a digest and a path")).at(path.display())
-            );
-        }
-        if entries.is_empty() {
-            return Err(Error::argument("the manifest names no file").at(path.display()));
-        }
-        let expected = entries.into_iter().map(|Entry { path, digest }| {
-            let path = casemate_blockdev::os::OsStringExt::into_vec(path.into_os_string());
-            (path, digest)
-        });
-        sealing.expect(tree, expected).map_err(|error| error.at(path.display()))?;
-        Ok(sealing)
     }
 }
 
@@ -500,294 +419,5 @@ impl BuildSpec {
     pub fn time(mut self, latest: Time) -> BuildSpec {
         self.time = Some(latest);
         self
-    }
-
-    /// Plans and writes the file system. `consent` is asked if something would be lost.
-    ///
-    /// # Errors
-    /// Those of [`BuildSpec::plan`] and [`Planned::write`].
-    pub fn run(self, consent: Consent<'_>, work: &Work<'_>) -> Result<Built, Error> {
-        self.plan(work)?.write(consent, work)
-    }
-
-    /// Reads the tree, and decides everything. Nothing is written.
-    ///
-    /// # Errors
-    /// `Argument` for what contradicts itself, for outputs that would replace inputs, and for what was asked for in vain;
-    /// `Io` (`StorageFull`) for a size that is too small; what sources and descriptions say; those of
-    /// [`LuksFormatOptions::prepare`].
-    pub fn plan(self, work: &Work<'_>) -> Result<Planned, Error> {
-        self.check()?;
-        let inputs = self.all_inputs();
-        if let Some(path) = self.target.path() {
-            Output::check(path, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
-        }
-        let volume = match &self.luks {
-            Some(luks) => Some(luks.prepare(self.seed.as_deref(), work)?),
-            None => None,
-        };
-        let mut tree = read_tree(&self.sources, &self.target, &self.reading, work)?;
-        let digests = self.amendments.apply(&mut tree)?;
-        let keys = self.keys(&mut tree, work)?;
-        let time = match self.time {
-            Some(time) => Some(time),
-            None => source_date_epoch()?,
-        };
-        if let Some(latest) = time {
-            tree.clamp_times(latest);
-        }
-        // What follows from a tree tells something of encrypted names to whoever guesses them.
-        let identity = match &self.seed {
-            Some(text) => Identity::of_text(text, work),
-            None if keys.is_empty() => Identity::of_tree(&tree, work),
-            None => Identity::random()?,
-        };
-        let mut options = self.file_system.clone();
-        options.time = time;
-        options.hash_seed = Some(options.hash_seed.unwrap_or(identity.hash_seed));
-        options.size = self.chosen_size(volume.as_ref())?;
-        let encrypting = self.encrypting(&tree, keys, options.block_size, work)?;
-        let of_seed = encrypting.as_ref().and_then(Encrypting::uuid);
-        options.uuid = options.uuid.or(of_seed.map(Into::into)).or(Some(identity.uuid));
-        let sealing = match self.verity {
-            Some(verity) => Some(Arc::new(verity.sealing(&tree, digests, options.block_size, work)?)),
-            None => None,
-        };
-        let build = Build::protected(tree, &options, sealing.clone(), encrypting);
-        let build = build.map_err(|error| match self.target.path() {
-            Some(path) => error.at(path.display()),
-            None => error,
-        })?;
-        Ok(Planned {
-            build,
-            target: self.target,
-            android_sparse: self.android_sparse,
-            options,
-            inputs,
-            sealing,
-            dm_verity: self.dm_verity,
-            volume,
-            seed: self.seed,
-        })
-    }
-
-    /// Refuses what contradicts itself.
-    fn check(&self) -> Result<(), Error> {
-        let refuse = |text: &'static str| Err(Error::argument(text));
-        let is_part = matches!(self.target, BuildTarget::Within { .. } | BuildTarget::Partition { .. });
-        if self.dm_verity.is_some() && matches!(self.target, BuildTarget::Stream) {
-            return refuse(
-                "dm-verity's hash tree is made of an image that can be read again, not of standard output",
-            );
-        }
-        if self.dm_verity.is_some() && is_part {
-            return refuse("dm-verity over a file system in a part of an image");
-        }
-        if self.android_sparse && (is_part || self.dm_verity.is_some() || self.luks.is_some()) {
-            return refuse("a sparse image is a file of its own, without dm-verity and LUKS");
-        }
-        Ok(())
-    }
-
-    fn all_inputs(&self) -> Vec<PathBuf> {
-        let sources = self.sources.iter().map(Source::path);
-        let described =
-            self.amendments.inputs().chain(self.verity.iter().flat_map(|one| one.manifest.as_deref()));
-        let all = sources.chain(described).chain(self.inputs.iter().map(PathBuf::as_path));
-        all.filter(|path| *path != Path::new("-")).map(Path::to_owned).collect()
-    }
-
-    /// The size, which a volume's header is not counted in.
-    fn chosen_size(&self, volume: Option<&NewVolume>) -> Result<BuildSize, Error> {
-        // dm-verity protects whole blocks.
-        let align = if self.dm_verity.is_some() { VERITY_BLOCK.into() } else { 1 };
-        let align = self.align.unwrap_or(align);
-        let header_size = volume.map_or(0, NewVolume::offset);
-        let room = self.target.size()?.map(|size| size.saturating_sub(header_size));
-        let is_appended = self.dm_verity.as_ref().is_some_and(|dm_verity| dm_verity.hash.is_none());
-        Ok(match (self.size, room) {
-            (Some(BuildSize::Fitting { free, .. }), _) => BuildSize::Fitting { free, align },
-            (Some(size), _) => size,
-            // A device's rest has room for the hash tree.
-            (None, Some(size)) if !is_appended => BuildSize::Bytes(size),
-            (None, _) => BuildSize::Fitting { free: 0, align },
-        })
-    }
-
-    /// The keys of directories, raw ones first. The files of new protectors are put into the tree.
-    fn keys(&self, tree: &mut Tree, work: &Work<'_>) -> Result<Vec<(&EncryptedFolder, SecretVec)>, Error> {
-        let (mut raw, mut random) = (Vec::new(), Vec::new());
-        let mut protected = Protected::new(work.providers.clone());
-        for folder in &self.encryption {
-            match &folder.key {
-                FolderKey::Raw(key) => raw.push((folder, read_raw_key(key)?)),
-                FolderKey::Protector { source, secret } => {
-                    let mut names = folder.path.rsplit(|byte| *byte == b'/');
-                    let name = names.find(|name| !name.is_empty()).unwrap_or(b"root");
-                    let name = String::from_utf8_lossy(name);
-                    random.push((folder, protected.add(&name, *source, secret, &folder.policy)?));
-                }
-            }
-        }
-        if !random.is_empty() {
-            protected.write(tree)?;
-        }
-        raw.append(&mut random);
-        Ok(raw)
-    }
-
-    fn encrypting(
-        &self,
-        tree: &Tree,
-        keys: Vec<(&EncryptedFolder, SecretVec)>,
-        block_size: u32,
-        work: &Work<'_>,
-    ) -> Result<Option<Encrypting>, Error> {
-        if keys.is_empty() {
-            return Ok(None);
-        }
-        let mut encrypting = Encrypting::new(work.providers.clone());
-        if let Some(seed) = &self.seed {
-            // A random key is never another image's.
-            let raw = keys.iter().filter(|(folder, _)| matches!(folder.key, FolderKey::Raw(_)));
-            let folders: Vec<&[u8]> = raw.map(|(folder, _)| &folder.path[..]).collect();
-            encrypting.set_seed(seed, tree, &folders, work)?;
-        }
-        for (folder, key) in keys {
-            encrypting.add(&folder.path, key, &folder.policy, block_size)?;
-        }
-        Ok(Some(encrypting))
-    }
-}
-
-impl LuksSpec {
-    /// The volume. What follows from a seed needs a volume key, which is the caller's secret.
-    fn prepare(&self, seed: Option<&str>, work: &Work<'_>) -> Result<NewVolume, Error> {
-        let mut format = self.format.clone();
-        if format.volume_key.is_some() && format.seed.is_none() {
-            format.seed = seed.map(Seed::from_text);
-        }
-        format.prepare(&self.passphrase, work)
-    }
-}
-
-impl Planned {
-    /// The file system's size in bytes.
-    pub fn size(&self) -> u64 {
-        self.build.size()
-    }
-
-    /// Bytes of contents, which the listener hears of.
-    pub fn contents_size(&self) -> u64 {
-        self.build.contents_size()
-    }
-
-    /// The numbers of the file system.
-    pub fn geometry(&self) -> &Geometry {
-        self.build.geometry()
-    }
-
-    /// The options of the file system, as they were chosen.
-    pub fn options(&self) -> &BuildOptions {
-        &self.options
-    }
-
-    /// The UUID of the file system. All contents are read for it if it follows from them.
-    ///
-    /// # Errors
-    /// `Io`; whatever the listener says.
-    pub fn uuid(&self, work: &Work<'_>) -> Result<[u8; 16], Error> {
-        self.build.uuid(work)
-    }
-
-    /// The LUKS volume around it.
-    pub fn volume(&self) -> Option<&NewVolume> {
-        self.volume.as_ref()
-    }
-
-    /// Files that are read, and what is written: no other output may replace them.
-    pub fn files(&self) -> Vec<&Path> {
-        let dm_verity = self.dm_verity.iter();
-        let places =
-            dm_verity.flat_map(|one| one.hash.iter().chain(one.parity.iter().map(|parity| &parity.path)));
-        self.inputs.iter().chain(places).map(PathBuf::as_path).chain(self.target.path()).collect()
-    }
-
-    /// Asks for consent if something would be lost at the target, before anything is begun.
-    ///
-    /// # Errors
-    /// `Io`; whatever the consent says.
-    pub fn look(&self, consent: Consent<'_>) -> Result<(), Error> {
-        self.target.look(consent)
-    }
-
-    /// Writes everything. Files are there whole or not at all. `consent` is asked if something would be lost.
-    ///
-    /// # Errors
-    /// Those of [`Build::write`], [`Build::write_luks`], [`Build::write_verified`] and [`Build::write_luks_verified`].
-    pub fn write(self, consent: Consent<'_>, work: &Work<'_>) -> Result<Built, Error> {
-        let size = self.size();
-        let Planned { build, target, volume, .. } = self;
-        let (report, dm_verity) = match (self.dm_verity, volume) {
-            (None, None) if self.android_sparse => {
-                (build.write_android_sparse(&target, consent, work)?, None)
-            }
-            (None, None) => (build.write(&target, consent, work)?, None),
-            (None, Some(volume)) if matches!(target, BuildTarget::Stream) => {
-                let write = |image: &Target| build.write_luks(image, &volume, work);
-                (on_stream(io::stdout().lock(), "standard output", write)?, None)
-            }
-            (None, Some(volume)) => {
-                let image = target.open(Made::Known(probe::LUKS), consent)?;
-                (build.write_luks(&image, &volume, work)?, None)
-            }
-            (Some(dm_verity), volume) => {
-                let (hash, format) = dm_verity.open(&self.inputs, &target, self.seed.as_deref(), consent)?;
-                let made = Made::Known(if volume.is_some() { probe::LUKS } else { probe::EXT });
-                let image = target.open(made, consent)?;
-                let (report, formatted) = match volume {
-                    Some(volume) => {
-                        build.write_luks_verified(&image, &volume, hash.as_ref(), format, work)?
-                    }
-                    None => build.write_verified(&image, hash.as_ref(), format, work)?,
-                };
-                (report, Some(formatted))
-            }
-        };
-        let digests = self.sealing.map(|sealing| sealing.digests()).unwrap_or_default();
-        Ok(Built { report, size, dm_verity, digests })
-    }
-}
-
-impl DmVeritySpec {
-    /// The image of the hash area, if there is one, and the format of the area, with its parity.
-    fn open(
-        self,
-        inputs: &[PathBuf],
-        target: &BuildTarget,
-        seed: Option<&str>,
-        consent: Consent<'_>,
-    ) -> Result<(Option<Target>, FormatOptions), Error> {
-        let mut others: Vec<&Path> = inputs.iter().map(PathBuf::as_path).chain(target.path()).collect();
-        let mut format = self.format;
-        if format.seed.is_none() {
-            format.seed = seed.map(Seed::from_text);
-        }
-        let hash = match &self.hash {
-            Some(path) => {
-                Output::check(path, &others)?;
-                others.push(path);
-                Some(path)
-            }
-            None => None,
-        };
-        if let Some(parity) = &self.parity {
-            Output::check(&parity.path, &others)?;
-            let mut fec = Fec::new(Target::anew(&parity.path, Made::Data, consent)?.into_image());
-            (fec.offset, fec.roots) = (parity.offset, parity.roots);
-            format.area.fec = Some(fec);
-        }
-        let hash = hash.map(|path| Target::anew(path, Made::Known(probe::VERITY), consent)).transpose()?;
-        Ok((hash, format))
     }
 }

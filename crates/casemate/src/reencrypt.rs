@@ -1,0 +1,65 @@
+//! LUKS volumes encrypted anew where they lie, which first looks for what the plain data hold: nothing of that may be lost.
+
+use casemate_blockdev::Medium;
+use casemate_luks::Used;
+use casemate_providers::Work;
+
+use crate::luks::{LuksFormatOptions, LuksKey, LuksOptions, ReencryptOptions, Volume};
+use crate::{Error, Image, SecretVec, probe};
+
+impl Image {
+    /// Encrypts the image's data where they lie: see [`casemate_luks::encrypt_in_place`].
+    ///
+    /// # Errors
+    /// Those of [`casemate_luks::encrypt_in_place`].
+    pub fn luks_encrypt(
+        &self,
+        header: Option<&Image>,
+        passphrase: &SecretVec,
+        format: &LuksFormatOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        let header: Option<&Medium> = header.map(AsRef::as_ref);
+        casemate_luks::encrypt_in_place(self, header, passphrase, format, &knowing(options), work)
+    }
+}
+
+impl Volume {
+    /// Reencrypts the data: see [`casemate_luks::Volume::reencrypt`].
+    ///
+    /// # Errors
+    /// Those of [`casemate_luks::Volume::reencrypt`].
+    pub fn reencrypt(
+        &mut self,
+        keys: &[LuksKey],
+        unlocking: &LuksOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        casemate_luks::Volume::reencrypt(self, keys, unlocking, &knowing(options), work)
+    }
+}
+
+/// Options of a reencryption that knows what plain data hold.
+fn knowing(options: &ReencryptOptions) -> ReencryptOptions {
+    let mut options = options.clone();
+    options.contents = options.contents.or(Some(used));
+    options
+}
+
+/// File systems and partitions on plain data, as far as it is known where they end.
+fn used(plain: &Medium) -> Result<Vec<Used>, Error> {
+    let found = probe::look(&Image::from(plain.clone()))?;
+    let whole = found.fact("bytes").and_then(|bytes| bytes.parse().ok()).map(|end| (&found, end, true));
+    let parts = found.inside.iter().filter(|part| part.partition.is_some());
+    let parts = parts.map(|part| (part, part.start.saturating_add(part.len), false));
+    let used = whole.into_iter().chain(parts).map(|(part, end, is_whole)| {
+        let what = match (part.partition, part.what) {
+            (Some(number), _) => format!("partition {number}"),
+            (None, what) => what.unwrap_or("what is on it").to_owned(),
+        };
+        Used { what, end, is_whole }
+    });
+    Ok(used.collect())
+}
