@@ -40,7 +40,7 @@ int main(int argc, char **argv)
     if (status == CASEMATE_YES)
         status = casemate_build_verity(build, NULL, NULL, &error);
     if (status == CASEMATE_YES)
-        status = casemate_build_encrypt(build, argv[3], key, 32, NULL, NULL, &error);
+        status = casemate_build_encrypt(build, argv[3], key, 32, NULL, &error);
     if (status == CASEMATE_YES)
         status = casemate_build_dm_verity(build, NULL, &error);
     if (status == CASEMATE_YES)

@@ -197,7 +197,38 @@ typedef struct {
 } casemate_fsverity_options;
 
 /**
- * Options of a LUKS2 volume around a new file system. A field that is 0 or NULL has its default.
+ * Policy of an encrypted directory, but for its key; what is zero has its usual value.
+ */
+typedef struct {
+    uint32_t size;
+    /**
+     * 2, or 1
+     */
+    uint32_t version;
+    /**
+     * Bytes that names are padded to a multiple of: 32, or 4, 8, 16
+     */
+    uint32_t padding;
+    /**
+     * Bytes of a data unit; 0: of a block.
+     */
+    uint32_t data_unit_size;
+    /**
+     * "aes-256-xts"
+     */
+    const char *contents_mode;
+    /**
+     * "aes-256-cts"
+     */
+    const char *names_mode;
+    /**
+     * "file": a key for each file; or "direct", "inode64", "inode32": one for all, and IVs with the nonce or the inode's number
+     */
+    const char *ivs;
+} casemate_policy_options;
+
+/**
+ * Options of a LUKS2 volume around a new file system; what is zero has its usual value.
  */
 typedef struct {
     uint32_t size;
@@ -519,15 +550,13 @@ casemate_status casemate_build_verity(casemate_build *build,
 casemate_status casemate_build_verity_manifest(casemate_build *build, const char *manifest, casemate_error **error);
 
 /**
- * Encrypts a directory, with its contents, with a raw master key of 16 to 64 bytes. Modes are named as
- * "aes-256-xts" and "aes-256-cts", which NULL stands for.
+ * Encrypts a directory, with all that is in it, with a raw master key of 16 to 64 bytes.
  *
  * @param build the specification
  * @param directory the directory in the file system
  * @param key the key; it is copied, and wiped by casemate_build_free()
  * @param key_len its length in bytes
- * @param contents_mode mode of contents, or NULL
- * @param names_mode mode of names, or NULL
+ * @param policy the policy, or NULL for the usual values
  * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
  * @return CASEMATE_YES, or the status of `error`
  */
@@ -535,9 +564,65 @@ casemate_status casemate_build_encrypt(casemate_build *build,
                                        const char *directory,
                                        const void *key,
                                        size_t key_len,
-                                       const char *contents_mode,
-                                       const char *names_mode,
+                                       const casemate_policy_options *policy,
                                        casemate_error **error);
+
+/**
+ * Encrypts a directory, with all that is in it, with a random key that google/fscrypt opens with a secret. The files of that tool
+ * are put into the file system.
+ *
+ * @param build the specification
+ * @param directory the directory in the file system
+ * @param source "custom_passphrase", or "raw_key" for a key of 32 bytes; NULL is a passphrase
+ * @param secret the passphrase or key; it is copied, and wiped by casemate_build_free()
+ * @param secret_len its length in bytes
+ * @param policy the policy, or NULL for the usual values
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_protect(casemate_build *build,
+                                       const char *directory,
+                                       const char *source,
+                                       const void *secret,
+                                       size_t secret_len,
+                                       const casemate_policy_options *policy,
+                                       casemate_error **error);
+
+/**
+ * Changes owners, modes and other attributes of files as a description in a file says; each call adds one.
+ *
+ * @param build the specification
+ * @param format "fs_config", "device_table", "mtree" or "composefs_dump"
+ * @param description the file
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_describe(casemate_build *build,
+                                        const char *format,
+                                        const char *description,
+                                        casemate_error **error);
+
+/**
+ * Labels everything for SELinux as a file in the format of file_contexts says.
+ *
+ * @param build the specification
+ * @param file_contexts the file
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_label(casemate_build *build, const char *file_contexts, casemate_error **error);
+
+/**
+ * Tells where the file system will be mounted: paths of descriptions in the format fs_config, and of labels, begin there.
+ *
+ * @param build the specification
+ * @param mount_point the path; without this call it is "/"
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_mount_point(casemate_build *build,
+                                           const char *mount_point,
+                                           casemate_error **error);
 
 /**
  * Makes dm-verity over the file system, with a hash area in a file or on a device, or behind the file system for NULL.
@@ -548,6 +633,22 @@ casemate_status casemate_build_encrypt(casemate_build *build,
  * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_build_dm_verity(casemate_build *build, const char *hash, casemate_error **error);
+
+/**
+ * Makes parity for error correction of dm-verity, which was asked for before, in a file or on a device.
+ *
+ * @param build the specification
+ * @param parity the file or block device
+ * @param offset first byte of the parity there
+ * @param roots parity bytes for each codeword of 255: 2 to 24; 0 is 2
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_parity(casemate_build *build,
+                                      const char *parity,
+                                      uint64_t offset,
+                                      uint32_t roots,
+                                      casemate_error **error);
 
 /**
  * Makes a LUKS2 volume around everything, which a passphrase opens.

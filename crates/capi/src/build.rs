@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use casemate::ext4::{
-    BuildSize, BuildSpec, BuildTarget, DmVeritySpec, EncryptedFolder, Features, LuksSpec, Pattern, Source,
-    VeritySpec, uuid_of,
+    BuildSize, BuildSpec, BuildTarget, Description, EncryptedFolder, Features, LuksSpec, NewPolicy,
+    ParitySpec, Pattern, Source, VeritySpec, uuid_of,
 };
 use casemate::luks::{Argon2, Argon2Variant, LuksFormatOptions, Pbkdf};
 use casemate::{Error, SecretSource, SecretVec, Work};
@@ -68,6 +68,25 @@ pub struct CLuksOptions {
     reserved: u32,
 }
 
+/// Policy of an encrypted directory, but for its key; a field that is 0 or NULL has its default.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct CPolicyOptions {
+    size: u32,
+    /// 2, or 1
+    version: u32,
+    /// Bytes that names are padded to a multiple of: 32, or 4, 8, 16
+    padding: u32,
+    /// Bytes of a data unit; 0: of a block.
+    data_unit_size: u32,
+    /// "aes-256-xts"
+    contents_mode: *const c_char,
+    /// "aes-256-cts"
+    names_mode: *const c_char,
+    /// "file": a key for each file; or "direct", "inode64", "inode32": one for all, and IVs with the nonce or the inode's number
+    ivs: *const c_char,
+}
+
 /// Numbers of a new file system, and its digests.
 #[repr(C)]
 pub struct CBuilt {
@@ -88,6 +107,9 @@ unsafe impl Options for CBuildOptions {}
 
 // SAFETY: it is `repr(C)`, begins with a `u32`, and numbers and pointers are any bytes.
 unsafe impl Options for CLuksOptions {}
+
+// SAFETY: it is `repr(C)`, begins with a `u32`, and numbers and pointers are any bytes.
+unsafe impl Options for CPolicyOptions {}
 
 /// Changes a specification.
 ///
@@ -363,15 +385,13 @@ pub unsafe extern "C" fn casemate_build_verity_manifest(
     unsafe { change(build, error, set) }
 }
 
-/// Encrypts a directory, with its contents, with a raw master key of 16 to 64 bytes. Modes are named as
-/// "aes-256-xts" and "aes-256-cts", which NULL stands for.
+/// Encrypts a directory, with its contents, with a raw master key of 16 to 64 bytes.
 ///
 /// @param build the specification
 /// @param directory the directory in the file system
 /// @param key the key; it is copied, and wiped by casemate_build_free()
 /// @param key_len its length in bytes
-/// @param contents_mode mode of contents, or NULL
-/// @param names_mode mode of names, or NULL
+/// @param policy the policy, or NULL for the usual values
 /// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
 /// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
@@ -380,21 +400,147 @@ pub unsafe extern "C" fn casemate_build_encrypt(
     directory: *const c_char,
     key: *const c_void,
     key_len: usize,
-    contents_mode: *const c_char,
-    names_mode: *const c_char,
+    policy: *const CPolicyOptions,
     error: *mut *mut CError,
 ) -> Status {
     let set = |spec: &mut BuildSpec| {
         // SAFETY: the header says what these pointers are.
         let (directory, key) = unsafe { (c_path(directory, "directory")?, bytes(key, key_len, "key")?) };
-        // SAFETY: the header says what these pointers are.
-        let (contents, names) =
-            unsafe { (text(contents_mode, "contents_mode")?, text(names_mode, "names_mode")?) };
         let key = SecretSource::memory(SecretVec::from(key));
-        let mut folder = EncryptedFolder::new(directory.as_os_str().as_bytes(), key);
-        folder.policy.contents = contents.map_or(Ok(folder.policy.contents), str::parse)?;
-        folder.policy.names = names.map_or(Ok(folder.policy.names), str::parse)?;
-        spec.encryption.push(folder);
+        let folder = EncryptedFolder::new(directory.as_os_str().as_bytes(), key);
+        // SAFETY: the header says what this pointer is.
+        spec.encryption.push(folder.policy(unsafe { new_policy(policy)? }));
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Encrypts a directory, with its contents, with a random key that google/fscrypt opens with a secret. The files of that tool
+/// are put into the file system.
+///
+/// @param build the specification
+/// @param directory the directory in the file system
+/// @param source "custom_passphrase", or "raw_key" for a key of 32 bytes; NULL is a passphrase
+/// @param secret the passphrase or key; it is copied, and wiped by casemate_build_free()
+/// @param secret_len its length in bytes
+/// @param policy the policy, or NULL for the usual values
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_protect(
+    build: *mut CBuild,
+    directory: *const c_char,
+    source: *const c_char,
+    secret: *const c_void,
+    secret_len: usize,
+    policy: *const CPolicyOptions,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what these pointers are.
+        let (directory, source) = unsafe { (c_path(directory, "directory")?, text(source, "source")?) };
+        // SAFETY: the header says what this pointer is.
+        let secret = SecretVec::from(unsafe { bytes(secret, secret_len, "secret")? });
+        let source = source.map_or(Ok(Default::default()), str::parse)?;
+        let secret = SecretSource::memory(secret);
+        let folder = EncryptedFolder::protected(directory.as_os_str().as_bytes(), source, secret);
+        // SAFETY: the header says what this pointer is.
+        spec.encryption.push(folder.policy(unsafe { new_policy(policy)? }));
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// The policy that options say.
+///
+/// # Safety
+/// `options` is NULL, or options whose strings are NULL or end with a zero byte.
+unsafe fn new_policy(options: *const CPolicyOptions) -> Result<NewPolicy, Error> {
+    // SAFETY: the caller says what this pointer is.
+    let how = unsafe { c_options(options)? };
+    let mut policy = NewPolicy::default();
+    // SAFETY: the caller says what these pointers are.
+    let (contents, names) =
+        unsafe { (text(how.contents_mode, "contents_mode")?, text(how.names_mode, "names_mode")?) };
+    policy.contents = contents.map_or(Ok(policy.contents), str::parse)?;
+    policy.names = names.map_or(Ok(policy.names), str::parse)?;
+    // SAFETY: the caller says what this pointer is.
+    policy.ivs = unsafe { text(how.ivs, "ivs")? }.map_or(Ok(policy.ivs), str::parse)?;
+    if how.version != 0 {
+        policy.set_version(how.version)?;
+    }
+    if how.padding != 0 {
+        // OK to cast: a `usize` has 32 bits at least.
+        policy.padding = how.padding as usize;
+    }
+    policy.data_unit_size = Some(how.data_unit_size).filter(|size| *size != 0);
+    Ok(policy)
+}
+
+/// Changes owners, modes and other attributes of files as a description in a file says; each call adds one.
+///
+/// @param build the specification
+/// @param format "fs_config", "device_table", "mtree" or "composefs_dump"
+/// @param description the file
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_describe(
+    build: *mut CBuild,
+    format: *const c_char,
+    description: *const c_char,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what these pointers are.
+        let (format, path) = unsafe { (text(format, "format")?, c_path(description, "description")?) };
+        let format = format.ok_or_else(|| Error::argument("format is NULL"))?.parse()?;
+        spec.amendments.descriptions.push(Description::new(format, path));
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Labels everything for SELinux as a file in the format of file_contexts says.
+///
+/// @param build the specification
+/// @param file_contexts the file
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_label(
+    build: *mut CBuild,
+    file_contexts: *const c_char,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what this pointer is.
+        spec.amendments.file_contexts = Some(unsafe { c_path(file_contexts, "file_contexts")? }.to_owned());
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Tells where the file system will be mounted: paths of descriptions in the format fs_config, and of labels, begin there.
+///
+/// @param build the specification
+/// @param mount_point the path; without this call it is "/"
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_mount_point(
+    build: *mut CBuild,
+    mount_point: *const c_char,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what this pointer is.
+        let path = unsafe { c_path(mount_point, "mount_point")? };
+        spec.amendments.mount_point = path.as_os_str().as_bytes().to_vec();
         Ok(())
     };
     // SAFETY: the header says what these pointers are.
@@ -414,12 +560,42 @@ pub unsafe extern "C" fn casemate_build_dm_verity(
     error: *mut *mut CError,
 ) -> Status {
     let set = |spec: &mut BuildSpec| {
-        let mut dm_verity = DmVeritySpec::new();
-        if !hash.is_null() {
-            // SAFETY: the header says what this pointer is.
-            dm_verity.hash = Some(unsafe { c_path(hash, "hash")? }.to_owned());
-        }
-        spec.dm_verity = Some(dm_verity);
+        // SAFETY: the header says what this pointer is.
+        let hash = match hash.is_null() {
+            true => None,
+            false => Some(unsafe { c_path(hash, "hash")? }.to_owned()),
+        };
+        spec.dm_verity.get_or_insert_default().hash = hash;
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Makes parity for error correction of dm-verity, which was asked for before, in a file or on a device.
+///
+/// @param build the specification
+/// @param parity the file or block device
+/// @param offset first byte of the parity there
+/// @param roots parity bytes for each codeword of 255: 2 to 24; 0 is 2
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_parity(
+    build: *mut CBuild,
+    parity: *const c_char,
+    offset: u64,
+    roots: u32,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        let Some(dm_verity) = &mut spec.dm_verity else {
+            return Err(Error::argument("parity is of dm-verity, which was not asked for"));
+        };
+        // SAFETY: the header says what this pointer is.
+        let mut place = ParitySpec::new(unsafe { c_path(parity, "parity")? });
+        (place.offset, place.roots) = (offset, Some(roots).filter(|roots| *roots != 0));
+        dm_verity.parity = Some(place);
         Ok(())
     };
     // SAFETY: the header says what these pointers are.

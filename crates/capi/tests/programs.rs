@@ -215,9 +215,7 @@ fn built_by_the_command(folder: &Path) -> (Vec<u8>, String) {
     let words = "ext4 build expected.img --from tree --verity --encrypt home=master.key --dm-verity append --owner 0:0 -L root \
                  --root-hash-file root.txt --luks --key-file pass --volume-key-file volume.key --seed one --pbkdf-memory 1M \
                  --pbkdf-force-iterations 4 --pbkdf-parallel 1";
-    // Cargo puts the command beside the folder of tests.
-    let command = std::env::current_exe().unwrap().with_file_name("../casemate");
-    run(Command::new(command).args(words.split_whitespace()).current_dir(folder));
+    command(folder, words);
     let root_hash = std::fs::read_to_string(folder.join("root.txt")).unwrap();
     (std::fs::read(folder.join("expected.img")).unwrap(), root_hash.trim().to_owned())
 }
@@ -236,6 +234,62 @@ fn images_are_those_that_the_command_builds() {
     // Nothing is made of what is not there.
     assert_eq!(output(&program, folder, &["other.img", "tree", "none"]).status.code(), Some(2));
     assert!(!folder.join("other.img").exists());
+}
+
+/// The command, which cargo puts beside the folder of tests, called in a folder.
+fn command(folder: &Path, words: &str) -> String {
+    let command = std::env::current_exe().unwrap().with_file_name("../casemate");
+    run(Command::new(command).args(words.split_whitespace()).current_dir(folder))
+}
+
+#[test]
+fn descriptions_policies_protectors_and_parity_are_those_of_the_command() {
+    let Some(gcc) = tool("gcc") else { return };
+    let library = library();
+    let folder = library.path();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).unwrap();
+    for name in ["tree/home", "tree/raw", "tree/bin"] {
+        std::fs::create_dir_all(folder.join(name)).unwrap();
+    }
+    write("tree/home/secret", &Rng::new(8).bytes(50_000));
+    write("tree/raw/secret", b"other secret");
+    write("tree/bin/tool", b"tool");
+    let key: Vec<u8> = (0..64).collect();
+    write("master.key", &key[..32]);
+    write("pass", b"secret\n");
+    write("fs_config", b"system/bin/tool 1 2 0755\n");
+    write("mtree", b"#mtree\n./bin type=dir mode=0711\n");
+    write("file_contexts", b"/system(/.*)? u:object_r:system_file:s0\n");
+    command(
+        folder,
+        "ext4 build expected.img --from tree --owner 0:0 --seed one --fs-config fs_config --mtree mtree --mount-point /system \
+         --file-contexts file_contexts --encrypt home=master.key --padding 16 \
+         --data-unit-size 1024 --dm-verity expected.hash --fec-device expected.parity \
+         --fec-roots 4",
+    );
+    command(
+        folder,
+        "ext4 build expected.direct --from tree --owner 0:0 --seed one --encrypt home=master.key --flag direct-key \
+         --contents adiantum --filenames adiantum --policy-version 1",
+    );
+    let program = compile(&gcc, &["-std=c99"], "tests/build.c", folder);
+    let made = output(&program, folder, &[]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    for kind in ["img", "hash", "parity", "direct"] {
+        let read = |name: &str| std::fs::read(folder.join(format!("{name}.{kind}"))).unwrap();
+        assert!(read("made") == read("expected"), "{kind}");
+    }
+    // Keys of protectors are random: the secrets open them.
+    let secrets =
+        [("pass", "home", Rng::new(8).bytes(50_000)), ("master.key", "raw", b"other secret".to_vec())];
+    for (secret, directory, contents) in secrets {
+        let words =
+            format!("ext4 extract protected.img --fscrypt-passphrase-file {secret} --path /{directory} {directory}");
+        command(folder, &words);
+        let path = folder.join(directory).join("secret");
+        assert!(std::fs::read(path).unwrap() == contents, "{directory}");
+    }
+    assert!(!folder.join("none.img").exists());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Policies: which key, which modes, which padding and which IVs.
 
+use std::str::FromStr;
+
 use crate::key::KeyId;
 use crate::mode::Mode;
 use crate::{Error, Result};
@@ -33,6 +35,32 @@ pub enum Ivs {
     InodeBlock64,
     /// `IV_INO_LBLK_32`: one key for each mode and file system, the inode's number hashed and added to IVs.
     InodeBlock32,
+}
+
+/// Their names.
+const IVS: [(&str, Ivs); 4] = [
+    ("file", Ivs::PerFileKey),
+    ("direct", Ivs::DirectKey),
+    ("inode64", Ivs::InodeBlock64),
+    ("inode32", Ivs::InodeBlock32),
+];
+
+impl Ivs {
+    /// The name: `file`, `direct`, `inode64` or `inode32`.
+    pub fn name(self) -> &'static str {
+        IVS.iter().find(|(_, ivs)| *ivs == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl FromStr for Ivs {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Ivs> {
+        let known = IVS.iter().find(|(name, _)| *name == text);
+        let unknown =
+            || Error::argument(format!("unknown IVs '{text}'; known are file, direct, inode64 and inode32"));
+        known.map(|(_, ivs)| *ivs).ok_or_else(unknown)
+    }
 }
 
 const PADDING_MASK: u8 = 0x03;

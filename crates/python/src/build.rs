@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use casemate::Error;
 use casemate::ext4::{
-    BuildSize, BuildSpec, BuildTarget, DmVeritySpec, EncryptedFolder, Features, LuksSpec, Pattern, Source,
-    VeritySpec, uuid_of, uuid_text,
+    BuildSize, BuildSpec, BuildTarget, Description, DmVeritySpec, EncryptedFolder, Features, LuksSpec,
+    ParitySpec, Pattern, Source, VeritySpec, uuid_of, uuid_text,
 };
 use casemate::fsverity::Algorithm;
 use casemate::luks::LuksFormatOptions;
@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::error::raise;
+use crate::fscrypt::NamedPolicy;
 use crate::input::Data;
 use crate::luks::{Costs, pbkdf};
 use crate::work::{Effort, working};
@@ -21,6 +22,10 @@ use crate::work::{Effort, working};
 /// A new file system, and all that is to be in it and around it. It is run once.
 #[pyclass(frozen, module = "casemate._casemate")]
 pub struct Build(Mutex<Option<BuildSpec>>);
+
+/// Where parity goes: a file, its first byte there, and parity bytes for each codeword.
+#[derive(FromPyObject)]
+pub struct Parity(PathBuf, u64, Option<u32>);
 
 impl Build {
     /// Changes the specification.
@@ -32,10 +37,6 @@ impl Build {
 
 fn used() -> Error {
     Error::argument("this build was run already")
-}
-
-fn named<T: std::str::FromStr<Err = Error>>(text: Option<&str>, default: T) -> Result<T, Error> {
-    text.map_or(Ok(default), str::parse)
 }
 
 #[pymethods]
@@ -144,30 +145,66 @@ impl Build {
         })
     }
 
-    /// Encrypts a directory with a raw key, and contents and names by modes that are named.
-    fn encrypt(
-        &self,
-        py: Python<'_>,
-        path: Data,
-        key: Data,
-        contents: Option<&str>,
-        names: Option<&str>,
-    ) -> PyResult<()> {
-        let (path, key) = (path.get(py)?.into_owned(), key.source(py)?);
+    /// Changes attributes of files as a description says.
+    fn describe(&self, format: &str, path: PathBuf) -> PyResult<()> {
         self.change(|spec| {
-            let mut folder = EncryptedFolder::new(path, key);
-            folder.policy.contents = named(contents, folder.policy.contents)?;
-            folder.policy.names = named(names, folder.policy.names)?;
-            spec.encryption.push(folder);
+            spec.amendments.descriptions.push(Description::new(format.parse()?, path));
             Ok(())
         })
     }
 
-    /// Makes dm-verity over the file system, with a hash area behind it or in a file.
-    fn dm_verity(&self, hash: Option<PathBuf>) -> PyResult<()> {
+    /// Labels everything for SELinux.
+    fn label(&self, file_contexts: PathBuf) -> PyResult<()> {
+        self.change(|spec| {
+            spec.amendments.file_contexts = Some(file_contexts);
+            Ok(())
+        })
+    }
+
+    /// Where the file system will be mounted.
+    fn mount_point(&self, path: Vec<u8>) -> PyResult<()> {
+        self.change(|spec| {
+            spec.amendments.mount_point = path;
+            Ok(())
+        })
+    }
+
+    /// Encrypts a directory with a raw key.
+    fn encrypt(&self, py: Python<'_>, path: Vec<u8>, key: Data, policy: NamedPolicy) -> PyResult<()> {
+        let key = key.source(py)?;
+        self.change(|spec| {
+            spec.encryption.push(EncryptedFolder::new(path, key).policy(policy.new_policy()?));
+            Ok(())
+        })
+    }
+
+    /// Encrypts a directory with a random key, which a new protector opens with a secret.
+    fn protect(
+        &self,
+        py: Python<'_>,
+        path: Vec<u8>,
+        secret: Data,
+        source: &str,
+        policy: NamedPolicy,
+    ) -> PyResult<()> {
+        let secret = secret.source(py)?;
+        self.change(|spec| {
+            let folder = EncryptedFolder::protected(path, source.parse()?, secret);
+            spec.encryption.push(folder.policy(policy.new_policy()?));
+            Ok(())
+        })
+    }
+
+    /// Makes dm-verity over the file system, with a hash area behind it or in a file, and parity if it is wanted.
+    fn dm_verity(&self, hash: Option<PathBuf>, parity: Option<Parity>) -> PyResult<()> {
         self.change(|spec| {
             let mut dm_verity = DmVeritySpec::new();
             dm_verity.hash = hash;
+            dm_verity.parity = parity.map(|Parity(path, offset, roots)| {
+                let mut parity = ParitySpec::new(path);
+                (parity.offset, parity.roots) = (offset, roots);
+                parity
+            });
             spec.dm_verity = Some(dm_verity);
             Ok(())
         })

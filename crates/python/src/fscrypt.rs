@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use casemate::blockdev::os::OsStrExt;
 use casemate::crypt::Direction;
 use casemate::ext4::NewPolicy;
-use casemate::fscrypt::{self, Context, InodeInfo, Ivs, KeyId};
+use casemate::fscrypt::{self, Context, InodeInfo, KeyId};
 use casemate::{Error, Providers, backup, hex};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -20,15 +20,7 @@ use crate::writer::Writer;
 
 /// A policy but for its key, as Python names it: version, modes of contents and names, IVs, padding, and bytes of a data unit.
 #[derive(FromPyObject)]
-pub struct NamedPolicy(u8, String, String, String, usize, Option<u32>);
-
-/// How keys and IVs are made, by the names that Python gives them.
-const IVS: [(&str, Ivs); 4] = [
-    ("file", Ivs::PerFileKey),
-    ("direct", Ivs::DirectKey),
-    ("inode64", Ivs::InodeBlock64),
-    ("inode32", Ivs::InodeBlock32),
-];
+pub struct NamedPolicy(u32, String, String, String, usize, Option<u32>);
 
 impl NamedPolicy {
     /// The policy.
@@ -40,14 +32,8 @@ impl NamedPolicy {
         let mode = |name: &String| name.parse().map_err(|error| Error::argument(format!("{error}")));
         let mut policy = NewPolicy::default();
         (policy.contents, policy.names, policy.padding) = (mode(contents)?, mode(names)?, *padding);
-        let known = IVS.iter().find(|(name, _)| name == ivs);
-        let unknown = || Error::argument(format!("ivs {ivs:?}: file, direct, inode64 or inode32"));
-        policy.ivs = known.ok_or_else(unknown)?.1;
-        policy.is_version_1 = match version {
-            1 => true,
-            2 => false,
-            _ => return Err(Error::argument(format!("policies have version 1 or 2, and not {version}"))),
-        };
+        policy.ivs = ivs.parse()?;
+        policy.set_version(*version)?;
         policy.data_unit_size = *data_unit_size;
         Ok(policy)
     }
@@ -62,13 +48,19 @@ type Described<'py> =
 #[pyfunction]
 pub fn fscrypt_context<'py>(py: Python<'py>, context: Data) -> PyResult<Described<'py>> {
     let Context { policy, nonce } = Context::from_bytes(&context.get(py)?).map_err(raise)?;
-    let ivs = IVS.iter().find(|(_, ivs)| *ivs == policy.ivs).map_or("", |(name, _)| name);
     let unit = (policy.log2_data_unit_size != 0).then(|| 1 << policy.log2_data_unit_size);
     let key = match &policy.key {
         KeyId::Descriptor(bytes) => hex::encode(bytes),
         KeyId::Identifier(bytes) => hex::encode(bytes),
     };
-    let words = (policy.version(), policy.contents.name(), policy.names.name(), ivs, policy.padding, unit);
+    let words = (
+        policy.version(),
+        policy.contents.name(),
+        policy.names.name(),
+        policy.ivs.name(),
+        policy.padding,
+        unit,
+    );
     Ok((words, key, PyBytes::new(py, &nonce)))
 }
 

@@ -220,6 +220,19 @@ pub struct NewPolicy {
 
 impl NewPolicy {
     /// The policy that names this key.
+    /// Makes it a policy of version 1, where a descriptor names the key, or 2.
+    ///
+    /// # Errors
+    /// `Argument` for other versions.
+    pub fn set_version(&mut self, version: u32) -> Result<(), Error> {
+        self.is_version_1 = match version {
+            1 => true,
+            2 => false,
+            _ => return Err(Error::argument(format!("policies have version 1 or 2, and not {version}"))),
+        };
+        Ok(())
+    }
+
     ///
     /// # Errors
     /// `Argument` for what does not go together.

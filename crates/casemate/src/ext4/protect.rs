@@ -1,6 +1,7 @@
 //! Keys of new encrypted directories under the protectors of google/fscrypt, with its files in the file system.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use casemate_blockdev::{MemoryDevice, NoEvents, fill_random};
@@ -33,6 +34,21 @@ pub enum ProtectorSource {
     CustomPassphrase,
     /// A key of 32 bytes.
     RawKey,
+}
+
+impl FromStr for ProtectorSource {
+    type Err = Error;
+
+    /// A source's name, as google/fscrypt has it: `custom_passphrase` or `raw_key`.
+    fn from_str(text: &str) -> Result<ProtectorSource, Error> {
+        match text {
+            "custom_passphrase" => Ok(ProtectorSource::CustomPassphrase),
+            "raw_key" => Ok(ProtectorSource::RawKey),
+            _ => Err(Error::argument(format!(
+                "unknown source of a protector '{text}'; known are custom_passphrase and raw_key"
+            ))),
+        }
+    }
 }
 
 /// New master keys of directories under new protectors, and the tool's files of both.

@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from . import _casemate
 from .device import Device, secret
@@ -94,12 +94,34 @@ class Built(NamedTuple):
 
 
 class Encrypted(NamedTuple):
-    """A directory of a new image that is encrypted with all that is in it: the raw master key, and the modes of contents and
-    names, as "aes-256-xts" and "aes-256-cts"."""
+    """A directory of a new image that is encrypted with all that is in it: the raw master key, and the policy."""
 
     key: Buffer
-    contents: str | None = None
-    names: str | None = None
+    policy: Policy = Policy()
+
+
+class Protected(NamedTuple):
+    """A directory of a new image that is encrypted with a random key, which google/fscrypt opens with a secret: a passphrase
+    ("custom_passphrase"), or a key of 32 bytes ("raw_key")."""
+
+    secret: str | Buffer
+    source: Literal["custom_passphrase", "raw_key"] = "custom_passphrase"
+    policy: Policy = Policy()
+
+
+class Parity(NamedTuple):
+    """Parity of dm-verity over a new image: a file or device, the first byte there, and parity bytes for each codeword, 2 to 24."""
+
+    path: StrPath
+    offset: int = 0
+    roots: int | None = None
+
+
+class Description(NamedTuple):
+    """A file that says what becomes of a new image's files, and its format."""
+
+    format: Literal["fs_config", "device_table", "mtree", "composefs_dump"]
+    path: StrPath
 
 
 class Luks(NamedTuple):
@@ -151,8 +173,12 @@ def build(
     verity_manifest: StrPath | None = None,
     verity_algorithm: str = "sha256",
     verity_salt: Buffer = b"",
-    encrypt: Mapping[str | bytes, Encrypted | Buffer] | None = None,
+    descriptions: Iterable[Description] = (),
+    file_contexts: StrPath | None = None,
+    mount_point: str | bytes = "/",
+    encrypt: Mapping[str | bytes, Encrypted | Protected | Buffer] | None = None,
     dm_verity: bool | StrPath = False,
+    parity: Parity | None = None,
     luks: Luks | None = None,
     threads: int | None = None,
     progress: Callable[[int], object] | None = None,
@@ -161,10 +187,12 @@ def build(
     bytes left, or of `size` bytes; in a file that is there whole or not at all, on a block device, or in a part of one: from
     `offset` on, or in a `partition`. The same files and options give the same bytes.
 
-    With `verity` all files have fs-verity, or those that match patterns, of which each must match one; those of
-    `verity_manifest` must have its digests. `encrypt` names directories that are encrypted, with their master keys.
-    `dm_verity` makes a hash area behind the file system, or in a file of its own. `luks` makes a volume around all of that.
-    Something else at the target is lost with `overwrite` alone."""
+    `descriptions` change owners, modes and other attributes of files, and `file_contexts` labels them for SELinux; paths of
+    fs_config and of labels begin at `mount_point`. With `verity` all files have fs-verity, or those that match patterns, of
+    which each must match one; those of `verity_manifest` must have its digests. `encrypt` names directories that are
+    encrypted, with their master keys or with secrets. `dm_verity` makes a hash area behind the file system, or in a file of
+    its own, and `parity` goes with it. `luks` makes a volume around all of that. Something else at the target is lost with
+    `overwrite` alone."""
     spec = _casemate.Build(os.fspath(image), offset, partition)
     for kind, paths in (("folder", folders), ("tar", tars), ("layer", layers), ("oci", oci)):
         for path in paths:
@@ -185,11 +213,21 @@ def build(
             patterns = [b"*"]
         manifest = None if verity_manifest is None else os.fspath(verity_manifest)
         spec.verity(patterns, manifest, verity_algorithm, verity_salt)
+    for description in descriptions:
+        spec.describe(description.format, os.fspath(description.path))
+    if file_contexts is not None:
+        spec.label(os.fspath(file_contexts))
+    spec.mount_point(os.fsencode(mount_point))
     for folder, how in (encrypt or {}).items():
-        encrypted = how if isinstance(how, Encrypted) else Encrypted(how)
-        spec.encrypt(os.fsencode(folder), *encrypted)
+        if isinstance(how, Protected):
+            spec.protect(os.fsencode(folder), secret(how.secret), how.source, how.policy)
+        else:
+            spec.encrypt(os.fsencode(folder), *(how if isinstance(how, Encrypted) else Encrypted(how)))
     if dm_verity:
-        spec.dm_verity(None if dm_verity is True else os.fspath(dm_verity))
+        place = None if parity is None else (os.fspath(parity.path), parity.offset, parity.roots)
+        spec.dm_verity(None if dm_verity is True else os.fspath(dm_verity), place)
+    elif parity is not None:
+        raise ValueError("parity is of dm-verity, which was not asked for")
     if luks is not None:
         spec.luks(secret(luks.passphrase), luks.volume_key, luks.sector_size, luks.pbkdf)
     return Built(**spec.run(overwrite, (threads, progress)))

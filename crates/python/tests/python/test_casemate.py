@@ -599,6 +599,47 @@ class Ext4(World):
         casemate.ext4.build(self.folder / "sparse", folders=[self.folder / "tree"], android_sparse=True)
         self.assertEqual((self.folder / "sparse").read_bytes()[:4], bytes.fromhex("3aff26ed"))
 
+    def test_descriptions_policies_protectors_and_parity_are_those_of_the_command(self):
+        for name in ["home", "raw", "bin"]:
+            (self.folder / "tree" / name).mkdir(parents=True)
+        secret, key = os.urandom(50_000), bytes(range(32))
+        for name, data in [
+            ("tree/home/secret", secret), ("tree/raw/secret", b"other"), ("tree/bin/tool", b"tool"), ("master.key", key),
+            ("fs_config", b"system/bin/tool 1 2 0755\n"), ("mtree", b"#mtree\n./bin type=dir mode=0711\n"),
+            ("file_contexts", b"/system(/.*)? u:object_r:system_file:s0\n"),
+        ]:
+            (self.folder / name).write_bytes(data)
+        words = ("ext4 build expected.img --from tree --owner 0:0 --seed one --fs-config fs_config --mtree mtree"
+                 " --mount-point /system --file-contexts file_contexts --encrypt home=master.key"
+                 " --padding 16 --data-unit-size 1024 --dm-verity expected.hash"
+                 " --fec-device expected.parity --fec-roots 4")
+        run(tool("casemate"), *words.split(), cwd=self.folder)
+        words = ("ext4 build expected.direct --from tree --owner 0:0 --seed one --encrypt home=master.key --flag direct-key"
+                 " --contents adiantum --filenames adiantum --policy-version 1")
+        run(tool("casemate"), *words.split(), cwd=self.folder)
+        ext4, options = casemate.ext4, dict(folders=[self.folder / "tree"], owner=(0, 0), seed="one")
+        policy = fscrypt.Policy(padding=16, data_unit_size=1024)
+        described = [ext4.Description(name, self.folder / name) for name in ["fs_config", "mtree"]]
+        parity = ext4.Parity(self.folder / "made.parity", roots=4)
+        ext4.build(self.folder / "made.img", descriptions=described, file_contexts=self.folder / "file_contexts",
+                   mount_point="/system", encrypt={"home": ext4.Encrypted(key, policy)}, dm_verity=self.folder / "made.hash",
+                   parity=parity, **options)
+        policy = fscrypt.Policy(1, "adiantum", "adiantum", "direct")
+        ext4.build(self.folder / "made.direct", encrypt={"home": ext4.Encrypted(key, policy)}, **options)
+        for kind in ["img", "hash", "parity", "direct"]:
+            made, expected = ((self.folder / f"{name}.{kind}").read_bytes() for name in ["made", "expected"])
+            self.assertTrue(made == expected, kind)
+        # Keys of protectors are random: the secrets open them.
+        image = self.folder / "protected.img"
+        ext4.build(image, encrypt={"home": ext4.Protected("secret"), "raw": ext4.Protected(key, "raw_key")}, **options)
+        fs = casemate.open(image).ext4(passphrases=["secret", key])
+        self.assertEqual([fs.path(f"{name}/secret").read_bytes() for name in ["home", "raw"]], [secret, b"other"])
+        for wrong in [dict(parity=parity), dict(encrypt={"home": ext4.Protected(key, "none")}),
+                      dict(descriptions=[ext4.Description("none", self.folder / "mtree")])]:
+            with self.assertRaises(ValueError, msg=wrong):
+                ext4.build(self.folder / "none.img", **options, **wrong)
+        self.assertFalse((self.folder / "none.img").exists())
+
     def test_images_are_built_checked_and_extracted(self):
         self.image()
         path = self.folder / "built.img"

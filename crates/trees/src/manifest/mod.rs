@@ -7,6 +7,8 @@ mod device_table;
 mod fs_config;
 mod mtree;
 
+use std::str::FromStr;
+
 use crate::host::Xattrs;
 use crate::{Error, FileType, Link, Result, Time, below};
 
@@ -21,6 +23,23 @@ pub enum Format {
     Mtree,
     /// composefs-dump(5).
     Composefs,
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    /// A format's name: `fs_config`, `device_table`, `mtree` or `composefs_dump`.
+    fn from_str(text: &str) -> Result<Format, Error> {
+        match text {
+            "fs_config" => Ok(Format::FsConfig),
+            "device_table" => Ok(Format::DeviceTable),
+            "mtree" => Ok(Format::Mtree),
+            "composefs_dump" => Ok(Format::Composefs),
+            _ => Err(Error::argument(format!(
+                "unknown format of descriptions '{text}'; known are fs_config, device_table, mtree and composefs_dump"
+            ))),
+        }
+    }
 }
 
 /// The fields that a manifest gives for a file. A field that is missing stays as it is.
