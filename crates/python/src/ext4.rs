@@ -71,6 +71,7 @@ impl FileSystem {
 impl FileSystem {
     /// Copies what is below a directory to a folder of the host, or into a tar file. Returns paths with what kept them from
     /// being copied, and how many there are besides.
+    #[pyo3(signature = (top, target, *, tar, owners, xattrs, effort))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn extract(
         &self,

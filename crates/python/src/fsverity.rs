@@ -128,6 +128,7 @@ pub fn fsverity_unit(py: Python<'_>, algorithm: &str, block_size: u32, salt: Dat
 
 /// The part of a file's tree that a device's bytes are, from byte `start` on; with its hash blocks if they are wanted.
 #[pyfunction]
+#[pyo3(signature = (data, *, size, start, algorithm, block_size, salt, with_tree, effort))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
 pub fn fsverity_part<'py>(
     py: Python<'py>,

@@ -98,12 +98,13 @@ impl LuksVolume {
         Ok((unlocked.keyslot, PyBytes::new(py, unlocked.volume_key().expose())))
     }
 
+    #[pyo3(signature = (new, *, replace, passphrase, volume_key, keyslot, costs, effort))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn set_key(
         &self,
         py: Python<'_>,
-        replace: bool,
         new: Data,
+        replace: bool,
         passphrase: Option<Data>,
         volume_key: Option<Data>,
         keyslot: Option<u32>,
@@ -143,6 +144,10 @@ fn options(keyslot: Option<u32>) -> LuksOptions {
 
 /// Makes a volume on a device; what was there becomes noise.
 #[pyfunction]
+#[pyo3(signature = (
+    device, passphrase, *, version, cipher, key_size, integrity, hash, costs, sector_size, offset, label, uuid, keyslot,
+    volume_key, header, overwrite, effort
+))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
 pub fn luks_format(
     py: Python<'_>,

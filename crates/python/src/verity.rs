@@ -15,6 +15,9 @@ use crate::work::{Effort, working};
 
 /// Makes a hash area; returns the root hash.
 #[pyfunction]
+#[pyo3(signature = (
+    data, hash, *, algorithm, data_block_size, hash_block_size, salt, uuid, data_blocks, hash_offset, effort
+))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
 pub fn verity_format<'py>(
     py: Python<'py>,

@@ -281,8 +281,9 @@ class Ext4:
     ) -> list[tuple[str, str]]:
         """Copies what is below a directory to a folder of the host, which is made if it is not there, or with `tar` into a
         file. Returns what could not be copied: paths, each with what is wrong."""
-        effort = (threads, progress)
-        left, more = self._native.extract(str(top), os.fspath(target), tar, owners, xattrs, effort)
+        left, more = self._native.extract(
+            str(top), os.fspath(target), tar=tar, owners=owners, xattrs=xattrs, effort=(threads, progress)
+        )
         return left + [("", f"{more} more")] * (more > 0)
 
     def __repr__(self) -> str:

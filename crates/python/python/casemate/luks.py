@@ -84,13 +84,19 @@ class Volume:
     ) -> int:
         """Adds a passphrase; the number of its key slot: `keyslot`, or the first free one."""
         phrase = None if passphrase is None else secret(passphrase)
-        return self._native.set_key(False, secret(new), phrase, volume_key, keyslot, pbkdf, (None, None))
+        return self._native.set_key(
+            secret(new), replace=False, passphrase=phrase, volume_key=volume_key, keyslot=keyslot, costs=pbkdf,
+            effort=(None, None),
+        )
 
     def change_key(
         self, new: str | Buffer, *, passphrase: str | Buffer, keyslot: int | None = None, pbkdf: Pbkdf | None = None
     ) -> int:
         """Puts another passphrase in the place of one; the number of its key slot."""
-        return self._native.set_key(True, secret(new), secret(passphrase), None, keyslot, pbkdf, (None, None))
+        return self._native.set_key(
+            secret(new), replace=True, passphrase=secret(passphrase), volume_key=None, keyslot=keyslot, costs=pbkdf,
+            effort=(None, None),
+        )
 
     def kill_slot(self, keyslot: int, *, last: bool = False) -> None:
         """Removes a key slot, for good. That of the last one that opens the data must be meant: `last=True`."""
@@ -125,7 +131,8 @@ def format(
     refused unless `overwrite` is set. Without `pbkdf` a key slot costs what cryptsetup chooses at the most."""
     below = None if header is None else header._open()
     _casemate.luks_format(
-        device._open(), secret(passphrase), version, cipher, key_size, integrity, hash, pbkdf, sector_size, offset,
-        label, uuid, keyslot, volume_key, below, overwrite, (threads, progress),
+        device._open(), secret(passphrase), version=version, cipher=cipher, key_size=key_size, integrity=integrity,
+        hash=hash, costs=pbkdf, sector_size=sector_size, offset=offset, label=label, uuid=uuid, keyslot=keyslot,
+        volume_key=volume_key, header=below, overwrite=overwrite, effort=(threads, progress),
     )
     return Volume(device, header=header)

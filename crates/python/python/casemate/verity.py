@@ -57,8 +57,8 @@ def format(
     else:
         target = _casemate.Device.create(os.fspath(hash_device))
     return _casemate.verity_format(
-        _device(data), target, hash, data_block_size, hash_block_size, salt, uuid, data_blocks, hash_offset,
-        (threads, progress),
+        _device(data), target, algorithm=hash, data_block_size=data_block_size, hash_block_size=hash_block_size, salt=salt,
+        uuid=uuid, data_blocks=data_blocks, hash_offset=hash_offset, effort=(threads, progress),
     )
 
 

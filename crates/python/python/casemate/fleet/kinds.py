@@ -37,7 +37,10 @@ class Parameters(NamedTuple):
 
     def part(self, device: Device, url: str, size: int, start: int, with_tree: bool, threads: int | None) -> tuple[bytes, Blocks]:
         """The part of a file's tree that a device's bytes are."""
-        return _casemate.fsverity_part(device._open(), size, start, *self, with_tree, (threads, None))
+        return _casemate.fsverity_part(
+            device._open(), size=size, start=start, algorithm=self.algorithm, block_size=self.block_size, salt=self.salt,
+            with_tree=with_tree, effort=(threads, None),
+        )
 
     def join(self, parts: list[bytes], tree: _casemate.Device | None) -> Digest:
         """The file's digest; the tree becomes complete."""
