@@ -20,7 +20,7 @@ mod size;
 mod streams;
 mod tools;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::ExitCode;
 
@@ -51,6 +51,9 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// The text of --version.
+const VERSION: &str = concat!("casemate ", env!("CARGO_PKG_VERSION"), "\n");
 
 /// The command: does what the process's arguments say.
 pub fn main() -> ExitCode {
@@ -97,13 +100,25 @@ fn run(args: &[OsString]) -> u8 {
         }
         return answer::exit_status(&printed, "help");
     }
+    if let [_, word] = args
+        && (word == "--version" || word == "-V")
+    {
+        // Parsing it takes longer than all the rest.
+        let printed = Context::default().print(VERSION).map(|()| answer::Answer::Yes);
+        if let Some(error) = printed.as_ref().err().filter(|error| !error.is_broken_pipe()) {
+            Context::default().complain(error);
+        }
+        return answer::exit_status(&printed, "");
+    }
     let described = cmd::described_for(args, Cli::command);
     if let Some(error) = tried_first(&described, args) {
         context_of(args).complain(&error);
         return 2;
     }
+    let is_about_one = is_about_one(&described, args);
     let parsed = parse(described, args).or_else(|error| match error.kind() {
         clap::error::ErrorKind::DisplayVersion => Err(error),
+        _ if is_about_one => Err(error),
         // What is wrong, and help, is told by all commands.
         _ => parse(Cli::command(), args),
     });
@@ -126,6 +141,30 @@ fn run(args: &[OsString]) -> u8 {
         _ => {}
     }
     answer::exit_status(&result, &command)
+}
+
+/// Whether help and errors of a command line are about one command that has no commands, so that others need not be described;
+/// or about none, as the front page.
+fn is_about_one(described: &clap::Command, args: &[OsString]) -> bool {
+    let mut command = described;
+    for word in args.iter().skip(1) {
+        if !command.has_subcommands() {
+            return true;
+        }
+        match named(command, word) {
+            Some(inner) => command = inner,
+            None => return matches!(args, [_, word] if word == "--help" || word == "-h"),
+        }
+    }
+    !command.has_subcommands() || args.len() == 1
+}
+
+/// The command that a word names in whole or as the one that begins with it.
+fn named<'a>(command: &'a clap::Command, word: &OsStr) -> Option<&'a clap::Command> {
+    let name = word.to_str().filter(|name| !name.is_empty())?;
+    let mut fitting = command.get_subcommands().filter(|inner| inner.get_name().starts_with(name));
+    let inferred = fitting.next().filter(|_| fitting.next().is_none());
+    command.find_subcommand(name).or(inferred)
 }
 
 /// Parses a command line. Returns it, the names of its commands, and an error if an output would replace an input.
@@ -213,16 +252,13 @@ fn what_h_may_mean(args: &[OsString]) -> Option<&'static str> {
     if args.iter().any(|word| word == "--help") {
         return None;
     }
-    let mut command = &Cli::command();
+    let mut command = &cmd::described_for(args, Cli::command);
     let (mut hint, mut others) = ("", false);
     for word in args.iter().skip(1) {
-        let name = word.to_str().unwrap_or_default();
-        let mut fitting = command.get_subcommands().filter(|inner| inner.get_name().starts_with(name));
-        let inferred = fitting.next().filter(|_| fitting.next().is_none() && !name.is_empty());
-        match command.find_subcommand(name).or(inferred) {
+        match named(command, word) {
             Some(inner) => command = inner,
-            None if name == "help" && command.has_subcommands() => return None,
-            None => others |= name != "-h",
+            None if word == "help" && command.has_subcommands() => return None,
+            None => others |= word != "-h",
         }
         if command.get_name() == "verity" {
             hint = "; the hash algorithm, veritysetup's -h, is --hash";
@@ -278,6 +314,47 @@ mod tests {
         compare(&all, &["casemate".into()]);
         let none = cmd::described_for(&["casemate".into()], Cli::command);
         assert!(none.find_subcommand("ext4").unwrap().get_subcommands().next().is_none());
+    }
+
+    #[test]
+    fn the_version_is_the_one_of_the_options() {
+        assert_eq!(VERSION, Cli::command().render_version());
+    }
+
+    /// What is said of one command alone is what is said with all others described.
+    #[test]
+    fn help_and_errors_are_the_same_with_one_command_described() {
+        fn compare(all: &clap::Command, command: &clap::Command, path: &[OsString]) {
+            for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+                let path = [path, &[inner.get_name().into()]].concat();
+                compare(all, inner, &path);
+            }
+            for words in [&["--help"][..], &["-h"], &["--nonsense"], &[]] {
+                let line: Vec<OsString> = path.iter().cloned().chain(words.iter().map(Into::into)).collect();
+                let described = cmd::described_for(&line, Cli::command);
+                if is_about_one(&described, &line) {
+                    let said = help::arranged(described).try_get_matches_from(&line);
+                    let full = all.clone().try_get_matches_from(&line);
+                    let told =
+                        |said: Result<_, clap::Error>| said.err().map(|error| error.render().to_string());
+                    assert_eq!(told(said), told(full), "{line:?}");
+                }
+                assert!(
+                    command.has_subcommands()
+                        || is_about_one(&cmd::described_for(&line, Cli::command), &line)
+                );
+            }
+        }
+        let all = command();
+        compare(&all, &all, &["casemate".into()]);
+        for line in [
+            &["casemate", "ext4", "--help"][..],
+            &["casemate", "--json", "ext4", "ls", "-h"],
+            &["casemate", "nonsense"],
+        ] {
+            let line: Vec<OsString> = line.iter().map(OsString::from).collect();
+            assert!(!is_about_one(&cmd::described_for(&line, Cli::command), &line), "{line:?}");
+        }
     }
 
     #[test]
