@@ -315,25 +315,21 @@ impl Image {
         OverlayFile::commit(self.device(), store, sampled, work.events).at(path.display())
     }
 
-    /// The image as it will be once a change of its file system that was interrupted is complete, and whether there
-    /// was one; nothing is written. The change is kept in `recovery_file`, beside the image if `None`.
+    /// The image as it will be once a change of its file system that was interrupted is complete; `None` if there was none.
+    /// Nothing is written. The change is kept in `recovery_file`, beside the image if `None`.
     ///
     /// # Errors
     /// `Unsupported` if the file system is not clean, and the file does not fit it.
     pub fn completed(
-        mut self,
+        &self,
         recovery_file: Option<&Path>,
         providers: &Providers,
-    ) -> Result<(Image, bool), Error> {
+    ) -> Result<Option<Image>, Error> {
         let Some(path) = recovery_file.map(Path::to_owned).or_else(|| self.recovery_file()) else {
-            return Ok((self, false));
+            return Ok(None);
         };
         let over = RecoveryFile::new(path).over(&self.device(), providers).at(self.name())?;
-        let is_interrupted = over.is_some();
-        if let Some(over) = over {
-            self.medium = self.medium.shown_as(over);
-        }
-        Ok((self, is_interrupted))
+        Ok(over.map(|over| self.clone().with_medium(self.medium.clone().shown_as(over))))
     }
 
     /// The first byte of a part of the whole image whose file system has a change that was interrupted, and is kept beside
@@ -354,7 +350,7 @@ impl Image {
             let start = start.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
             let Some(start) = start.filter(|start| *start < self.top().size()) else { continue };
             let part = self.clone().window(start, None)?;
-            if part.completed(None, providers)?.1 {
+            if part.completed(None, providers)?.is_some() {
                 return Ok(Some(start));
             }
         }

@@ -65,11 +65,10 @@ impl Image {
             );
             return Err(Error::unsupported(text).advise(Advice::RecoverAt(start)).within(name));
         }
-        let (completed, was_interrupted) = self.clone().completed(recovery_file, &work.providers)?;
-        if !was_interrupted {
+        let Some(completed) = self.completed(recovery_file, &work.providers)? else {
             self.note_half_changed(work.events);
             return Ok(self);
-        }
+        };
         let what = "a change of the file system in it was interrupted";
         if !self.is_read_only() {
             let text = format!("{what}, and must be completed before others write to it");

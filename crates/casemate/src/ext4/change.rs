@@ -133,7 +133,8 @@ impl Image {
         let ring = match options.keys.open_protectors() {
             false => options.keys.keyring(&work.providers)?,
             true => {
-                let (image, _) = self.clone().completed(recovery.as_deref(), &work.providers)?;
+                let completed = self.completed(recovery.as_deref(), &work.providers)?;
+                let image = completed.as_ref().unwrap_or(self);
                 image.unlocked(reading, &work.providers)?
             }
         };
@@ -219,7 +220,6 @@ pub struct NewPolicy {
 }
 
 impl NewPolicy {
-    /// The policy that names this key.
     /// Makes it a policy of version 1, where a descriptor names the key, or 2.
     ///
     /// # Errors
@@ -233,6 +233,7 @@ impl NewPolicy {
         Ok(())
     }
 
+    /// The policy that names this key.
     ///
     /// # Errors
     /// `Argument` for what does not go together.

@@ -274,7 +274,7 @@ impl Image {
     ) -> Result<(Vec<Finding>, CheckReport), Error> {
         self.check_writable()?;
         self.check_key()?;
-        if self.clone().completed(options.recovery_file.as_deref(), &work.providers)?.1 {
+        if self.completed(options.recovery_file.as_deref(), &work.providers)?.is_some() {
             let text = "a change was interrupted, and must be completed before checksums are rewritten";
             return Err(Error::unsupported(text).advise(Advice::Recover).at(self.name()));
         }
@@ -289,10 +289,9 @@ impl Image {
         }
         let mut image = self.clone();
         if options.replay_journal {
-            let was_interrupted;
-            (image, was_interrupted) = image.completed(options.recovery_file.as_deref(), &work.providers)?;
-            if was_interrupted {
-                image.note_interrupted(work.events);
+            if let Some(completed) = image.completed(options.recovery_file.as_deref(), &work.providers)? {
+                completed.note_interrupted(work.events);
+                image = completed;
             }
         }
         image.note_half_changed(work.events);

@@ -14,11 +14,11 @@ use casemate::{Access, Error, Image, SecretSource, hex, probe};
 
 use crate::answer::Answer;
 use crate::cmd::explained::explained;
-use crate::cmd::luks::options::PlaceArgs;
 use crate::cmd::overwrite::OverwriteArgs;
 use crate::cmd::rescue::KeepGoingArgs;
 use crate::context::Context;
 use crate::size::bytes;
+use crate::cmd::place::PlaceArgs;
 
 /// Make, show, check and copy dm-integrity volumes, which have a tag for each block.
 ///

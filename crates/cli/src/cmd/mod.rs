@@ -21,6 +21,7 @@ mod man;
 pub mod mount;
 mod overlay;
 pub mod overwrite;
+pub mod place;
 mod providers;
 pub mod rescue;
 #[cfg(target_os = "linux")]

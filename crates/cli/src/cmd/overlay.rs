@@ -8,6 +8,7 @@ use serde_json::json;
 use casemate::{Access, Error, Image};
 
 use super::layers::CryptArgs;
+use super::place::PlaceArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 use crate::size::bytes;
@@ -37,18 +38,11 @@ struct CommitArgs {
     /// The overlay's file.
     #[arg(value_name = "OVERLAY")]
     overlay: PathBuf,
-    /// The image file or block device.
-    #[arg(value_name = "IMAGE")]
-    image: PathBuf,
-    /// The byte of the image that the overlay begins at.
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
-    offset: u64,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Limit the image to N bytes.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with = "partition")]
     size: Option<u64>,
-    /// The partition (GPT or MBR) that the overlay is over, counted from 1.
-    #[arg(short = 'P', long, value_name = "N")]
-    partition: Option<u32>,
     /// Do everything except writing; the changes go to temporary files.
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -67,28 +61,24 @@ impl Args {
 impl CommitArgs {
     fn run(self, context: &Context) -> Result<Answer, Error> {
         let image = match self.dry_run {
-            true => Image::open(&self.image, Access::ReadLocked)?.on_trial()?,
-            false => Image::open(&self.image, Access::Change)?,
+            true => Image::open(&self.place.image, Access::ReadLocked)?.on_trial()?,
+            false => Image::open(&self.place.image, Access::Change)?,
         };
-        let image = match self.partition {
-            Some(number) => image.partition(number)?,
-            None => image.window(self.offset, self.size)?,
-        };
-        let image = self.crypt.over(image, context, false)?;
+        let image = self.crypt.over(self.place.part.of(image, self.size)?, context, false)?;
         let progress = context.progress(image.name(), 0);
         let work = context.work(context.providers().clone(), &progress);
         let blocks = image.commit_overlay(&self.overlay, &work)?;
         drop(progress);
         if context.json() {
             context.print_json(&json!({
-                "image": self.image.to_string_lossy(),
+                "image": self.place.image.to_string_lossy(),
                 "overlay": self.overlay.to_string_lossy(),
                 "blocks": blocks,
                 "dry_run": self.dry_run,
             }))?;
         }
         let what = format!("{blocks} blocks of 4096 bytes written");
-        context.done_or_tried(self.dry_run, &self.image, &what);
+        context.done_or_tried(self.dry_run, &self.place.image, &what);
         Ok(Answer::Yes)
     }
 }

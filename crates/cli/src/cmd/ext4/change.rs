@@ -9,28 +9,21 @@ use casemate::ext4::{
     FileType, Inode, IntoNames, NewNode, PutReport, SeenDirectories, WriteOptions, Writer, source_date_epoch,
 };
 use casemate::verity::Seed;
-use casemate::{Access, Error, Image, probe};
+use casemate::{Access, Error, probe};
 
 use super::entry::join;
 use super::keys::KeyArgs;
 use crate::answer::Answer;
 use crate::cmd::explained::explained;
 use crate::cmd::layers::{CryptArgs, DECRYPTION};
+use crate::cmd::place::PlaceArgs;
 use crate::context::Context;
-use crate::size::bytes;
 
 /// Which file system is changed, and how reproducibly.
 #[derive(clap::Args, Debug)]
 pub struct ChangeArgs {
-    /// The image file or block device.
-    #[arg(value_name = "IMAGE")]
-    pub image: PathBuf,
-    /// The byte of the image that the file system begins at.
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
-    offset: u64,
-    /// The partition (GPT or MBR) that the file system lies in, counted from 1.
-    #[arg(short = 'P', long, value_name = "N")]
-    partition: Option<u32>,
+    #[command(flatten)]
+    pub place: PlaceArgs,
     /// Derive random numbers (inode generations, nonces of encrypted files) from this number or text. With
     /// SOURCE_DATE_EPOCH in the environment the same change then gives the same image. Files with equal key and nonce
     /// reveal where their contents are equal: never reuse a seed for other contents under the same key.
@@ -61,18 +54,15 @@ impl ChangeArgs {
     /// Opens the file system for changes; an interrupted change is completed first.
     pub fn open(&self, context: &Context) -> Result<Change, Error> {
         let access = if self.dry_run { Access::ReadLocked } else { Access::Change };
-        let image = Image::open(&self.image, access)?;
-        let mut image = match self.partition {
-            Some(number) => image.partition(number)?,
-            None => image.window(self.offset, None)?,
-        };
+        let mut image = self.place.open(access)?;
         let mut options = WriteOptions::default();
         options.recovery_file = self.recovery_file.clone();
         let scratch = self.dry_run.then(TempDir::new).transpose();
         let scratch = scratch.map_err(|error| Error::io("the temporary folder", error))?;
         if let Some(scratch) = &scratch {
             // Below what decrypts, so that nothing lies there in plain text.
-            image = image.completed(self.recovery_file.as_deref(), context.providers())?.0;
+            let completed = image.completed(self.recovery_file.as_deref(), context.providers())?;
+            image = completed.unwrap_or(image);
             image = image.on_trial()?;
             options.recovery_file = (!self.crypt.decrypt()).then(|| scratch.path().join("recovery"));
         }
@@ -114,21 +104,20 @@ impl ChangeArgs {
     /// For programs: what was changed, or would be.
     pub fn print_change(&self, context: &Context) -> Result<(), Error> {
         match context.json() {
-            true => {
-                context.print_json(&json!({"image": self.image.to_string_lossy(), "dry_run": self.dry_run}))
-            }
+            true => context
+                .print_json(&json!({"image": self.place.image.to_string_lossy(), "dry_run": self.dry_run})),
             false => Ok(()),
         }
     }
 
     /// Reports that the change is made, or would be in a dry run.
     pub fn done(&self, context: &Context, what: &str) {
-        context.done_or_tried(self.dry_run, &self.image, what);
+        context.done_or_tried(self.dry_run, &self.place.image, what);
     }
 
     /// The device and inode of the image, if it is a file.
     pub fn image_file(&self) -> Option<(u64, u64)> {
-        let metadata = std::fs::metadata(&self.image).ok().filter(std::fs::Metadata::is_file)?;
+        let metadata = std::fs::metadata(&self.place.image).ok().filter(std::fs::Metadata::is_file)?;
         casemate::blockdev::os::inode(&metadata)
     }
 
@@ -152,7 +141,7 @@ impl ChangeArgs {
 
     /// The result of something that happened in the image.
     pub fn place<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        result.map_err(|error| error.at(self.image.display()))
+        result.map_err(|error| error.at(self.place.image.display()))
     }
 }
 
@@ -210,7 +199,7 @@ pub fn node(mode: Option<u16>, usual: u16) -> NewNode {
 pub fn print_report(context: &Context, change: &ChangeArgs, report: &PutReport) -> Result<(), Error> {
     if context.json() {
         context.print_json(&json!({
-            "image": change.image.to_string_lossy(),
+            "image": change.place.image.to_string_lossy(),
             "dry_run": change.dry_run,
             "files": report.files,
             "directories": report.directories,

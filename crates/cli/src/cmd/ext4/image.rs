@@ -11,21 +11,14 @@ use casemate::{Access, Error, Image, probe};
 use super::keys::KeyArgs;
 use crate::cmd::explained::explained;
 use crate::cmd::layers::LayerArgs;
+use crate::cmd::place::PlaceArgs;
 use crate::context::Context;
-use crate::size::bytes;
 
 /// Where the file system is and how it is read.
 #[derive(clap::Args, Debug)]
 pub struct ImageArgs {
-    /// The image file or block device.
-    #[arg(value_name = "IMAGE")]
-    pub image: PathBuf,
-    /// The byte of the image that the file system begins at.
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
-    offset: u64,
-    /// The partition (GPT or MBR) that the file system lies in, counted from 1.
-    #[arg(short = 'P', long, value_name = "N")]
-    partition: Option<u32>,
+    #[command(flatten)]
+    pub place: PlaceArgs,
     /// Read structures with a wrong checksum, too.
     #[arg(long)]
     ignore_checksums: bool,
@@ -90,25 +83,21 @@ impl Drop for Opened<'_> {
 impl ImageArgs {
     /// The image that the file system lies on, decrypted and verified as the options say.
     pub fn image(&self, access: Access, context: &Context) -> Result<Image, Error> {
-        let image = Image::open(&self.image, access)?;
-        let image = match self.partition {
+        let image = match self.place.part.partition {
             // An image that is cut off is read as far as it goes.
-            Some(number) if access != Access::Change => image.partition_so_far(number)?,
-            Some(number) => image.partition(number)?,
-            None => image.window(self.offset, None)?,
+            Some(number) if access != Access::Change => {
+                Image::open(&self.place.image, access)?.partition_so_far(number)?
+            }
+            _ => self.place.open(access)?,
         };
         self.layers.over(image, context, false)
     }
 
     /// Opens the image for a dry run: writes go to a temporary file that lies below decryption.
     pub fn trial(&self, context: &Context) -> Result<Image, Error> {
-        let image = Image::open(&self.image, Access::ReadLocked)?;
-        let image = match self.partition {
-            Some(number) => image.partition(number)?,
-            None => image.window(self.offset, None)?,
-        };
-        let image = image.completed(self.recovery_file.as_deref(), context.providers())?.0;
-        self.layers.over(image.on_trial()?, context, false)
+        let image = self.place.open(Access::ReadLocked)?;
+        let completed = image.completed(self.recovery_file.as_deref(), context.providers())?;
+        self.layers.over(completed.unwrap_or(image).on_trial()?, context, false)
     }
 
     /// How it is changed.
@@ -169,6 +158,6 @@ impl ImageArgs {
 
     /// An error that happened in the image.
     pub fn error(&self, error: Error) -> Error {
-        error.at(self.image.display())
+        error.at(self.place.image.display())
     }
 }

@@ -14,8 +14,9 @@ use casemate::{Access, Error, Image, Output};
 use crate::answer::Answer;
 use crate::cmd::explained::name;
 use crate::cmd::layers::LayerArgs;
+use crate::cmd::place::{PartArgs, PlaceArgs};
 use crate::context::Context;
-use crate::size::{bytes, shown};
+use crate::size::shown;
 use crate::streams::visible;
 
 /// Describe the contents of an image, and name the commands that read them.
@@ -34,15 +35,8 @@ use crate::streams::visible;
     \x20 casemate info --scan disk.img\n\
     \x20 casemate info --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc")]
 pub struct Args {
-    /// The image file or block device.
-    #[arg(value_name = "IMAGE")]
-    image: PathBuf,
-    /// Begin at this byte of the image.
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
-    offset: u64,
-    /// Look at this partition (GPT or MBR) only, counted from 1.
-    #[arg(short = 'P', long, value_name = "N")]
-    partition: Option<u32>,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Also write an HTML page of the findings to this file; "-" is standard output, without the text.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -56,31 +50,26 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let mut image = Image::open(&self.image, Access::Read)?;
-        image = match self.partition {
-            Some(number) => image.partition(number)?,
-            None => image.window(self.offset, None)?,
-        };
-        image = self.layers.over(image, context, false)?;
+        let image = self.layers.over(self.place.open(Access::Read)?, context, false)?;
         if self.scan {
             return self.search(&image, context);
         }
         let found = probe::look(&image)?;
         let by_backup = found.is_backup_table;
-        let (image, partition, offset) = (quoted(&self.image), self.partition, self.offset);
-        let place = Place { image, partition, offset, by_backup, has_layers: false };
+        let PartArgs { partition, offset } = self.place.part;
+        let place = Place { image: quoted(&self.place.image), partition, offset, by_backup, has_layers: false };
         let answer = if found.what.is_some() { Answer::Yes } else { Answer::No };
         if let Some(path) = &self.html {
-            let text = page::html(&self.image.display().to_string(), &found, &place);
+            let text = page::html(&self.place.image.display().to_string(), &found, &place);
             if path == Path::new("-") {
                 context.print(text)?;
                 return Ok(answer);
             }
-            Output::write_whole(path, &[&self.image], text.as_bytes())?;
+            Output::write_whole(path, &[&self.place.image], text.as_bytes())?;
         }
         match context.json() {
             true => context.print_json(&value(&found, &place))?,
-            false => context.print(lines(&self.image.display().to_string(), &found, &place))?,
+            false => context.print(lines(&self.place.image.display().to_string(), &found, &place))?,
         }
         Ok(answer)
     }

@@ -9,8 +9,9 @@ use casemate::{Access, Error};
 
 use super::confirm::Confirm;
 use super::dump::shown;
-use super::options::{HeaderArgs, PlaceArgs};
+use super::options::HeaderArgs;
 use crate::answer::Answer;
+use crate::cmd::place::PlaceArgs;
 use crate::context::Context;
 
 /// Save a LUKS header with its key slots to a new file, as cryptsetup luksHeaderBackup does.

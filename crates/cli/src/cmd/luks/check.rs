@@ -8,8 +8,9 @@ use serde_json::json;
 use casemate::luks::Volume;
 use casemate::{Access, Error, Image};
 
-use super::options::{PlaceArgs, PolicyArgs};
+use super::options::PolicyArgs;
 use crate::answer::Answer;
+use crate::cmd::place::PlaceArgs;
 use crate::context::Context;
 use crate::streams::visible;
 

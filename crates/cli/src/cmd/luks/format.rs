@@ -11,11 +11,12 @@ use casemate::target::{Loss, Made};
 use casemate::{Access, Error, Image, Output, SecretVec, Target, probe};
 
 use super::manners::{Did, Wanted};
-use super::options::{AreaArgs, EmptyArgs, PassphraseArgs, PlaceArgs, place_of_header, volume_key};
+use super::options::{AreaArgs, EmptyArgs, PassphraseArgs, place_of_header, volume_key};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
 use crate::cmd::overwrite::OverwriteArgs;
+use crate::cmd::place::PlaceArgs;
 use crate::context::Context;
 use crate::size::{bytes, place_with_unit};
 

@@ -10,6 +10,7 @@ use casemate::{Access, Error, Image, SecretSource, SecretVec, Target, probe};
 
 use super::manners::Wanted;
 use crate::cmd::explained::explained;
+use crate::cmd::place::PlaceArgs;
 use crate::context::{Context, read_small};
 use crate::passphrase::{self, Asked, Part};
 use crate::size::{bytes, place_with_unit};
@@ -97,20 +98,6 @@ pub struct AreaArgs {
     /// Key size of the key slot in bits [default: 512].
     #[arg(long, value_name = "BITS", requires = "keyslot_cipher")]
     keyslot_key_size: Option<usize>,
-}
-
-/// The image with a header.
-#[derive(clap::Args, Clone, Debug)]
-pub struct PlaceArgs {
-    /// The image file or block device.
-    #[arg(value_name = "IMAGE")]
-    pub image: PathBuf,
-    /// The byte of the image that the header begins at.
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
-    offset: u64,
-    /// The partition (GPT or MBR) with the header, counted from 1.
-    #[arg(short = 'P', long, value_name = "N")]
-    partition: Option<u32>,
 }
 
 /// The place of the header in a command that writes a volume there: cryptsetup's option of this name is the place of the data, in
@@ -313,32 +300,23 @@ impl PlaceArgs {
         Ok(image)
     }
 
-    /// The image, or its part.
-    pub fn open(&self, access: Access) -> Result<Image, Error> {
-        let image = Image::open(&self.image, access)?;
-        match self.partition {
-            Some(number) => image.partition(number),
-            None => image.window(self.offset, None),
-        }
-    }
-
     /// Refuses a partition's start as an offset: what reaches from there to the device's end goes over those behind it.
     ///
     /// # Errors
     /// `Argument`, which names the partition; `Io`.
     pub fn refuse_partition(&self) -> Result<(), Error> {
-        if self.offset == 0 {
+        if self.part.offset == 0 {
             return Ok(());
         }
         let image = Image::open(&self.image, Access::Read)?;
         // Where there is no table, no partition is named.
         let all = partitions(&image.device()).unwrap_or_default();
-        match all.iter().find(|partition| partition.start == self.offset) {
+        match all.iter().find(|partition| partition.start == self.part.offset) {
             Some(Partition { number, .. }) => {
                 let text = format!(
                     "partition {number} begins at --offset {}, from where all up to the end would change, other partitions too: \
                      --partition {number} takes that one alone",
-                    self.offset
+                    self.part.offset
                 );
                 Err(Error::argument(text).at(image.name()))
             }
@@ -355,7 +333,7 @@ impl PlaceArgs {
 
     /// True if the volume is a part of the image.
     pub fn is_part(&self) -> bool {
-        self.partition.is_some() || self.offset > 0
+        self.part.partition.is_some() || self.part.offset > 0
     }
 
     /// The header and its data; where there is none, what is there instead is said.

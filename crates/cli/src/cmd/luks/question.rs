@@ -8,8 +8,9 @@ use casemate::luks::{self, Reason, Settings};
 use casemate::{Access, Error, ErrorKind};
 
 use super::manners::{Did, Wanted};
-use super::options::{HeaderArgs, PlaceArgs, VolumeArgs};
+use super::options::{HeaderArgs, VolumeArgs};
 use crate::answer::Answer;
+use crate::cmd::place::PlaceArgs;
 use crate::context::Context;
 use crate::streams::say;
 

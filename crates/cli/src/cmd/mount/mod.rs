@@ -121,7 +121,7 @@ impl Args {
         let told = |event: &str| match context.json() {
             true => context.print_json(&json!({
                 "event": event,
-                "image": self.image.image.to_string_lossy(),
+                "image": self.image.place.image.to_string_lossy(),
                 "folder": mount.folder().to_string_lossy(),
                 "pid": std::process::id(),
             })),

@@ -17,6 +17,7 @@ use casemate::nbd::{Limits, Listener};
 use casemate::{Access, Error, Image, probe};
 
 use crate::cmd::layers::{DECRYPTION, LayerArgs};
+use crate::cmd::place::PartArgs;
 use crate::context::Context;
 use crate::size::bytes;
 
@@ -95,15 +96,11 @@ pub struct Args {
     /// Refuse writes, which is the default, without a note.
     #[arg(short, long)]
     read_only: bool,
-    /// Begin at this byte of the image.
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
-    offset: u64,
+    #[command(flatten)]
+    part: PartArgs,
     /// Limit the image to N bytes.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with = "partition")]
     size: Option<u64>,
-    /// A partition of the image (GPT or MBR), counted from 1.
-    #[arg(short = 'P', long, value_name = "N")]
-    partition: Option<u32>,
     /// Recovery file of a file system without a journal [default: IMAGE.casemate-redo].
     #[arg(long, value_name = "FILE")]
     recovery_file: Option<PathBuf>,
@@ -237,12 +234,8 @@ impl Args {
         context: &Context,
     ) -> Result<Image, Error> {
         let protected = !self.write;
-        let mut image = Image::open(path, if protected { Access::ReadLocked } else { Access::Change })?;
-        if let Some(number) = self.partition {
-            image = image.partition(number)?;
-        } else if self.offset > 0 || self.size.is_some() {
-            image = image.window(self.offset, self.size)?;
-        }
+        let image = Image::open(path, if protected { Access::ReadLocked } else { Access::Change })?;
+        let mut image = self.part.of(image, self.size)?;
         if let Ok(Some(what @ (probe::QCOW2 | probe::SPARSE))) = probe::device(&*image.device()) {
             let name = image.name();
             context.note(&format!("{name}: {what}: served as it is, not the disk in it (see casemate info)"));
