@@ -15,7 +15,7 @@ fn edited<W: Whole>(whole: W, edits: &[u8]) {
     let work = Work::default();
     let data = MemoryDevice::new(vec![7; DATA]);
     let part = Part::build(whole, 0, &data, &(), &work).expect("a part that is all of it");
-    let mut bytes = part.to_bytes();
+    let mut bytes = part.to_bytes(&work.providers);
     for edit in edits.chunks_exact(3) {
         let at = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % bytes.len();
         bytes[at] = edit[2];
@@ -24,9 +24,10 @@ fn edited<W: Whole>(whole: W, edits: &[u8]) {
     let body = bytes.len() - 4;
     let sum = !Crc32c::new(Cpu::detect()).update(!0, &bytes[..body]);
     bytes[body..].copy_from_slice(&sum.to_le_bytes());
-    if let Ok(read) = Part::<W>::from_bytes(&bytes) {
-        let again = Part::<W>::from_bytes(&read.to_bytes()).expect("what was written can be read");
-        assert_eq!(again.to_bytes(), read.to_bytes());
+    if let Ok(read) = Part::<W>::from_bytes(&bytes, &work.providers) {
+        let stored = read.to_bytes(&work.providers);
+        let again = Part::<W>::from_bytes(&stored, &work.providers).expect("what was written can be read");
+        assert_eq!(again.to_bytes(&work.providers), stored);
         let _ = Part::join(&[read, part], &(), &work);
     }
 }

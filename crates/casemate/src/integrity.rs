@@ -32,12 +32,21 @@ pub struct IntegrityOptions {
     pub algorithm: String,
     /// The key, for algorithms with one.
     pub key: Option<SecretVec>,
-    /// The algorithm of the codes that the journal has, `hmac(sha256)` or `hmac-sha256`, and their key.
-    pub journal_code: Option<(String, SecretVec)>,
-    /// The cipher of the journal, `ctr-aes` or `cbc-aes`, and its key.
-    pub journal_cipher: Option<(String, SecretVec)>,
+    /// The codes that the journal has: `hmac(sha256)` or `hmac-sha256`.
+    pub journal_code: Option<Keyed>,
+    /// The cipher of the journal: `ctr-aes` or `cbc-aes`.
+    pub journal_cipher: Option<Keyed>,
     /// Whether data are written in bitmap mode: to their places at once, and not through the journal.
     pub bitmap: bool,
+}
+
+/// An algorithm under a key.
+#[derive(Clone, Debug)]
+pub struct Keyed {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// The key.
+    pub key: SecretVec,
 }
 
 impl Default for IntegrityOptions {
@@ -81,7 +90,7 @@ impl IntegrityOptions {
             return Ok(tagger);
         }
         let [code, cipher] = [&self.journal_code, &self.journal_cipher]
-            .map(|named| named.as_ref().map(|(name, key)| (&**name, key.expose())));
+            .map(|named| named.as_ref().map(|keyed| (&*keyed.algorithm, keyed.key.expose())));
         Ok(tagger.with_journal(JournalSeal::new(code, cipher, superblock, providers)?))
     }
 }

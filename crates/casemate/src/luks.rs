@@ -14,10 +14,11 @@ use casemate_luks::{Opened, Plain};
 use casemate_providers::{Providers, Work};
 
 pub use casemate_luks::{
-    Argon2, Argon2Variant, Broken, Header, HeaderBackup, LuksFormatOptions, LuksKey, LuksOptions,
+    AreaCipher, Argon2, Argon2Variant, Broken, Header, HeaderBackup, LuksFormatOptions, LuksKey, LuksOptions,
     LuksVersion, MAPPING_FLAGS, Measured, NewKeyOptions, NewTokenOptions, NewVolume, Pbkdf, PbkdfRule,
     PbkdfTarget, Policy, Protection, Reason, ReencryptOptions, Reencrypting, ReencryptionState, Replaced,
-    Seed, Settings, Unlocked, Uuid, json, keyring_token, luks1, luks2, random_key, token_from_json,
+    Seed, Settings, SlotPriority, Unlocked, Uuid, json, keyring_token, luks1, luks2, random_key,
+    token_from_json,
 };
 
 use crate::{Error, Image};

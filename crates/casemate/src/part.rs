@@ -8,19 +8,25 @@ pub use casemate_verity::{Part, Whole};
 
 use crate::{Error, Image};
 
-/// Hash blocks of a part's tree: where in the whole tree they lie, in bytes, and what they are.
-pub type TreeBlocks = Vec<(u64, Vec<u8>)>;
+/// Hash blocks of a part's tree that lie one behind the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeBlocks {
+    /// The first byte in the whole tree.
+    pub offset: u64,
+    /// The blocks.
+    pub bytes: Vec<u8>,
+}
 
 /// A sink that keeps blocks in memory.
 struct Kept<'a> {
     geometry: &'a Geometry,
-    blocks: Mutex<TreeBlocks>,
+    blocks: Mutex<Vec<TreeBlocks>>,
 }
 
 impl TreeSink for Kept<'_> {
     fn write(&self, level: usize, first: u64, blocks: &[u8]) -> Result<(), Error> {
         let mut all = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((self.geometry.offset(level, first), blocks.to_vec()));
+        all.push(TreeBlocks { offset: self.geometry.offset(level, first), bytes: blocks.to_vec() });
         Ok(())
     }
 }
@@ -38,18 +44,18 @@ impl Image {
         start: u64,
         with_tree: bool,
         work: &Work<'_>,
-    ) -> Result<(Part<W>, TreeBlocks), Error> {
+    ) -> Result<(Part<W>, Vec<TreeBlocks>), Error> {
         let geometry = whole.geometry()?;
         let kept = Kept { geometry: &geometry, blocks: Mutex::default() };
         let sink: &dyn TreeSink = if with_tree { &kept } else { &() };
         let part = Part::build(whole, start, &self.named(), sink, work);
         let part = part.map_err(|error| error.at(self.name()))?;
         let mut blocks = kept.blocks.into_inner().unwrap_or_else(PoisonError::into_inner);
-        blocks.sort_by_key(|(offset, _)| *offset);
+        blocks.sort_by_key(|blocks| blocks.offset);
         blocks.dedup_by(|next, last| {
-            let follows = last.0 + last.1.len() as u64 == next.0;
+            let follows = last.offset + last.bytes.len() as u64 == next.offset;
             if follows {
-                last.1.append(&mut next.1);
+                last.bytes.append(&mut next.bytes);
             }
             follows
         });

@@ -17,8 +17,8 @@ pub use casemate_blockdev::Uuid;
 pub use casemate_providers::Seed;
 pub use casemate_verity::dm::fec::{FecDevices, FecLayout, Repaired};
 pub use casemate_verity::dm::{
-    BlockSize, HashType, Layout, OnFault, Parameters, SUPERBLOCK_SIZE, Salt, Superblock, Table, TableFec,
-    partition_uuids,
+    BlockSize, HashType, Layout, OnFault, Parameters, PartitionUuids, SUPERBLOCK_SIZE, Salt, Superblock,
+    Table, TableFec, partition_uuids,
 };
 pub use casemate_verity::hex;
 
@@ -443,6 +443,16 @@ impl Image {
     }
 }
 
+/// A repair that was tried, and of which nothing was written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct TriedRepair {
+    /// The blocks that it would restore, and those that it can't.
+    pub repaired: Repaired,
+    /// Bytes that it would change.
+    pub changed_bytes: u64,
+}
+
 impl Volume {
     /// Checks everything below `root_hash`; `report` hears of each wrong block.
     ///
@@ -481,18 +491,18 @@ impl Volume {
         })
     }
 
-    /// The changes that [`Volume::repair`] would make, and how many bytes it would change; nothing is written.
+    /// The changes that [`Volume::repair`] would make; nothing is written.
     ///
     /// # Errors
     /// Those of [`Volume::repair`], but for how the image was opened.
-    pub fn try_repair(&self, root_hash: &[u8], work: &Work<'_>) -> Result<(Repaired, u64), Error> {
+    pub fn try_repair(&self, root_hash: &[u8], work: &Work<'_>) -> Result<TriedRepair, Error> {
         let work = &self.driven(work)?;
         let (data, hash) = (Overlay::new(self.data.named()), Overlay::new(self.hash.named()));
         let repaired = self.with_parity(&data, &hash, |layout, devices| {
             fec::repair(&self.layout, layout, devices, root_hash, work)
         })?;
         let changed = data.changed_bytes().and_then(|bytes| Ok(bytes + hash.changed_bytes()?));
-        Ok((repaired, changed.map_err(|error| Error::io("input", error))?))
+        Ok(TriedRepair { repaired, changed_bytes: changed.map_err(|error| Error::io("input", error))? })
     }
 
     /// Brings the hash area up to date after the data blocks in `changed` have changed, and all of the parity;

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use casemate::blockdev::BlockDevice;
-use casemate::integrity::{Flags, IntegrityOptions, read_key};
+use casemate::integrity::{Flags, IntegrityOptions, Keyed, read_key};
 use casemate::{Access, Image, Providers, SecretSource};
 use casemate_testkit::uml::Uml;
 use casemate_testkit::{Place, Rng, mke2fs, run_any, status, stderr, stdout, tool};
@@ -243,7 +243,7 @@ fn leave_in_journal(place: &Place, number: usize, options: &str, patch: &[u8]) {
     }
     let named = |option: &str| {
         let key = read_key(&SecretSource::file(place.path(value(&format!("{option}-key-file"))?)));
-        Some((value(option)?.to_owned(), key.unwrap()))
+        Some(Keyed { algorithm: value(option)?.to_owned(), key: key.unwrap() })
     };
     how.journal_code = named("--journal-integrity");
     how.journal_cipher = named("--journal-crypt");

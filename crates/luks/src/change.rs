@@ -19,7 +19,7 @@ use super::areas::{free_area, free_slot, no_free_slot, taken_slot};
 use super::backup::{self, write_private};
 use super::digest::new_digest;
 use super::random::Source;
-use super::slot::{Material, Slot, area_len};
+use super::slot::{AreaCipher, Material, Slot, area_len};
 use super::unlock::no_slot;
 use super::{LuksKey, LuksOptions, Reason, Unlocked, Volume, refuse_empty};
 use crate::Error;
@@ -36,8 +36,8 @@ pub struct NewKeyOptions {
     pub pbkdf: Option<Pbkdf>,
     /// The hash of the stripes, of LUKS2; SHA-256 if `None`.
     pub hash: Option<String>,
-    /// The cipher of the slot's area, and bytes of its key, of LUKS2; that of the data, or AES-XTS, if `None`.
-    pub area: Option<(String, usize)>,
+    /// The cipher of the slot's area, of LUKS2; that of the data, or AES-XTS, if `None`.
+    pub area: Option<AreaCipher>,
     /// Whether the passphrase may be empty, which anybody knows.
     pub allow_empty_passphrase: bool,
 }
@@ -510,9 +510,9 @@ fn free_digest(metadata: &Metadata) -> Result<u32, Error> {
     free.ok_or_else(|| Error::argument("no digest is free"))
 }
 
-/// The cipher of a key slot whose key is for no data, and bytes of its key.
-fn area_of_unbound() -> Option<(String, usize)> {
-    Some(("aes-xts-plain64".to_owned(), 64))
+/// The cipher of a key slot whose key is for no data.
+fn area_of_unbound() -> Option<AreaCipher> {
+    Some(AreaCipher { cipher: "aes-xts-plain64".to_owned(), key_len: 64 })
 }
 
 /// Sets a key slot in metadata, and notes which digest its key has.

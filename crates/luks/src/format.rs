@@ -9,10 +9,10 @@ use casemate_providers::{Hmac, Providers, Seed, Work};
 
 use super::authenticated::{Sealed, integrity_kind, mac_key_len};
 use super::digest::{DIGEST_ITERATIONS, new_digest};
-use super::new_volume::{NewData, NewVolume};
+use super::new_volume::{NewData, NewVolume, Stored};
 use super::random::Source;
 use super::refuse_empty;
-use super::slot::{Slot, digest};
+use super::slot::{AreaCipher, Slot, digest};
 use super::unlock::is_null;
 use crate::pbkdf::Pbkdf;
 use crate::{Advice, Error};
@@ -65,8 +65,8 @@ pub struct LuksFormatOptions {
     pub uuid: Option<Uuid>,
     /// The number of the key slot.
     pub keyslot: u32,
-    /// The cipher of the slot's area, and bytes of its key, of LUKS2; that of the data, or AES-XTS, if `None`.
-    pub area: Option<(String, usize)>,
+    /// The cipher of the slot's area, of LUKS2; that of the data, or AES-XTS, if `None`.
+    pub area: Option<AreaCipher>,
     /// Whether the passphrase may be empty, which anybody knows.
     pub allow_empty_passphrase: bool,
     /// The volume key; a random one if `None`.
@@ -174,14 +174,14 @@ impl LuksFormatOptions {
         };
         // What can't be mapped costs no key derivation.
         let mut data = self.data(&volume_key, providers)?;
-        let (header, pieces, offset) = match self.version {
+        let (header, stored, offset) = match self.version {
             LuksVersion::One => self.luks1(passphrase, &volume_key, uuid, &mut random, providers)?,
             LuksVersion::Two => self.luks2(passphrase, &volume_key, uuid, &mut random, providers)?,
         };
         if let NewData::Mapping(mapping) = &mut data {
             mapping.offset = offset / 512;
         }
-        Ok(NewVolume { header, pieces, offset, volume_key, data, detached: self.detached })
+        Ok(NewVolume { header, stored, offset, volume_key, data, detached: self.detached })
     }
 
     /// Refuses what [`LuksFormatOptions::prepare`] would refuse, at next to no cost: keys are derived, but cheap ones.
@@ -254,7 +254,6 @@ impl LuksFormatOptions {
         }
     }
 
-    #[allow(clippy::type_complexity, reason = "taken apart where it is made")]
     fn luks1(
         &self,
         passphrase: &SecretVec,
@@ -262,7 +261,7 @@ impl LuksFormatOptions {
         uuid: Uuid,
         random: &mut Source,
         providers: &Providers,
-    ) -> Result<(Header, Vec<(u64, Vec<u8>)>, u64), Error> {
+    ) -> Result<(Header, Stored, u64), Error> {
         if self.area.is_some() {
             return Err(Error::argument("key slots of LUKS1 have the cipher of the data; LUKS2 has more"));
         }
@@ -319,11 +318,14 @@ impl LuksFormatOptions {
         sealed.put_luks1(&mut slot);
         // OK to index: the slot was found there.
         header.slots[id as usize] = slot;
-        let pieces = vec![(0, header.to_bytes().to_vec()), (sealed.area.start, material.expose().to_vec())];
-        Ok((Header::Luks1(header), pieces, offset))
+        let stored = Stored {
+            header: header.to_bytes().to_vec(),
+            material: material.expose().to_vec(),
+            material_at: sealed.area.start,
+        };
+        Ok((Header::Luks1(header), stored, offset))
     }
 
-    #[allow(clippy::type_complexity, reason = "as above")]
     fn luks2(
         &self,
         passphrase: &SecretVec,
@@ -331,7 +333,7 @@ impl LuksFormatOptions {
         uuid: Uuid,
         random: &mut Source,
         providers: &Providers,
-    ) -> Result<(Header, Vec<(u64, Vec<u8>)>, u64), Error> {
+    ) -> Result<(Header, Stored, u64), Error> {
         let (hdr_size, copies) = (self.metadata_size, self.metadata_size.saturating_mul(2));
         if !hdr_size.is_power_of_two() || !(SMALLEST_HEADER..=LARGEST_HEADER).contains(&hdr_size) {
             return Err(Error::argument(format!(
@@ -395,8 +397,12 @@ impl LuksFormatOptions {
         // OK to cast: at most 8 MiB.
         let copies = casemate_blockdev::MemoryDevice::new(vec![0; copies as usize]);
         header.write(&copies, providers, &mut |bytes| random.fill(bytes))?;
-        let pieces = vec![(0, copies.into_bytes()), (sealed.area.start, material.expose().to_vec())];
-        Ok((Header::Luks2(header), pieces, offset))
+        let stored = Stored {
+            header: copies.into_bytes(),
+            material: material.expose().to_vec(),
+            material_at: sealed.area.start,
+        };
+        Ok((Header::Luks2(header), stored, offset))
     }
 
     /// Where data begin behind a header.

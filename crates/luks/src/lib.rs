@@ -102,7 +102,8 @@ pub use reencrypt::{
     Contents, Protection, ReencryptOptions, Reencrypting, ReencryptionState, Used, encrypt_in_place,
 };
 pub use repair::{begins_with_luks, repair};
-pub use settings::{MAPPING_FLAGS, Settings};
+pub use settings::{MAPPING_FLAGS, Settings, SlotPriority};
+pub use slot::AreaCipher;
 pub use tokens::{NewTokenOptions, keyring_token, token_from_json};
 pub use unlock::Unlocked;
 pub use volume::{LuksKey, LuksOptions, Opened, Plain, Volume};

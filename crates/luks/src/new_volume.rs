@@ -19,12 +19,22 @@ use casemate_crypt::image::Holes;
 #[derive(Debug)]
 pub struct NewVolume {
     pub(super) header: Header,
-    /// The pieces of header and key slot, in their order.
-    pub(super) pieces: Vec<(u64, Vec<u8>)>,
+    pub(super) stored: Stored,
     pub(super) offset: u64,
     pub(super) volume_key: SecretVec,
     pub(super) data: NewData,
     pub(super) detached: bool,
+}
+
+/// A header and its key slot, as they lie on a disk.
+#[derive(Debug)]
+pub(super) struct Stored {
+    /// The header, with its copy, from the first byte on.
+    pub(super) header: Vec<u8>,
+    /// The stripes of the key slot, encrypted.
+    pub(super) material: Vec<u8>,
+    /// The first byte of the stripes.
+    pub(super) material_at: u64,
 }
 
 /// Data of a new volume: one mapping, or one with integrity protection.
@@ -163,8 +173,8 @@ impl NewVolume {
     }
 
     fn write_header(&self, place: &Medium) -> Result<(), Error> {
-        for (offset, piece) in self.pieces.iter().rev() {
-            place.top().write_at(piece, *offset)?;
+        for (piece, offset) in [(&self.stored.material, self.stored.material_at), (&self.stored.header, 0)] {
+            place.top().write_at(piece, offset)?;
             place.top().flush()?;
         }
         Ok(())
@@ -238,8 +248,9 @@ impl NewVolume {
             written += piece.len() as u64;
             Ok(())
         };
-        for (offset, piece) in self.pieces.iter().filter(|_| !self.detached) {
-            put(*offset, piece).at(output.0)?;
+        if !self.detached {
+            put(0, &self.stored.header).at(output.0)?;
+            put(self.stored.material_at, &self.stored.material).at(output.0)?;
         }
         put(self.offset, &[]).at(output.0)?;
         let len = mapping.transform_stream(Direction::Encrypt, input, output, work)?;

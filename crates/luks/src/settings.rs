@@ -29,10 +29,19 @@ pub struct Settings {
     pub label: Option<String>,
     /// The second label, of LUKS2.
     pub subsystem: Option<String>,
-    /// A key slot, and when it is tried, of LUKS2.
-    pub priority: Option<(u32, Priority)>,
+    /// The priority of a key slot, of LUKS2.
+    pub priority: Option<SlotPriority>,
     /// The flags of mappings, all of them, of LUKS2.
     pub flags: Option<Vec<String>>,
+}
+
+/// When a key slot is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotPriority {
+    /// The number of the key slot.
+    pub keyslot: u32,
+    /// The priority.
+    pub priority: Priority,
 }
 
 impl Volume {
@@ -58,7 +67,7 @@ impl Volume {
             header.uuid = uuid.map_or(header.uuid.clone(), |uuid| uuid.to_string());
             header.label = label.as_ref().unwrap_or(&header.label).clone();
             header.subsystem = subsystem.as_ref().unwrap_or(&header.subsystem).clone();
-            if let Some((id, priority)) = priority {
+            if let Some(SlotPriority { keyslot: id, priority }) = priority {
                 let slot = metadata
                     .get_mut("keyslots")
                     .and_then(|slots| slots.object_mut()?.get_mut(id.to_string()));

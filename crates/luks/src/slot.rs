@@ -18,6 +18,15 @@ use crate::{Error, af};
 /// Bytes of a cipher's key, or of a volume key, at most: several times what any cipher takes.
 const LONGEST_KEY: u32 = 1024;
 
+/// The cipher of a key slot's area.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AreaCipher {
+    /// The cipher, as `aes-xts-plain64`.
+    pub cipher: String,
+    /// Bytes of its key.
+    pub key_len: usize,
+}
+
 /// Key slot: where the stripes of its key lie, and what opens them.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
@@ -96,10 +105,10 @@ impl Slot {
         Ok(Slot { key_len, area, encryption, cipher_key_len, hash: hash.to_owned(), kdf, salt: Vec::new() })
     }
 
-    /// The slot with a cipher and bytes of its key, if they are named.
-    pub fn with_cipher(mut self, cipher: Option<&(String, usize)>) -> Slot {
-        if let Some((encryption, key_len)) = cipher {
-            (self.encryption, self.cipher_key_len) = (encryption.clone(), *key_len);
+    /// The slot with a cipher, if it is named.
+    pub fn with_cipher(mut self, cipher: Option<&AreaCipher>) -> Slot {
+        if let Some(AreaCipher { cipher, key_len }) = cipher {
+            (self.encryption, self.cipher_key_len) = (cipher.clone(), *key_len);
         }
         self
     }

@@ -1,5 +1,6 @@
 //! Parts of trees as they are sent from machine to machine.
 
+use casemate::Providers;
 use casemate::fsverity::WholeFile;
 use casemate::part::{Part, TreeBlocks, Whole};
 use casemate::verity::Layout;
@@ -16,16 +17,16 @@ pub type Sent<'py> = (Bound<'py, PyBytes>, Vec<(u64, Bound<'py, PyBytes>)>);
 pub fn sent<'py, W: Whole>(
     py: Python<'py>,
     part: &Part<W>,
-    blocks: &TreeBlocks,
+    blocks: &[TreeBlocks],
     tree_offset: u64,
 ) -> Sent<'py> {
-    let placed = |(offset, bytes): &(u64, Vec<u8>)| (tree_offset + offset, PyBytes::new(py, bytes));
-    (PyBytes::new(py, &part.to_bytes()), blocks.iter().map(placed).collect())
+    let placed = |blocks: &TreeBlocks| (tree_offset + blocks.offset, PyBytes::new(py, &blocks.bytes));
+    (PyBytes::new(py, &part.to_bytes(&Providers::default())), blocks.iter().map(placed).collect())
 }
 
 /// Reads the parts that came back.
 pub fn received<W: Whole>(py: Python<'_>, parts: &[Data]) -> PyResult<Vec<Part<W>>> {
-    parts.iter().map(|part| Part::from_bytes(&part.get(py)?).map_err(raise)).collect()
+    parts.iter().map(|part| Part::from_bytes(&part.get(py)?, &Providers::default()).map_err(raise)).collect()
 }
 
 /// The bytes that a part is of, of fs-verity or dm-verity: the first one and the end.
@@ -33,8 +34,8 @@ pub fn received<W: Whole>(py: Python<'_>, parts: &[Data]) -> PyResult<Vec<Part<W
 pub fn part_range(py: Python<'_>, part: Data) -> PyResult<(u64, u64)> {
     let bytes = part.get(py)?;
     let range = match bytes.starts_with(&Layout::MAGIC) {
-        true => Part::<Layout>::from_bytes(&bytes).map(|part| part.range()),
-        false => Part::<WholeFile>::from_bytes(&bytes).map(|part| part.range()),
+        true => Part::<Layout>::from_bytes(&bytes, &Providers::default()).map(|part| part.range()),
+        false => Part::<WholeFile>::from_bytes(&bytes, &Providers::default()).map(|part| part.range()),
     };
     range.map(|range| (range.start, range.end)).map_err(raise)
 }

@@ -4,7 +4,6 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use casemate_blockdev::BlockDevice;
-use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::{Providers, SaltedHash, Work};
 
@@ -57,7 +56,7 @@ pub trait Whole: Clone + Debug + PartialEq {
 ///
 /// let (file, work) = (WholeFile { parameters: Parameters::default(), size: 3 }, Work::default());
 /// let part = Part::build(file, 0, &MemoryDevice::new(b"abc".to_vec()), &(), &work)?;
-/// let stored = Part::<WholeFile>::from_bytes(&part.to_bytes())?;
+/// let stored = Part::<WholeFile>::from_bytes(&part.to_bytes(&work.providers), &work.providers)?;
 /// let digest = Part::join(&[stored], &(), &work)?.digest(&work.providers)?;
 /// assert!(digest.to_string().starts_with("sha256:"));
 /// # Ok::<(), casemate_verity::Error>(())
@@ -104,14 +103,14 @@ impl<W: Whole> Part<W> {
     }
 
     /// The part as it is stored or sent.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self, providers: &Providers) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::HEAD + self.digests.len() + 4);
         bytes.extend(W::MAGIC);
         bytes.extend(self.whole.to_bytes());
         bytes.extend(self.range.start.to_le_bytes());
         bytes.extend(self.range.end.to_le_bytes());
         bytes.extend(&self.digests);
-        let sum = checksum(&bytes);
+        let sum = checksum(&bytes, providers);
         bytes.extend(sum.to_le_bytes());
         bytes
     }
@@ -120,12 +119,12 @@ impl<W: Whole> Part<W> {
     ///
     /// # Errors
     /// `Corrupt` for what is none, or damaged; `Unsupported` for one of other parameters than there are.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Part<W>, Error> {
+    pub fn from_bytes(bytes: &[u8], providers: &Providers) -> Result<Part<W>, Error> {
         let wrong = |text: &str| Error::corrupt(format!("part of a tree: {text}"));
         let (body, sum) = bytes.split_last_chunk::<4>().ok_or_else(|| wrong("it ends early"))?;
         let (head, digests) = body.split_at_checked(Self::HEAD).ok_or_else(|| wrong("it ends early"))?;
         let head = head.strip_prefix(&W::MAGIC).ok_or_else(|| wrong("its magic number is wrong"))?;
-        if checksum(body) != u32::from_le_bytes(*sum) {
+        if checksum(body, providers) != u32::from_le_bytes(*sum) {
             return Err(wrong("its checksum does not fit"));
         }
         let (whole, range) = head.split_at(W::LEN);
@@ -175,8 +174,8 @@ impl<W: Whole> Part<W> {
     }
 }
 
-fn checksum(bytes: &[u8]) -> u32 {
-    !Crc32c::new(Cpu::detect()).update(!0, bytes)
+fn checksum(bytes: &[u8], providers: &Providers) -> u32 {
+    !Crc32c::new(providers.cpu()).update(!0, bytes)
 }
 
 fn missing(end: u64, start: u64) -> Result<(), Error> {
@@ -218,8 +217,12 @@ mod tests {
             let mut parts = parts(&data[..len], &parameters, &work);
             parts.reverse();
             parts.push(parts[0].clone());
-            let stored: Vec<Part<WholeFile>> =
-                parts.iter().map(|part| Part::<WholeFile>::from_bytes(&part.to_bytes()).unwrap()).collect();
+            let stored: Vec<Part<WholeFile>> = parts
+                .iter()
+                .map(|part| {
+                    Part::<WholeFile>::from_bytes(&part.to_bytes(&work.providers), &work.providers).unwrap()
+                })
+                .collect();
             assert_eq!(stored, parts);
             assert_eq!(Part::join(&stored, &(), &work).unwrap(), whole, "{len}");
         }
@@ -248,7 +251,7 @@ mod tests {
             let build = |start: u64| {
                 let piece = MemoryDevice::new(data[start as usize..len.min(start + unit) as usize].to_vec());
                 let part = Part::build(layout.clone(), start, &piece, &sink, &work).unwrap();
-                Part::<Layout>::from_bytes(&part.to_bytes()).unwrap()
+                Part::<Layout>::from_bytes(&part.to_bytes(&work.providers), &work.providers).unwrap()
             };
             let parts: Vec<_> = (0..len).step_by(unit as usize).map(build).collect();
             assert_eq!(dm::join(&parts, &areas[1], &work).unwrap(), root_hash, "{len}");
@@ -276,15 +279,15 @@ mod tests {
         says(&[good[0].clone(), good[1].clone(), other[1].clone(), good[2].clone()], "differ");
         let shorter = parts(&data[..2 * unit], &parameters, &work);
         says(&[good[0].clone(), shorter[1].clone()], "do not belong together");
-        let bytes = good[0].to_bytes();
+        let bytes = good[0].to_bytes(&work.providers);
         for (at, what) in [(0, "magic"), (30, "checksum"), (bytes.len() - 1, "checksum")] {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            let error = Part::<WholeFile>::from_bytes(&damaged).unwrap_err().to_string();
+            let error = Part::<WholeFile>::from_bytes(&damaged, &work.providers).unwrap_err().to_string();
             assert!(error.contains(what), "{at}: {error}");
         }
         for len in 0..bytes.len() {
-            assert!(Part::<WholeFile>::from_bytes(&bytes[..len]).is_err());
+            assert!(Part::<WholeFile>::from_bytes(&bytes[..len], &work.providers).is_err());
         }
     }
 }

@@ -8,17 +8,19 @@ use serde_json::json;
 
 use casemate::blockdev::Events;
 use casemate::blockdev::{Stream, is_same_storage};
-use casemate::integrity::{FormatOptions, IntegrityOptions, Superblock, Volume, random_salt, read_key};
+use casemate::integrity::{
+    FormatOptions, IntegrityOptions, Keyed, Superblock, Volume, random_salt, read_key,
+};
 use casemate::target::Made;
 use casemate::{Access, Error, Image, SecretSource, hex, probe};
 
 use crate::answer::Answer;
 use crate::cmd::explained::explained;
 use crate::cmd::overwrite::OverwriteArgs;
+use crate::cmd::place::PlaceArgs;
 use crate::cmd::rescue::KeepGoingArgs;
 use crate::context::Context;
 use crate::size::bytes;
-use crate::cmd::place::PlaceArgs;
 
 /// Make, show, check and copy dm-integrity volumes, which have a tag for each block.
 ///
@@ -147,7 +149,9 @@ impl JournalArgs {
     pub fn set(&self, options: &mut IntegrityOptions) -> Result<(), Error> {
         let read = |name: &Option<String>, path: &Option<PathBuf>, option: &str| match (name, path) {
             (None, None) => Ok(None),
-            (Some(name), Some(path)) => Ok(Some((name.clone(), read_key(&SecretSource::file(path))?))),
+            (Some(name), Some(path)) => {
+                Ok(Some(Keyed { algorithm: name.clone(), key: read_key(&SecretSource::file(path))? }))
+            }
             _ => Err(Error::argument(format!("--{option} and --{option}-key-file go together"))),
         };
         options.journal_code =

@@ -154,12 +154,12 @@ impl Tool {
         for (key, said, whose) in [
             (options.key.as_ref(), self.integrity_key_size, "integrity"),
             (
-                options.journal_code.as_ref().map(|code| &code.1),
+                options.journal_code.as_ref().map(|code| &code.key),
                 self.journal_integrity_key_size,
                 "journal-integrity",
             ),
             (
-                options.journal_cipher.as_ref().map(|cipher| &cipher.1),
+                options.journal_cipher.as_ref().map(|cipher| &cipher.key),
                 self.journal_crypt_key_size,
                 "journal-crypt",
             ),

@@ -11,7 +11,7 @@ use clap::Parser;
 use casemate::blockdev::is_same_file;
 use casemate::tree::{Block, Fault, Finding};
 use casemate::verity::{
-    BlockSize, Fec, FormatOptions, HashType, Layout, Parameters, Salt, Uuid, VerityOptions, hex,
+    BlockSize, Fec, FormatOptions, HashType, Layout, Parameters, Salt, TriedRepair, Uuid, VerityOptions, hex,
 };
 use casemate::{Access, Code, Error, Image, Output};
 
@@ -262,7 +262,7 @@ impl Tool {
             return Err(Failure { status: stop.status, text: stop.text });
         }
         tell(format_args!("{}\n", stop.text));
-        let (repaired, bytes) =
+        let TriedRepair { repaired, changed_bytes: bytes, .. } =
             volume.try_repair(&root_hash, &work).map_err(|error| Failure::other(&error))?;
         if !repaired.left.is_clean() {
             let text = "Errors cannot be repaired with FEC device.".to_owned();

@@ -54,11 +54,6 @@ struct Front {
 }
 
 impl Front {
-    /// The bytes of a header with its key slots, from the beginning on.
-    fn of(header: &[u8], material: (u64, &[u8]), len: u64) -> Front {
-        Front { pieces: vec![(0, header.to_vec()), (material.0, material.1.to_vec())], len }
-    }
-
     /// The front that lies on a device.
     fn read(device: &dyn BlockDevice, used: u64, len: u64) -> Result<Front, Error> {
         // OK to cast: headers with their key slots have at most 136 MiB.
@@ -352,14 +347,14 @@ impl PlainData<'_> {
         let used = header.metadata.keyslots_area().end.min(place.end - place.start);
         let front = Front::read(copy.top(), used, shift)?;
         match self.compare(&front, size - shift, moved)? {
-            (false, _) => return Ok(None),
-            (true, false) => {
+            Beginning::NoFront => return Ok(None),
+            Beginning::Changed => {
                 return Err(Error::argument(
                     "an encryption was begun here and cut off, and the image was changed since: what it begins with is \
                      neither the old data nor the new header",
                 ));
             }
-            (true, true) => {}
+            Beginning::Front => {}
         }
         super::begun::check(&course, &header.metadata, size, options)?;
         let _lock = claim_new(self, &header.uuid)?;
@@ -497,9 +492,8 @@ impl PlainData<'_> {
         }
     }
 
-    /// Looks at the sectors at the image's beginning: whether any of them is the front's and not the moved data's, and
-    /// whether all are of one or the other.
-    fn compare(&self, front: &Front, moved: u64, len: u64) -> Result<(bool, bool), Error> {
+    /// Looks at the sectors at the image's beginning, which are the front's or the moved data's if nothing else was written.
+    fn compare(&self, front: &Front, moved: u64, len: u64) -> Result<Beginning, Error> {
         let (mut any, mut all) = (false, true);
         let mut at = 0;
         while at < len {
@@ -515,8 +509,22 @@ impl PlainData<'_> {
             }
             at += now as u64;
         }
-        Ok((any, all))
+        Ok(match (any, all) {
+            (false, _) => Beginning::NoFront,
+            (true, true) => Beginning::Front,
+            (true, false) => Beginning::Changed,
+        })
     }
+}
+
+/// State of the sectors at an image's beginning, whose encryption may have been begun.
+enum Beginning {
+    /// None is the front's.
+    NoFront,
+    /// Some are the front's, and the others the moved data's.
+    Front,
+    /// Some are the front's, and some neither.
+    Changed,
 }
 
 /// Copies bytes to another place of a medium, on all threads.
@@ -607,9 +615,8 @@ fn begun_front(
     // OK to cast: 16 KiB.
     let copies = MemoryDevice::new(vec![0; 2 * header.metadata.hdr_size() as usize]);
     header.write(&copies, &work.providers, &mut |bytes| Source::System.fill(bytes))?;
-    // OK to index: header and key slot.
-    let (place, material) = &made.pieces[1];
-    Ok((Front::of(&copies.into_bytes(), (*place, material), made.offset()), header))
+    let pieces = vec![(0, copies.into_bytes()), (made.stored.material_at, made.stored.material.clone())];
+    Ok((Front { pieces, len: made.offset() }, header))
 }
 
 /// Metadata with their one segment moved to byte `offset`.

@@ -18,7 +18,7 @@ use crate::digest::new_digest;
 use crate::format::refuse_weak;
 use crate::locks::HeaderLock;
 use crate::random::Source;
-use crate::slot::Slot;
+use crate::slot::{AreaCipher, Slot};
 use crate::unlock::{self, Budget};
 use crate::{Advice, Error};
 use crate::{LuksKey, LuksOptions, Reason};
@@ -226,8 +226,8 @@ pub(super) fn reencrypt(
         let start = free_area(&metadata, new_key.len())?;
         // A slot keeps its cipher, unless that protects nothing.
         // OK to cast: 32 bits.
-        let area = (like.area.encryption.clone(), like.area.key_size as usize);
-        let area = Some(&area).filter(|(encryption, _)| !unlock::is_null(encryption));
+        let area = AreaCipher { cipher: like.area.encryption.clone(), key_len: like.area.key_size as usize };
+        let area = Some(&area).filter(|area| !unlock::is_null(&area.cipher));
         let kdf = options.pbkdf.as_ref().map_or_else(|| like.pbkdf(), Ok)?.clone();
         let sealed = Slot::new(start, new_key.len(), &last.encryption, options.hash(), kdf)?;
         let mut sealed = sealed.with_cipher(area);

@@ -21,4 +21,4 @@ pub use layout::Layout;
 pub use parameters::{BlockSize, HashType, Parameters, Salt};
 pub use part::join;
 pub use superblock::{SUPERBLOCK_SIZE, Superblock};
-pub use table::{OnFault, Table, TableFec, partition_uuids};
+pub use table::{OnFault, PartitionUuids, Table, TableFec, partition_uuids};

@@ -167,15 +167,24 @@ impl fmt::Display for Table<'_> {
     }
 }
 
+/// The UUIDs of the partitions with the data and with the hash area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionUuids {
+    /// Of the data.
+    pub data: Uuid,
+    /// Of the hash area.
+    pub hash: Uuid,
+}
+
 /// The UUIDs of the data and the hash partition (UAPI group's Discoverable Partitions Specification): the first
 /// and the last 128 bits of the root hash.
 ///
 /// # Errors
 /// `Argument` if the root hash is too short for both.
-pub fn partition_uuids(root_hash: &[u8]) -> Result<(Uuid, Uuid), Error> {
+pub fn partition_uuids(root_hash: &[u8]) -> Result<PartitionUuids, Error> {
     match (root_hash.first_chunk(), root_hash.last_chunk()) {
         (Some(first), Some(last)) if root_hash.len() >= 32 => {
-            Ok((Uuid::from_bytes(*first), Uuid::from_bytes(*last)))
+            Ok(PartitionUuids { data: Uuid::from_bytes(*first), hash: Uuid::from_bytes(*last) })
         }
         _ => {
             let text = "partition UUIDs need a root hash of 32 bytes or more";
@@ -254,7 +263,7 @@ mod tests {
 
     #[test]
     fn partitions_are_named_by_the_root_hash() {
-        let (data, hash) = partition_uuids(&root_hash()).unwrap();
+        let PartitionUuids { data, hash } = partition_uuids(&root_hash()).unwrap();
         assert_eq!(data.to_string(), "4392712b-a013-68ef-df14-b05c76f9e4df");
         assert_eq!(hash.to_string(), "0d536646-30b5-d486-32ed-17a137f39076");
         assert!(partition_uuids(&[0; 20]).is_err());

@@ -76,7 +76,7 @@ impl Args {
 
     /// Searches all of the image.
     fn search(&self, image: &Image, context: &Context) -> Result<Answer, Error> {
-        let name = self.image.display().to_string();
+        let name = self.place.image.display().to_string();
         let progress = context.progress(&name, image.device().size());
         let work = context.work(context.providers().clone(), &progress);
         let found = probe::scan(image, &work)?;
@@ -84,7 +84,7 @@ impl Args {
         let has_layers = !self.layers.layers().is_empty();
         let offset = if has_layers { 0 } else { image.start() };
         let place =
-            Place { image: quoted(&self.image), partition: None, offset, by_backup: false, has_layers };
+            Place { image: quoted(&self.place.image), partition: None, offset, by_backup: false, has_layers };
         match context.json() {
             true => context.print_json(&scan::json(&found, &place))?,
             false => context.print(scan::text(&name, &found, &place))?,

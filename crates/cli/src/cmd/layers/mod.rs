@@ -285,7 +285,7 @@ impl Layer {
         let hash = match self.verity.hash_partition {
             None => hash,
             Some(HashPartition::Number(number)) => hash.partition(number)?,
-            Some(HashPartition::Auto) => hash.partition_of_uuid(partition_uuids(&root)?.1)?,
+            Some(HashPartition::Auto) => hash.partition_of_uuid(partition_uuids(&root)?.hash)?,
         };
         let verified = image.verity(&hash, &root, &options, &providers);
         verified.map_err(|error| match self.verity.hash_offset {

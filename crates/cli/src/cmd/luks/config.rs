@@ -3,8 +3,8 @@
 use clap::ValueEnum;
 
 use casemate::Error;
-use casemate::luks::Settings;
 use casemate::luks::luks2::Priority;
+use casemate::luks::{Settings, SlotPriority};
 
 use super::options::HeaderArgs;
 use crate::answer::Answer;
@@ -47,13 +47,13 @@ enum Tried {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let mut settings = Settings::default();
-        settings.priority = self.key_slot.zip(self.priority).map(|(slot, tried)| {
+        settings.priority = self.key_slot.zip(self.priority).map(|(keyslot, tried)| {
             let priority = match tried {
                 Tried::Prefer => Priority::Prefer,
                 Tried::Normal => Priority::Normal,
                 Tried::Ignore => Priority::Ignore,
             };
-            (slot, priority)
+            SlotPriority { keyslot, priority }
         });
         let names =
             |list: &String| list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();

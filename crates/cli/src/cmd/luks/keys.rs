@@ -180,7 +180,7 @@ impl SlotArgs {
                 self.pbkdf.get(true, &header.hash, header.key_bytes as usize, context)?
             }
             Header::Luks2(_) => {
-                let key_len = options.area.as_ref().map_or(64, |(_, len)| *len);
+                let key_len = options.area.as_ref().map_or(64, |area| area.key_len);
                 self.pbkdf.get(false, self.hash.as_deref().unwrap_or("sha256"), key_len, context)?
             }
         });

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use casemate::blockdev::os::FileTypeExt;
 use casemate::blockdev::{Partition, partitions};
-use casemate::luks::{LuksKey, LuksOptions, Policy, Volume};
+use casemate::luks::{AreaCipher, LuksKey, LuksOptions, Policy, Volume};
 use casemate::target::{Consent, Made};
 use casemate::{Access, Error, Image, SecretSource, SecretVec, Target, probe};
 
@@ -276,11 +276,13 @@ pub fn volume_key(path: &Path, len: Option<usize>, context: &Context) -> Result<
 }
 
 impl AreaArgs {
-    /// The cipher, and bytes of its key, if they were said.
-    pub fn get(&self) -> Result<Option<(String, usize)>, Error> {
+    /// The cipher, if it was said.
+    pub fn get(&self) -> Result<Option<AreaCipher>, Error> {
         match (&self.keyslot_cipher, self.keyslot_key_size.unwrap_or(512)) {
             (None, _) => Ok(None),
-            (Some(cipher), bits) if bits.is_multiple_of(8) => Ok(Some((cipher.clone(), bits / 8))),
+            (Some(cipher), bits) if bits.is_multiple_of(8) => {
+                Ok(Some(AreaCipher { cipher: cipher.clone(), key_len: bits / 8 }))
+            }
             (Some(_), bits) => Err(Error::argument(format!("--keyslot-key-size {bits}: no whole bytes"))),
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use serde::Serialize;
 
-use casemate::verity::{FecLayout, Formatted, Layout, hex, partition_uuids};
+use casemate::verity::{FecLayout, Formatted, Layout, PartitionUuids, hex, partition_uuids};
 
 /// A hash area for programs.
 #[derive(Debug, Serialize)]
@@ -44,10 +44,10 @@ pub struct FecJson {
 
 /// JSON of a new hash area.
 pub fn formatted_json(formatted: &Formatted, dry_run: bool) -> Json {
-    let (data, hash) = partition_uuids(&formatted.root_hash).ok().unzip();
+    let uuids = partition_uuids(&formatted.root_hash).ok();
     Json {
-        data_partition_uuid: data.map(|uuid| uuid.to_string()),
-        hash_partition_uuid: hash.map(|uuid| uuid.to_string()),
+        data_partition_uuid: uuids.map(|uuids| uuids.data.to_string()),
+        hash_partition_uuid: uuids.map(|uuids| uuids.hash.to_string()),
         fec: formatted.fec.as_ref().map(fec_json),
         dry_run: Some(dry_run),
         ..json(&formatted.layout, Some(&formatted.root_hash))
@@ -103,7 +103,7 @@ pub fn formatted_lines(hash: &dyn Display, fec_offset: u64, formatted: &Formatte
 
 /// Lines of the UUIDs by which systemd finds data and hash partition; none for a root hash that is too short.
 pub fn partition_lines(root_hash: &[u8]) -> String {
-    partition_uuids(root_hash).map_or(String::new(), |(data, hash)| {
+    partition_uuids(root_hash).map_or(String::new(), |PartitionUuids { data, hash }| {
         format!("Data partition UUID:\t{data}\nHash partition UUID:\t{hash}\n")
     })
 }

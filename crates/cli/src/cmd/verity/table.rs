@@ -106,13 +106,13 @@ impl Args {
         match self.print {
             Some(Print::Table) => context.print(format!("{table}\n"))?,
             Some(Print::KernelArgument) => context.print(format!("{}\n", argument?))?,
-            Some(Print::DataUuid) => context.print(format!("{}\n", uuids?.0))?,
-            Some(Print::HashUuid) => context.print(format!("{}\n", uuids?.1))?,
+            Some(Print::DataUuid) => context.print(format!("{}\n", uuids?.data))?,
+            Some(Print::HashUuid) => context.print(format!("{}\n", uuids?.hash))?,
             None if context.json() => context.print_json(&json!({
                 "table": table.to_string(),
                 "kernel_argument": argument.ok(),
-                "data_partition_uuid": uuids.as_ref().ok().map(|uuids| uuids.0.to_string()),
-                "hash_partition_uuid": uuids.as_ref().ok().map(|uuids| uuids.1.to_string()),
+                "data_partition_uuid": uuids.as_ref().ok().map(|uuids| uuids.data.to_string()),
+                "hash_partition_uuid": uuids.as_ref().ok().map(|uuids| uuids.hash.to_string()),
             }))?,
             None => {
                 let mut text = format!("Table:              \t{table}\n");

@@ -85,7 +85,7 @@ impl Args {
         let work = self.stored.work(context, &progress);
         Ok(Some(match summary.is_clean() {
             true => Parity::Wrong(volume.check_parity(&work)?),
-            false => Parity::Could(volume.try_repair(root_hash, &work)?.0),
+            false => Parity::Could(volume.try_repair(root_hash, &work)?.repaired),
         }))
     }
 }
