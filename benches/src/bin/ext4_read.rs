@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use casemate::ext4::{Found, Handful, ReadOptions};
+use casemate::ext4::{Found, Handful, InodeNo, ReadOptions};
 use casemate::{Access, Image, Work};
 use casemate_benches::Race;
 
@@ -29,8 +29,8 @@ fn main() {
     let fs = Image::open(&image, Access::Read).expect("the image").ext4(&ReadOptions::default(), &work);
     let fs = fs.expect("a file system");
     let entries = fs.read_dir("/folder").expect("a folder");
-    let numbers: Vec<u32> = entries.iter().map(|entry| entry.inode).collect();
-    let inode = |number: u32| fs.inode(number).expect("an inode");
+    let numbers: Vec<InodeNo> = entries.iter().map(|entry| entry.inode).collect();
+    let inode = |number: InodeNo| fs.inode(number).expect("an inode");
     let bytes: usize = paths.iter().map(String::len).sum();
     let mut race = Race::new(format!("{FILES} files of {bytes} bytes"), bytes).items(FILES);
     race.add("open by path", || paths.iter().for_each(|path| drop(fs.open(path).expect("a file"))));
@@ -41,7 +41,7 @@ fn main() {
         paths.iter().for_each(|path| assert_eq!(fs.read(path).expect("a file"), path.as_bytes()));
     });
     race.add("read by entry", || {
-        let read = |number: &u32| fs.read_inode(&inode(*number)).expect("a file").len();
+        let read = |number: &InodeNo| fs.read_inode(&inode(*number)).expect("a file").len();
         assert_eq!(numbers.iter().map(read).sum::<usize>(), bytes);
     });
     race.add("read_many", || {

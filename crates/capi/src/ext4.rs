@@ -113,7 +113,7 @@ fn stat_of(fs: &FileSystem, inode: &Inode) -> CStat {
         modified_nanoseconds: nanoseconds,
         accessed_nanoseconds: accessed.nanoseconds,
         changed_nanoseconds: changed.nanoseconds,
-        inode: inode.number(),
+        inode: inode.number().get(),
         mode: inode.mode().into(),
         links: inode.links().into(),
         uid: inode.uid(),
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn casemate_ext4_read_dir(
         let each = each.ok_or_else(|| Error::argument("each is NULL"))?;
         for entry in fs.0.read_dir(path)? {
             // SAFETY: the caller gave this function and its context for such calls; the name has so many bytes.
-            if unsafe { each(context, entry.name.as_ptr(), entry.name.len(), entry.inode) } != 0 {
+            if unsafe { each(context, entry.name.as_ptr(), entry.name.len(), entry.inode.get()) } != 0 {
                 break;
             }
         }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use casemate::blockdev::{BlockDevice, Events, MemoryDevice, Pool};
 use casemate::ext4::{
-    FileSystem, FileType, Found, Handful, Inode, ReadOptions, SeenDirectories, VerityPolicy,
+    FileSystem, FileType, Found, Handful, Inode, InodeNo, ReadOptions, SeenDirectories, VerityPolicy,
 };
 use casemate::{Access, Error, Image, Work};
 use casemate_testkit::{Rng, TempDir, fixture, run, tempdir, tool};
@@ -29,11 +29,11 @@ fn add(tree: &mut Tree, path: Vec<u8>, contents: Result<Vec<u8>, Error>) {
 /// The slow way: each file by itself.
 fn one_by_one(fs: &FileSystem) -> Tree {
     let (mut tree, mut seen) = (Tree::new(), SeenDirectories::new());
-    folder(fs, &mut tree, &mut seen, Vec::new(), 2);
+    folder(fs, &mut tree, &mut seen, Vec::new(), InodeNo::ROOT);
     tree
 }
 
-fn folder(fs: &FileSystem, tree: &mut Tree, seen: &mut SeenDirectories, path: Vec<u8>, number: u32) {
+fn folder(fs: &FileSystem, tree: &mut Tree, seen: &mut SeenDirectories, path: Vec<u8>, number: InodeNo) {
     let mut entries = Vec::new();
     let mut read = |inode: &Inode| {
         seen.enter(fs.inodes(), &path, inode)?;
@@ -67,7 +67,7 @@ fn work(threads: usize) -> Work<'static> {
 /// All that `Files` finds, and the most bytes that it has found at once.
 fn at_once(fs: &FileSystem, threads: usize) -> (Tree, usize) {
     let (mut tree, mut most) = (Tree::new(), 0);
-    let mut files = fs.files(&fs.inode(2).unwrap()).unwrap();
+    let mut files = fs.files(&fs.inode(InodeNo::ROOT).unwrap()).unwrap();
     loop {
         let mut bytes = 0;
         let more = files.read(&work(threads), |found, handful| {
@@ -85,7 +85,7 @@ fn at_once(fs: &FileSystem, threads: usize) -> (Tree, usize) {
 }
 
 /// Contents of files by the numbers of their inodes.
-fn by_numbers(fs: &FileSystem, numbers: &[u32]) -> Vec<Result<Vec<u8>, String>> {
+fn by_numbers(fs: &FileSystem, numbers: &[InodeNo]) -> Vec<Result<Vec<u8>, String>> {
     let mut found = vec![None; numbers.len()];
     let keep = |handful: Handful<'_>| {
         for (index, contents) in handful {
@@ -109,7 +109,8 @@ fn same(fs: &FileSystem, what: &str) -> Tree {
         assert_eq!(found.len(), expected.len(), "{what}, {threads} threads");
     }
     // In an order that is none, and some twice.
-    let numbers: Vec<u32> = (1..=fs.superblock_inodes().min(500)).rev().chain([12, 13, 12]).collect();
+    let numbers = (1..=fs.superblock_inodes().min(500)).rev().chain([12, 13, 12]);
+    let numbers: Vec<InodeNo> = numbers.filter_map(InodeNo::new).collect();
     for (number, found) in numbers.iter().zip(by_numbers(fs, &numbers)) {
         let expected = fs.inode(*number).and_then(|inode| fs.read_inode(&inode));
         assert!(found == expected.map_err(|error| error.to_string()), "{what}: inode {number}");
@@ -180,13 +181,13 @@ fn damaged_images_are_read_as_one_by_one() {
             }
             let options = options(|options| options.verify_checksums = round % 2 == 0);
             let Ok(fs) = open(MemoryDevice::new(damaged), &options) else { continue };
-            if !fs.inode(2).is_ok_and(|root| root.is_dir()) {
+            if !fs.inode(InodeNo::ROOT).is_ok_and(|root| root.is_dir()) {
                 continue;
             }
             // A size of a GiB of zeros is sound, and slow.
             let large =
                 |number| fs.inode(number).is_ok_and(|inode| (1 << 26..1 << 30).contains(&inode.size()));
-            if !(1..=fs.superblock_inodes()).any(large) {
+            if !(1..=fs.superblock_inodes()).filter_map(InodeNo::new).any(large) {
                 let tree = same(&fs, &format!("{name}, round {round}"));
                 failed += usize::from(tree.values().flatten().any(Result::is_err));
             }
@@ -347,7 +348,9 @@ fn who_has_heard_enough_ends_the_work() {
         assert_eq!(error.io_kind(), Some(Kind::Interrupted));
         assert!(bytes <= 1_000_000, "{bytes}");
         let refuse = |_: Handful<'_>| Err(Kind::StorageFull.into());
-        let error = fs.read_many(&[12, 13, 14], &work(threads), refuse).unwrap_err();
+        let error = fs
+            .read_many(&[12, 13, 14].map(|number| InodeNo::new(number).unwrap()), &work(threads), refuse)
+            .unwrap_err();
         assert_eq!(error.io_kind(), Some(Kind::StorageFull));
     }
 }

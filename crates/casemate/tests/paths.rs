@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use casemate::blockdev::{BlockDevice, Events, FileDevice};
 use casemate::crypt::{Mapping, Params};
-use casemate::ext4::{FileSystem, Handful, NewNode, ReadOptions, WriteOptions};
+use casemate::ext4::{FileSystem, Handful, InodeNo, NewNode, ReadOptions, WriteOptions};
 use casemate::fsverity::Parameters;
 use casemate::nbd::Listener;
 use casemate::serve::ServeOptions;
@@ -116,7 +116,12 @@ fn a_file_of_a_folder_that_was_read_costs_one_read_of_the_device() {
     by_entry();
     assert_eq!(reads(&by_entry), 1);
 
-    let numbers = [find(b"large"), find(b"etc"), u32::MAX, fs.metadata("etc/os-release").unwrap().number()];
+    let numbers = [
+        find(b"large"),
+        find(b"etc"),
+        InodeNo::new(u32::MAX).unwrap(),
+        fs.metadata("etc/os-release").unwrap().number(),
+    ];
     let mut found = BTreeMap::new();
     let keep = |handful: Handful<'_>| {
         for (index, contents) in handful {

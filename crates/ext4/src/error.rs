@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::ErrorKind;
 
+use crate::units::InodeNo;
+
 pub use casemate_blockdev::{Error, Result};
 
 /// The error for a full file system.
@@ -119,7 +121,7 @@ pub struct Place {
     /// The block group that it belongs to.
     pub group: Option<u32>,
     /// The inode that it belongs to.
-    pub inode: Option<u32>,
+    pub inode: Option<InodeNo>,
 }
 
 macro_rules! structures {
@@ -196,7 +198,7 @@ impl Place {
     }
 
     /// A structure of an inode.
-    pub fn inode(structure: Structure, inode: u32) -> Place {
+    pub fn inode(structure: Structure, inode: InodeNo) -> Place {
         Place { inode: Some(inode), ..Place::of(structure) }
     }
 
@@ -272,7 +274,7 @@ impl From<Corrupt> for Error {
         let Place { structure, block, group, inode } = corrupt.place;
         let mut place = casemate_blockdev::Place::default();
         (place.structure, place.block, place.group, place.inode) =
-            (Some(structure.name()), block, group, inode);
+            (Some(structure.name()), block, group, inode.map(InodeNo::get));
         Error::corrupt(corrupt.to_string()).with_place(place).with_cause(corrupt)
     }
 }

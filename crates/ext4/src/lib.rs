@@ -49,6 +49,7 @@ mod open;
 mod read;
 mod repair;
 mod transaction;
+mod units;
 
 pub use build::{
     BuildOptions, BuildReport, BuildSize, Encrypt, Features, Geometry, Identify, NewUuid, Owners, Plan, Seal,
@@ -71,7 +72,7 @@ pub use format::extent::{Extent, ExtentIndex, ExtentNode};
 pub use format::features::{Compat, Incompat, RoCompat};
 pub use format::group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT, INODE_ZEROED};
 pub use format::htree::{HtreeEntry, HtreeNode, HtreeRoot};
-pub use format::inode::{FileType, Inode, InodeFlags, ROOT_INODE, Time};
+pub use format::inode::{FileType, Inode, InodeFlags, Time};
 pub use format::journal_superblock::JournalSuperblock;
 pub use format::layout::Layout;
 pub use format::superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
@@ -97,3 +98,4 @@ pub use read::xattr::Xattr;
 pub use repair::{Approve, RepairOptions, RepairReport, repair};
 pub use transaction::patch::Patching;
 pub use transaction::recovery_file::{Interrupted, RecoveryFile};
+pub use units::InodeNo;

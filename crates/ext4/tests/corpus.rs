@@ -31,7 +31,7 @@ fn names_are_found_by_their_paths() {
             let path = entry["path"].as_str().unwrap();
             let inode = fs.resolve(path.as_bytes(), false);
             let inode = inode.unwrap_or_else(|error| panic!("{}: {path}: {error}", fixture.name));
-            assert_eq!(u64::from(inode.number()), entry["inode"].as_u64().unwrap(), "{}", fixture.name);
+            assert_eq!(u64::from(inode.number().get()), entry["inode"].as_u64().unwrap(), "{}", fixture.name);
             let other = format!("{path}-not");
             let error = fs.resolve(other.as_bytes(), false).unwrap_err();
             // As the kernel says of a name that no file can have (ENAMETOOLONG).
@@ -103,7 +103,7 @@ fn compare(fixture: &Fixture, fs: &Ext4, entry: &serde_json::Value, found: &mut 
             assert_eq!(value, expected, "{place}: {key}");
         }
     };
-    number("inode", u64::from(inode.number()));
+    number("inode", u64::from(inode.number().get()));
     number("nlink", u64::from(inode.links()));
     number("uid", u64::from(inode.uid()));
     number("gid", u64::from(inode.gid()));

@@ -95,7 +95,7 @@ fn what_can_not_be_read_is_left_out_and_said() {
     let number = fs.resolve(b"dir/size4097", false).unwrap().number();
     let mut image = fixture.image.clone();
     let table = 35 * 4096;
-    let at = table + (number as usize - 1) * 256;
+    let at = table + number.index() as usize * 256;
     assert_eq!(&image[at..at + 2], &[0xa4, 0x81], "the inode table is not where it was");
     image[at + 0x10] ^= 1;
     let fs = Ext4::open(Arc::new(MemoryDevice::new(image)), &OpenOptions::default()).unwrap();

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex};
 
 use casemate_blockdev::{BlockDevice, MemoryDevice, Result};
 use casemate_ext4::{
-    Body, CheckOptions, Ext4, NewNode, OpenOptions, Presence, SetId, WriteOptions, Writer, check,
+    Body, CheckOptions, Ext4, InodeNo, NewNode, OpenOptions, Presence, SetId, WriteOptions, Writer, check,
 };
 use casemate_providers::Work;
 use casemate_testkit::{Rng, mke2fs, slow_tests, tempdir, tool};
 use common::assert_sound;
 
-const ROOT: u32 = 2;
+const ROOT: InodeNo = InodeNo::ROOT;
 const SECTOR: usize = 512;
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
@@ -73,10 +73,10 @@ struct Known {
 /// Names of the root directory, and their inodes.
 #[derive(Clone, Debug, Default)]
 struct Model {
-    names: BTreeMap<String, u32>,
-    inodes: BTreeMap<u32, Known>,
+    names: BTreeMap<String, InodeNo>,
+    inodes: BTreeMap<InodeNo, Known>,
     /// Inodes without names that are in use.
-    held: Vec<u32>,
+    held: Vec<InodeNo>,
 }
 
 impl Model {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents, Overlay};
 use casemate_ext4::{
-    CheckOptions, Contents, DirEntry, Error, Ext4, ExtractOptions, Inode, OpenOptions, Result,
+    CheckOptions, Contents, DirEntry, Error, Ext4, ExtractOptions, Inode, InodeNo, OpenOptions, Result,
     SeenDirectories, check, extract_to_folder, extract_to_tar,
 };
 use casemate_providers::Work;
@@ -276,7 +276,7 @@ fn exercise(device: &Arc<Counting>, rng: &mut Rng, folder: &Path) {
     let found = fs.unreachable_inodes(&NoEvents).unwrap();
     assert!(found.tops.iter().all(|inode| inode.links() > 0));
     for number in (0..40).chain([u32::MAX]) {
-        if let Ok(inode) = fs.inode(number) {
+        if let Some(Ok(inode)) = InodeNo::new(number).map(|number| fs.inode(number)) {
             let _ = read_file(&fs, &inode);
         }
     }

@@ -77,8 +77,8 @@ fn list(place: &Place) -> Option<Vec<u32>> {
     writer.make_symlink(b"/long", &[b't'; 300], &node).unwrap();
     writer.commit().unwrap();
     let names = ["file", "large", "dir", "short", "long", "cut"];
-    let numbers: Vec<u32> =
-        names.iter().map(|name| writer.fs().resolve(name.as_bytes(), false).unwrap().number()).collect();
+    let number = |name: &&str| writer.fs().resolve(name.as_bytes(), false).unwrap().number().get();
+    let numbers: Vec<u32> = names.iter().map(number).collect();
     drop(writer);
     let mut script = String::new();
     for (at, name) in names.iter().enumerate() {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use casemate_blockdev::{FileDevice, MemoryDevice};
-use casemate_ext4::{NewNode, PutOptions, RecoveryFile, WriteOptions, Writer};
+use casemate_ext4::{InodeNo, NewNode, PutOptions, RecoveryFile, WriteOptions, Writer};
 use casemate_providers::Work;
 use casemate_testkit::{Rng, TempDir, run, run_any, tempdir, tool};
 use common::assert_sound;
@@ -238,7 +238,7 @@ fn damaged_quota_files_do_no_harm() {
     let fs = writer.fs();
     let mut blocks = Vec::new();
     for file in [3, 4] {
-        let inode = fs.inode(file).unwrap();
+        let inode = fs.inode(InodeNo::new(file).unwrap()).unwrap();
         for block in 0..inode.size() / 1024 {
             let run = fs.mapping_at(&inode, block).unwrap().unwrap();
             blocks.push((run.physical + block - run.logical) as usize);

@@ -21,7 +21,7 @@ pub fn attributes(inode: &Inode, size: u64, block_size: u32, owner: Owner) -> Fi
         blocks = blocks.saturating_add(inode.size().div_ceil(512));
     }
     FileAttr {
-        ino: INodeNo(inode.number().into()),
+        ino: INodeNo(inode.number().get().into()),
         size,
         blocks,
         atime: system_time(inode.accessed()),

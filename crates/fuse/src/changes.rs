@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use casemate::ext4::Writer;
+use casemate::ext4::{InodeNo, Writer};
 use casemate::{Code, Error};
 
 use crate::known::Known;
@@ -115,7 +115,7 @@ impl Changes {
     }
 
     /// Frees an inode without names that the kernel has forgotten.
-    pub fn forgotten(&self, number: u32) -> Result<(), Error> {
+    pub fn forgotten(&self, number: InodeNo) -> Result<(), Error> {
         if !self.steady().writer()?.is_held(number) {
             return Ok(());
         }
@@ -123,7 +123,7 @@ impl Changes {
     }
 
     /// Frees an inode that has just lost its last name, unless the kernel knows it.
-    pub fn gone(&self, writer: &mut Writer, number: Option<u32>) -> Result<(), Error> {
+    pub fn gone(&self, writer: &mut Writer, number: Option<InodeNo>) -> Result<(), Error> {
         match number.filter(|number| !self.known.has(*number)) {
             Some(number) => writer.release(number),
             None => Ok(()),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use fuser::{FileAttr, Generation, INodeNo, Request, TimeOrNow};
 
 use casemate::ext4::{
-    Body, FileType, Inode, InodeFlags, NewAttributes, NewNode, Presence, SetId, Time, Writer,
+    Body, FileType, Inode, InodeFlags, InodeNo, NewAttributes, NewNode, Presence, SetId, Time, Writer,
 };
 use casemate::{Code, Error};
 
@@ -322,7 +322,7 @@ impl Tree {
     }
 }
 
-fn number(node: INodeNo) -> Result<u32, Error> {
+fn number(node: INodeNo) -> Result<InodeNo, Error> {
     inode_number(node).ok_or_else(|| Error::corrupt(format!("node {node} is not an inode number")))
 }
 
@@ -352,7 +352,7 @@ fn has_privileges(inode: &Inode) -> bool {
 
 /// Takes away what a file runs with of its owner's and group's rights, unless the program that changes it may set that;
 /// whether there was anything.
-fn drop_privileges(request: &Request, writer: &mut Writer, number: u32) -> Result<bool, Error> {
+fn drop_privileges(request: &Request, writer: &mut Writer, number: InodeNo) -> Result<bool, Error> {
     let inode = writer.inode(number)?;
     if !has_privileges(&inode) {
         return Ok(false);

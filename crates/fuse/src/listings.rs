@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate::Error;
-use casemate::ext4::{Ext4, Inode, Names};
+use casemate::ext4::{Ext4, Inode, InodeNo, Names};
 
 /// Folders whose names are kept. More that are listed at the same time are read again for each piece.
 const MOST: usize = 16;
@@ -12,7 +12,7 @@ const MOST: usize = 16;
 /// The names of the folders that were listed last, and not to their ends. The kernel asks for names in pieces, without
 /// opening a folder before.
 #[derive(Default)]
-pub struct Listings(Mutex<VecDeque<(u32, Arc<Names>)>>);
+pub struct Listings(Mutex<VecDeque<(InodeNo, Arc<Names>)>>);
 
 impl Listings {
     /// The names in a directory, in an order that stays.
@@ -31,7 +31,7 @@ impl Listings {
     }
 
     /// Forgets a directory whose names were all told.
-    pub fn forget(&self, number: u32) {
+    pub fn forget(&self, number: InodeNo) {
         self.locked().retain(|(known, _)| *known != number);
     }
 
@@ -40,7 +40,7 @@ impl Listings {
         self.locked().clear();
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, VecDeque<(u32, Arc<Names>)>> {
+    fn locked(&self) -> std::sync::MutexGuard<'_, VecDeque<(InodeNo, Arc<Names>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

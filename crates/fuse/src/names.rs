@@ -6,10 +6,10 @@ use std::time::Duration;
 use fuser::{FileAttr, FileHandle, Generation, INodeNo};
 
 use casemate::Error;
-use casemate::ext4::{Inode, Name};
+use casemate::ext4::{Inode, InodeNo, Name};
 
 use crate::attributes::{kind, unknown};
-use crate::node::{ROOT, beyond, is_nameable};
+use crate::node::{beyond, is_nameable};
 use crate::tree::Tree;
 
 /// How long the kernel may keep what it was told: the image does not change while it is mounted.
@@ -95,9 +95,9 @@ pub fn absence(tree: &Tree, dir: &Inode) -> Duration {
 
 /// The node of an inode that a name stands for. One that is none is not told apart from others that are damaged before
 /// somebody looks at it.
-pub fn node_of(tree: &Tree, number: u32) -> u64 {
+pub fn node_of(tree: &Tree, number: InodeNo) -> u64 {
     match is_nameable(number, tree.ext4().superblock()) {
-        true => number.into(),
+        true => number.get().into(),
         false => beyond(number),
     }
 }
@@ -107,7 +107,8 @@ pub fn node_of(tree: &Tree, number: u32) -> u64 {
 pub fn described(tree: &Tree, dir: &Inode, name: Name<'_>) -> (FileAttr, Generation, Duration) {
     // The kernel takes nothing but the names of these.
     if matches!(name.bytes, b"." | b"..") {
-        let number = if name.inode == ROOT { ROOT.into() } else { node_of(tree, name.inode) };
+        let number =
+            if name.inode == InodeNo::ROOT { InodeNo::ROOT.get().into() } else { node_of(tree, name.inode) };
         return (unknown(number, fuser::FileType::Directory), Generation(0), Duration::ZERO);
     }
     match tree.numbered(name.inode).and_then(|inode| tree.attributes(&inode)) {

@@ -5,10 +5,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use casemate::Error;
 use casemate::blockdev::BlockDevice;
+use casemate::ext4::InodeNo;
 
 /// The contents of the files that are open, by their inodes: a file that is open many times is kept once.
 #[derive(Default)]
-pub struct OpenFiles(RwLock<HashMap<u32, Open>>);
+pub struct OpenFiles(RwLock<HashMap<InodeNo, Open>>);
 
 struct Open {
     /// `None` after they have changed, until somebody reads them again.
@@ -20,7 +21,7 @@ impl OpenFiles {
     /// Opens a file once more; `open` does it the first time, and after its contents have changed.
     pub fn open(
         &self,
-        number: u32,
+        number: InodeNo,
         open: impl FnOnce() -> Result<Box<dyn BlockDevice>, Error>,
     ) -> Result<(), Error> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -40,18 +41,18 @@ impl OpenFiles {
     }
 
     /// The contents of a file that is open; of a file whose contents have changed since, `Some(None)`.
-    pub fn get(&self, number: u32) -> Option<Option<Arc<dyn BlockDevice>>> {
+    pub fn get(&self, number: InodeNo) -> Option<Option<Arc<dyn BlockDevice>>> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         all.get(&number).map(|file| file.contents.clone())
     }
 
     /// Keeps the contents of a file that is open.
-    pub fn keep(&self, number: u32, contents: &Arc<dyn BlockDevice>) {
+    pub fn keep(&self, number: InodeNo, contents: &Arc<dyn BlockDevice>) {
         self.set(number, Some(Arc::clone(contents)));
     }
 
     /// Forgets the contents of a file: they have changed.
-    pub fn changed(&self, number: u32) {
+    pub fn changed(&self, number: InodeNo) {
         self.set(number, None);
     }
 
@@ -61,7 +62,7 @@ impl OpenFiles {
         all.values_mut().for_each(|file| file.contents = None);
     }
 
-    fn set(&self, number: u32, contents: Option<Arc<dyn BlockDevice>>) {
+    fn set(&self, number: InodeNo, contents: Option<Arc<dyn BlockDevice>>) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = all.get_mut(&number) {
             file.contents = contents;
@@ -69,7 +70,7 @@ impl OpenFiles {
     }
 
     /// Closes a file once.
-    pub fn close(&self, number: u32) {
+    pub fn close(&self, number: InodeNo) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = all.get_mut(&number) {
             file.times -= 1;
@@ -86,20 +87,22 @@ mod tests {
 
     use super::*;
 
+    const FILE: InodeNo = InodeNo::ROOT;
+
     #[test]
     fn a_file_stays_as_long_as_somebody_has_it_open() {
         let files = OpenFiles::default();
-        let open = || files.open(7, || Ok(Box::new(MemoryDevice::new(vec![1; 3]))));
+        let open = || files.open(FILE, || Ok(Box::new(MemoryDevice::new(vec![1; 3]))));
         open().unwrap();
-        files.open(7, || panic!("it is open")).unwrap();
-        files.close(7);
-        assert_eq!(files.get(7).unwrap().unwrap().size(), 3);
-        files.changed(7);
-        assert!(files.get(7).unwrap().is_none());
-        files.close(7);
-        assert!(files.get(7).is_none());
-        files.close(7);
-        assert!(files.open(7, || Err(Error::corrupt("no map"))).is_err());
-        assert!(files.get(7).is_none());
+        files.open(FILE, || panic!("it is open")).unwrap();
+        files.close(FILE);
+        assert_eq!(files.get(FILE).unwrap().unwrap().size(), 3);
+        files.changed(FILE);
+        assert!(files.get(FILE).unwrap().is_none());
+        files.close(FILE);
+        assert!(files.get(FILE).is_none());
+        files.close(FILE);
+        assert!(files.open(FILE, || Err(Error::corrupt("no map"))).is_err());
+        assert!(files.get(FILE).is_none());
     }
 }

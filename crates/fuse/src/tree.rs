@@ -10,7 +10,7 @@ use fuser::{FileAttr, Generation, INodeNo};
 use casemate::Error;
 use casemate::blockdev::{BlockDevice, Buffer, Events};
 use casemate::ext4::{
-    Ext4, FileSystem, FileType, Incompat, Inode, InodeFlags, LiveKeys, Names, Usage, Xattr,
+    Ext4, FileSystem, FileType, Incompat, Inode, InodeFlags, InodeNo, LiveKeys, Names, Usage, Xattr,
 };
 use casemate::fscrypt::KeyId;
 use casemate::fsverity::FileDigest;
@@ -23,7 +23,7 @@ use crate::kernel::Kernel;
 use crate::known::Known;
 use crate::listings::Listings;
 use crate::mount::MountOptions;
-use crate::node::{ROOT, inode_number, is_nameable};
+use crate::node::{inode_number, is_nameable};
 use crate::open_files::OpenFiles;
 use crate::open_folders::OpenFolders;
 
@@ -110,7 +110,7 @@ impl Tree {
     }
 
     /// Counts that the kernel is told of an inode.
-    pub fn tells_of(&self, number: u32) {
+    pub fn tells_of(&self, number: InodeNo) {
         self.known.iter().for_each(|known| known.add(number));
     }
 
@@ -151,10 +151,10 @@ impl Tree {
             self.listings.forget_all();
             self.files.all_changed();
             let known = self.known.iter().flat_map(|known| known.all());
-            let is_encrypted = |number: &u32| {
+            let is_encrypted = |number: &InodeNo| {
                 self.fs.inode_in_use(*number).is_ok_and(|inode| inode.has(InodeFlags::ENCRYPT))
             };
-            known.filter(is_encrypted).map(|number| INodeNo(number.into())).collect()
+            known.filter(is_encrypted).map(|number| INodeNo(number.get().into())).collect()
         };
         // The kernel may wait for answers to what it has asked already: nothing is held here.
         encrypted.into_iter().for_each(|node| kernel.forget_contents(node));
@@ -170,7 +170,7 @@ impl Tree {
     }
 
     /// Contents of a file, or its size, have changed.
-    pub fn changed(&self, number: u32) {
+    pub fn changed(&self, number: InodeNo) {
         self.files.changed(number);
     }
 
@@ -192,7 +192,7 @@ impl Tree {
     }
 
     /// The inode that a name stands for.
-    pub fn numbered(&self, number: u32) -> Result<Inode, Error> {
+    pub fn numbered(&self, number: InodeNo) -> Result<Inode, Error> {
         if !is_nameable(number, self.ext4().superblock()) {
             let text = format!("inode {number} is the file system's own, and has a name");
             return Err(self.error(Error::corrupt(text)));
@@ -243,9 +243,9 @@ impl Tree {
     }
 
     /// The number of the directory above.
-    pub fn parent(&self, dir: &Inode) -> u32 {
+    pub fn parent(&self, dir: &Inode) -> InodeNo {
         match self.ext4().lookup(dir, b"..") {
-            Ok(Some(parent)) if dir.number() != ROOT => parent,
+            Ok(Some(parent)) if dir.number() != InodeNo::ROOT => parent,
             _ => dir.number(),
         }
     }

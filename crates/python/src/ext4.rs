@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate::blockdev::os::{self, OsStringExt};
-use casemate::ext4::{self, ExtractOptions, Inode, Target, Time};
+use casemate::ext4::{self, ExtractOptions, Inode, InodeNo, Target, Time};
 use casemate::{Error, Image, Output, Providers};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -30,6 +30,11 @@ type Stat = (u32, u32, u16, u32, u32, u64, u64, (u32, u32), i128, i128, i128, Op
 
 /// Files that could not be copied: paths, each with what is wrong, and how many there are besides.
 pub type Left = (Vec<(OsString, String)>, u64);
+
+/// An inode's number as Python has it.
+fn inode_number(number: u32) -> Result<InodeNo, Error> {
+    InodeNo::new(number).ok_or_else(|| Error::corrupt("there is no inode 0"))
+}
 
 fn nanoseconds(time: Time) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
@@ -63,7 +68,7 @@ impl FileSystem {
     }
 
     fn inode(&self, number: u32) -> Result<Inode, Error> {
-        self.fs.inode(number)
+        self.fs.inode(inode_number(number)?)
     }
 }
 
@@ -102,7 +107,7 @@ impl FileSystem {
     /// The number of the inode that a path leads to.
     fn lookup(&self, py: Python<'_>, path: PathBuf, follow: bool) -> PyResult<u32> {
         let find = || if follow { self.fs.metadata(&path) } else { self.fs.symlink_metadata(&path) };
-        py.detach(find).map(|inode| inode.number()).map_err(raise)
+        py.detach(find).map(|inode| inode.number().get()).map_err(raise)
     }
 
     fn stat(&self, py: Python<'_>, number: u32) -> PyResult<Stat> {
@@ -110,7 +115,7 @@ impl FileSystem {
         let sectors = inode.sectors(self.fs.inodes().layout().block_size);
         Ok((
             inode.mode().into(),
-            inode.number(),
+            inode.number().get(),
             inode.links(),
             inode.uid(),
             inode.gid(),
@@ -131,7 +136,7 @@ impl FileSystem {
         let entries = self.named(py.detach(read))?;
         let row = |entry: ext4::DirEntry| {
             let kind = entry.kind.map_or(0, |kind| kind.mode_bits());
-            (OsString::from_vec(entry.name), entry.inode, kind)
+            (OsString::from_vec(entry.name), entry.inode.get(), kind)
         };
         Ok(entries.into_iter().map(row).collect())
     }
@@ -156,6 +161,7 @@ impl FileSystem {
     /// The contents of many files, in their order; an exception in the place of one that could not be read.
     fn read_many(&self, py: Python<'_>, numbers: Vec<u32>, effort: Effort) -> PyResult<Vec<Py<PyAny>>> {
         let mut objects = Places::default();
+        let numbers = numbers.into_iter().map(inode_number).collect::<Result<Vec<_>, _>>().map_err(raise)?;
         working(py, effort, |work| {
             self.fs.read_many(&numbers, work, |handful| objects.fill(handful, |_, _, object| object))
         })?;
@@ -257,7 +263,7 @@ impl Files {
             if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &folder)) {
                 groups.push((
                     OsString::from_vec(folder.path()),
-                    **folder,
+                    folder.get(),
                     Vec::new(),
                     Vec::new(),
                     Vec::new(),
@@ -266,7 +272,7 @@ impl Files {
             }
             if let Some((_, _, names, numbers, objects)) = groups.last_mut() {
                 names.push(name);
-                numbers.push(inode);
+                numbers.push(inode.get());
                 objects.push(contents);
             }
         }

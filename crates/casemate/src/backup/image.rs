@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use casemate_blockdev::Events;
-use casemate_ext4::{Body, FileType, InodeFlags, RawAttributes};
+use casemate_ext4::{Body, FileType, InodeFlags, InodeNo, RawAttributes};
 use casemate_fscrypt::symlink_ciphertext;
 use casemate_primitives::base64::Base64;
 use casemate_providers::Work;
@@ -68,15 +68,15 @@ struct Restore<'a> {
     /// Directories by their path in the backup.
     folders: HashMap<Vec<u8>, Folder>,
     /// Inodes of everything else.
-    files: HashMap<Vec<u8>, u32>,
+    files: HashMap<Vec<u8>, InodeNo>,
     /// Directories that still need their attributes.
-    finish: Vec<(u32, Member)>,
+    finish: Vec<(InodeNo, Member)>,
     report: PutReport,
 }
 
 #[derive(Clone, Copy)]
 struct Folder {
-    inode: u32,
+    inode: InodeNo,
     encrypted: bool,
 }
 
@@ -139,7 +139,7 @@ impl Restore<'_> {
     fn directory(&mut self, stored: &[u8], member: &Member, context: Option<&[u8]>) -> Result<(), Error> {
         let (parent, name, existing) = if stored.is_empty() {
             match self.writer.fs().resolve(self.path, true) {
-                Ok(inode) => (0, Vec::new(), Some(inode.number())),
+                Ok(inode) => (inode.number(), Vec::new(), Some(inode.number())),
                 Err(error) if error.is_not_found() => {
                     let (parent, name) = self.writer.parent_of(self.path).map_err(inner)?;
                     if self.writer.fs().inode(parent).map_err(inner)?.flags().has(InodeFlags::ENCRYPT) {
@@ -186,7 +186,7 @@ impl Restore<'_> {
         &mut self,
         tar: &mut TarReader<'_>,
         member: &Member,
-        inode: u32,
+        inode: InodeNo,
         encrypted: bool,
     ) -> Result<(), Error> {
         let block = self.block_size();
@@ -207,7 +207,7 @@ impl Restore<'_> {
         Ok(())
     }
 
-    fn attributes(&mut self, inode: u32, member: &Member, size: Option<u64>) -> Result<(), Error> {
+    fn attributes(&mut self, inode: InodeNo, member: &Member, size: Option<u64>) -> Result<(), Error> {
         let xattrs: Vec<_> = xattrs(member).map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
         let mut node = NewNode::default();
         node.mode = member.node.mode;

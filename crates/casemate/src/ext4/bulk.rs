@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, PoisonError};
 
-use casemate_ext4::{FileType, Inode, InodeFlags};
+use casemate_ext4::{FileType, Inode, InodeFlags, InodeNo};
 use casemate_providers::Work;
 
 use super::{FileSystem, MOST_READ, VerityPolicy};
@@ -42,7 +42,7 @@ const CHUNK: usize = 1024;
 pub(super) struct Planned {
     /// Its place in the list of files.
     pub index: usize,
-    pub number: u32,
+    pub number: InodeNo,
     /// Bytes that it says it has; none if it can't be read.
     pub size: u64,
     /// The byte of the device where it begins, if it lies there in one piece.
@@ -91,18 +91,18 @@ impl FileSystem {
     /// Errors of `results`, or of the listener, which end the work.
     pub fn read_many(
         &self,
-        numbers: &[u32],
+        numbers: &[InodeNo],
         work: &Work<'_>,
         results: impl FnMut(Handful<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         // Inodes beside each other are read together.
-        let mut order: Vec<(u32, usize)> = numbers.iter().copied().zip(0..).collect();
+        let mut order: Vec<(InodeNo, usize)> = numbers.iter().copied().zip(0..).collect();
         order.sort_unstable();
         let mut files = Vec::with_capacity(order.len());
         let plan = |chunk: u64| {
             // OK to cast: not more chunks than numbers.
             let chunk = order.chunks(CHUNK).nth(chunk as usize).unwrap_or_default();
-            let plan = |(number, index): &(u32, usize)| self.plan(*index, *number);
+            let plan = |(number, index): &(InodeNo, usize)| self.plan(*index, *number);
             chunk.iter().map(plan).collect::<Result<Vec<_>, _>>()
         };
         work.pool.feed(order.len().div_ceil(CHUNK) as u64, WAITING, plan, |planned| {
@@ -113,7 +113,7 @@ impl FileSystem {
     }
 
     /// How a file is read best.
-    pub(super) fn plan(&self, index: usize, number: u32) -> Result<Planned, Error> {
+    pub(super) fn plan(&self, index: usize, number: InodeNo) -> Result<Planned, Error> {
         let Ok(inode) = of_one(self.inode(number))? else {
             return Ok(Planned { index, number, size: 0, offset: None });
         };
@@ -269,7 +269,8 @@ mod tests {
 
     #[test]
     fn spans_have_an_end() {
-        let file = |(offset, size): (Option<u64>, u64)| Planned { index: 0, number: 12, size, offset };
+        let file =
+            |(offset, size): (Option<u64>, u64)| Planned { index: 0, number: InodeNo::ROOT, size, offset };
         let count = |files: &[(Option<u64>, u64)]| span(&files.iter().copied().map(file).collect::<Vec<_>>());
         let most = SPAN as u64;
         for (files, expected) in [

@@ -193,7 +193,7 @@ impl Image {
         if !self.is_decrypted() {
             return Ok(options.recovery_file.clone().or_else(|| self.recovery_file()));
         }
-        if Superblock::from_bytes(&self.ext4_superblock()?).at(self.name())?.journal_inode == 0 {
+        if Superblock::from_bytes(&self.ext4_superblock()?).at(self.name())?.journal_inode.is_none() {
             let text = "an encrypted file system without a journal can't be changed: its recovery file would hold names and structures in plain text; add a journal with tune2fs -j";
             return Err(Error::unsupported(text).at(self.name()));
         }

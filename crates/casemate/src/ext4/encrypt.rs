@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use casemate_blockdev::fill_random;
-use casemate_ext4::{Encrypt, Encryption, Tree};
+use casemate_ext4::{Encrypt, Encryption, InodeNo, Tree};
 use casemate_fscrypt::{Context, InodeInfo, Ivs, Keyring, MasterKey};
 use casemate_primitives::secret::SecretVec;
 use casemate_primitives::sha256::Sha256;
@@ -94,7 +94,7 @@ impl Encrypting {
         self.needs_stable_inodes |= matches!(policy.ivs, Ivs::InodeBlock64 | Ivs::InodeBlock32);
         // Another number for each directory; those of files follow from their inodes.
         // OK to truncate: a command line has fewer.
-        let nonce = self.nonce(u32::MAX - self.directories.len() as u32)?;
+        let nonce = self.numbered_nonce(u32::MAX - self.directories.len() as u32)?;
         self.directories.push((path.to_vec(), Context { policy, nonce }.to_bytes()));
         Ok(())
     }
@@ -151,7 +151,14 @@ impl Encrypt for Encrypting {
         &self.directories
     }
 
-    fn nonce(&self, inode: u32) -> Result<[u8; 16], Error> {
+    fn nonce(&self, inode: InodeNo) -> Result<[u8; 16], Error> {
+        self.numbered_nonce(inode.get())
+    }
+}
+
+impl Encrypting {
+    /// The nonce of an inode or, by a number from the end of all, of a directory that was named.
+    fn numbered_nonce(&self, number: u32) -> Result<[u8; 16], Error> {
         let mut nonce = [0; 16];
         let Some(seed) = &self.seed else {
             fill_random(&mut nonce)?;
@@ -159,7 +166,7 @@ impl Encrypt for Encrypting {
         };
         let mut hash = Sha256::new(self.unlocked.ring.providers().cpu()).hasher();
         hash.update(seed.expose());
-        hash.update(&inode.to_le_bytes());
+        hash.update(&number.to_le_bytes());
         nonce.copy_from_slice(&hash.finalize()[..16]);
         Ok(nonce)
     }

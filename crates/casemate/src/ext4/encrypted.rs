@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::Events;
 use casemate_ext4::{
-    DirHash, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, Inode, Place, Result,
-    StoredName, Structure, casefold,
+    DirHash, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, Inode, InodeNo, Place,
+    Result, StoredName, Structure, casefold,
 };
 use casemate_fscrypt::{
     ContentCipher, Context, DirHashKey, InodeInfo, KeyId, LONGEST_NAME, MasterKey, NameCipher, NoKeyName,
@@ -166,7 +166,7 @@ impl Encryption for Unlocked {
 }
 
 struct Names {
-    directory: u32,
+    directory: InodeNo,
     cipher: NameCipher,
     /// Of a directory without regard to case.
     hash: Option<DirHashKey>,
@@ -209,7 +209,7 @@ impl EncryptedNames for NoKeyNames {
 }
 
 struct FileContents {
-    inode: u32,
+    inode: InodeNo,
     cipher: ContentCipher,
     units_per_block: u64,
 }
@@ -231,7 +231,7 @@ fn info(encrypted: &EncryptedInode) -> Result<InodeInfo> {
     let EncryptedInode { number, uuid, block_size, .. } = *encrypted;
     let context = Context::from_bytes(&encrypted.context)
         .map_err(|error| at(Structure::EncryptionContext, number, error))?;
-    Ok(InodeInfo { context, number, uuid, block_size })
+    Ok(InodeInfo { context, number: number.get(), uuid, block_size })
 }
 
 fn in_inode(encrypted: &EncryptedInode, error: Error) -> Error {
@@ -242,7 +242,7 @@ fn in_inode(encrypted: &EncryptedInode, error: Error) -> Error {
     at(structure, encrypted.number, error)
 }
 
-fn at(structure: Structure, number: u32, error: Error) -> Error {
+fn at(structure: Structure, number: InodeNo, error: Error) -> Error {
     match error.kind() {
         ErrorKind::Corrupt => Place::inode(structure, number).malformed(error.text().into_owned()),
         _ => error.map_text(|text| format!("inode {number}: {text}")),

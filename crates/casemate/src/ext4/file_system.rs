@@ -15,7 +15,7 @@ use casemate_verity::fs::FileDigest;
 use super::contents::Checked;
 use super::encrypted::KeyUse;
 use super::live_keys::LiveKeys;
-use super::{DirEntry, Ext4, ExtractReport, Inode, ReadOptions, VerityPolicy, open_file};
+use super::{DirEntry, Ext4, ExtractReport, Inode, InodeNo, ReadOptions, VerityPolicy, open_file};
 use crate::{Code, Error, Image, Keys};
 
 /// A file system that is open for reading, by any number of threads. Cheap to clone.
@@ -200,7 +200,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `Corrupt` for one that is damaged, not in use, or not there.
-    pub fn inode(&self, number: u32) -> Result<Inode, Error> {
+    pub fn inode(&self, number: InodeNo) -> Result<Inode, Error> {
         self.fs.inode(number).map_err(|error| self.about(number, error))
     }
 
@@ -208,7 +208,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `Corrupt` for one that is damaged or not there.
-    pub fn inode_in_use(&self, number: u32) -> Result<Inode, Error> {
+    pub fn inode_in_use(&self, number: InodeNo) -> Result<Inode, Error> {
         self.fs.any_inode(number).map_err(|error| self.about(number, error))
     }
 
@@ -350,7 +350,7 @@ impl FileSystem {
     }
 
     /// An error that is about an inode, whose number it has or gets.
-    pub(super) fn about(&self, number: u32, error: Error) -> Error {
+    pub(super) fn about(&self, number: InodeNo, error: Error) -> Error {
         match (&error.place().inode, &error.place().file) {
             (None, None) => self.error(format!("inode {number}"), error),
             _ => error.within(&self.name),

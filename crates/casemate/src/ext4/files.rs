@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_ext4::{DirEntry, FileType, SeenDirectories};
+use casemate_ext4::{DirEntry, FileType, InodeNo, SeenDirectories};
 use casemate_providers::Work;
 use casemate_trees::Trail;
 
@@ -21,7 +21,7 @@ const BATCH: u64 = 4 << 20;
 const MOST_NAMES: usize = 1 << 14;
 
 /// A directory that [`Files`] goes through, with its inode.
-pub type Folder = Trail<u32>;
+pub type Folder = Trail<InodeNo>;
 
 /// A name that [`Files`] has found: that of a regular file, or of a directory that could not be read.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Found {
     /// The name; empty for the directory where the walk began.
     pub name: Vec<u8>,
     /// The inode of the name.
-    pub inode: u32,
+    pub inode: InodeNo,
 }
 
 impl Found {

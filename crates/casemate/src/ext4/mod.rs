@@ -35,7 +35,7 @@ use casemate_verity::signature::Certificate;
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
     CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Finding, FindingKind,
-    Incompat, Inode, InodeFlags, IntoNames, Level, Name, Names, Place, Problem, SUPERBLOCK_SIZE,
+    Incompat, Inode, InodeFlags, InodeNo, IntoNames, Level, Name, Names, Place, Problem, SUPERBLOCK_SIZE,
     SeenDirectories, Structure, Superblock, Time, Usage, VerityCount, Xattr, uuid_text,
 };
 pub use casemate_trees::manifest::Format as DescriptionFormat;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use casemate::blockdev::BlockDevice;
 use casemate::ext4::{
-    Ext4, FileType, NewNode, NewPolicy, PutOptions, ReadOptions, WriteOptions, Writer, set_policy,
+    Ext4, FileType, InodeNo, NewNode, NewPolicy, PutOptions, ReadOptions, WriteOptions, Writer, set_policy,
 };
 use casemate::fscrypt::Mode;
 use casemate::{Access, Image, Keys, Providers, SecretSource, SecretVec, Work};
@@ -348,7 +348,7 @@ fn node(mode: u16) -> NewNode {
 }
 
 /// A directory is "", a link "-> TARGET", a file the SHA-256 of its contents.
-fn value(fs: &Ext4, number: u32) -> String {
+fn value(fs: &Ext4, number: InodeNo) -> String {
     let inode = fs.inode(number).unwrap();
     match inode.kind() {
         FileType::Directory => String::new(),

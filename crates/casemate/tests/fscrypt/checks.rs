@@ -96,7 +96,7 @@ fn cipher(manifest: &Manifest, fs: &Ext4, inode: &Inode) -> NameCipher {
     let superblock = fs.superblock();
     let (uuid, block_size) = (superblock.uuid, superblock.block_size);
     let key = manifest.ring().get(&context.policy.key).unwrap().clone();
-    key.names(&InodeInfo { context, number: inode.number(), uuid, block_size }).unwrap()
+    key.names(&InodeInfo { context, number: inode.number().get(), uuid, block_size }).unwrap()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use casemate::blockdev::{BlockDevice, MemoryDevice};
-use casemate::ext4::{Ext4, FileType, Inode, InodeFlags, ReadOptions, encryption_info};
+use casemate::ext4::{Ext4, FileType, Inode, InodeFlags, InodeNo, ReadOptions, encryption_info};
 use casemate::fscrypt::{Context, InodeInfo, KeyId, Keyring, LONGEST_NAME, MasterKey, NoKeyName, Purpose};
 use casemate::{Image, Keys, Providers, SecretSource, SecretVec, Work};
 use casemate_ext4::{DirHash, OpenOptions, casefold};
@@ -66,7 +66,7 @@ impl Manifest {
             let path = entry_path(entry);
             let place = self.place(&path);
             let inode = found.remove(&path).unwrap_or_else(|| panic!("{place} is missing"));
-            assert_eq!(u64::from(inode.number()), entry["inode"].as_u64().unwrap(), "{place}");
+            assert_eq!(u64::from(inode.number().get()), entry["inode"].as_u64().unwrap(), "{place}");
             assert_eq!(fs.resolve(&path, false).unwrap().number(), inode.number(), "{place}");
             match inode.kind() {
                 FileType::Regular => {
@@ -117,7 +117,7 @@ impl Manifest {
             let name = name.unwrap_or_else(|| panic!("{place}: {candidates:?} are not in {names:?}"));
             let path = join(&folder, name.as_bytes());
             let inode = fs.resolve(&path, false).unwrap();
-            assert_eq!(u64::from(inode.number()), entry["inode"].as_u64().unwrap(), "{place}");
+            assert_eq!(u64::from(inode.number().get()), entry["inode"].as_u64().unwrap(), "{place}");
             if let Some(target) = entry["nokey_target"].as_str() {
                 assert_eq!(fs.symlink_target(&inode).unwrap(), target.as_bytes(), "{place}");
             }
@@ -148,13 +148,14 @@ impl Manifest {
             match inode.kind() {
                 FileType::Directory => {
                     let names = key.names(&info).unwrap();
-                    let raw: HashMap<u32, Vec<Vec<u8>>> = stored.read_dir(&inode).unwrap().into_iter().fold(
-                        HashMap::new(),
-                        |mut map, entry| {
+                    let raw: HashMap<InodeNo, Vec<Vec<u8>>> = stored
+                        .read_dir(&inode)
+                        .unwrap()
+                        .into_iter()
+                        .fold(HashMap::new(), |mut map, entry| {
                             map.entry(entry.inode).or_insert_with(Vec::new).push(entry.name);
                             map
-                        },
-                    );
+                        });
                     for entry in fs.read_dir(&inode).unwrap() {
                         let ciphertext = names.encrypt(&entry.name, LONGEST_NAME).unwrap();
                         assert!(raw[&entry.inode].contains(&ciphertext), "{place}: {:?}", entry.name);
@@ -248,7 +249,7 @@ fn keyed(fs: &Ext4, inode: &Inode, ring: &Keyring) -> Option<(Arc<MasterKey>, In
     assert_eq!(context.to_bytes(), encrypted.context);
     let key = ring.get(&context.policy.key).unwrap();
     assert_eq!(key.derive(Purpose::KeyIdentifier, &[], 16).expose(), key.identifier());
-    let (number, uuid, block_size) = (encrypted.number, encrypted.uuid, encrypted.block_size);
+    let (number, uuid, block_size) = (encrypted.number.get(), encrypted.uuid, encrypted.block_size);
     Some((Arc::clone(key), InodeInfo { context, number, uuid, block_size }))
 }
 

@@ -6,6 +6,7 @@ use crate::format::bitmap;
 use crate::format::features::Incompat;
 use crate::format::group::{Bitmap, Descriptor};
 use crate::format::inode::FileType;
+use crate::units::InodeNo;
 
 /// The purpose that blocks are allocated for, which decides where the search begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,8 +209,8 @@ impl Allocator {
 
     /// The group that the contents of a file should lie near: in a flex group of some size, its first group is
     /// left to metadata and directories.
-    pub fn goal_group(&self, inode: u32, kind: FileType) -> u32 {
-        let group = (inode - 1) / self.fs.layout().inodes_per_group;
+    pub fn goal_group(&self, inode: InodeNo, kind: FileType) -> u32 {
+        let group = inode.index() / self.fs.layout().inodes_per_group;
         let flex = self.flex_size();
         if flex < 4 {
             return group;

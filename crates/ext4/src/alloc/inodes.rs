@@ -6,13 +6,13 @@ use crate::format::bitmap;
 use crate::format::csum::Kind;
 use crate::format::group::BLOCK_UNINIT;
 use crate::format::group::{Bitmap, Descriptor};
-use crate::format::inode::ROOT_INODE;
+use crate::units::InodeNo;
 
 impl Allocator {
     /// Takes an inode for something in the directory `parent`.
-    pub fn allocate_inode(&mut self, parent: u32, is_dir: bool) -> Result<u32> {
+    pub fn allocate_inode(&mut self, parent: InodeNo, is_dir: bool) -> Result<InodeNo> {
         let layout = *self.fs.layout();
-        let near = (parent - 1) / layout.inodes_per_group;
+        let near = parent.index() / layout.inodes_per_group;
         let first = if is_dir { self.directory_group(parent, near)? } else { near };
         for step in 0..layout.groups {
             let group = ((u64::from(first) + u64::from(step)) % u64::from(layout.groups)) as u32;
@@ -30,7 +30,10 @@ impl Allocator {
             let Some(index) = found.map(|index| index as u32) else { continue };
             self.mark_inode(group, index, is_dir, true)?;
             self.next_inodes.insert(group, index + 1);
-            return Ok(group * layout.inodes_per_group + index + 1);
+            let place = Place::group(Structure::InodeBitmap, group);
+            return layout
+                .inode_at(group, index)
+                .ok_or_else(|| place.malformed("has free inodes behind the last"));
         }
         Err(no_space("inodes"))
     }
@@ -49,7 +52,7 @@ impl Allocator {
     }
 
     /// Takes an inode that is free.
-    pub fn take_inode(&mut self, number: u32, is_dir: bool) -> Result<()> {
+    pub fn take_inode(&mut self, number: InodeNo, is_dir: bool) -> Result<()> {
         let place = Place::inode(Structure::Inode, number);
         let position = self.fs.layout().inode_position(number);
         let (group, index) = position.ok_or_else(|| place.malformed("there is no inode with this number"))?;
@@ -57,11 +60,11 @@ impl Allocator {
     }
 
     /// Frees an inode.
-    pub fn free_inode(&mut self, number: u32, is_dir: bool) -> Result<()> {
+    pub fn free_inode(&mut self, number: InodeNo, is_dir: bool) -> Result<()> {
         let place = Place::inode(Structure::Inode, number);
         let position = self.fs.layout().inode_position(number);
         let (group, index) = position.ok_or_else(|| place.malformed("there is no inode with this number"))?;
-        if number < self.fs.superblock().first_inode {
+        if self.fs.superblock().is_reserved(number) {
             return Err(place.malformed("is reserved"));
         }
         self.mark_inode(group, index, is_dir, false)?;
@@ -119,7 +122,7 @@ impl Allocator {
 
     /// The group for a new directory: below the root where there is most room, else near the parent unless
     /// that is fuller than others.
-    fn directory_group(&self, parent: u32, near: u32) -> Result<u32> {
+    fn directory_group(&self, parent: InodeNo, near: u32) -> Result<u32> {
         let layout = self.fs.layout();
         let flex = self.flex_size();
         let sets = layout.groups.div_ceil(flex);
@@ -139,7 +142,7 @@ impl Allocator {
             self.free_clusters() / u64::from(sets),
         );
         let near_set = near / flex;
-        let top = parent == ROOT_INODE;
+        let top = parent == InodeNo::ROOT;
         let mut best: Option<(u64, u32)> = None;
         for step in 0..sets {
             let set = ((u64::from(near_set) + u64::from(step)) % u64::from(sets)) as u32;

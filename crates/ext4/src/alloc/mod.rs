@@ -216,9 +216,9 @@ mod tests {
     use casemate_testkit::{run, tempdir, tool};
 
     use super::*;
-    use crate::format::inode::ROOT_INODE;
     use crate::read::fs::OpenOptions;
     use crate::transaction::LogOptions;
+    use crate::units::InodeNo;
 
     /// No journal, no quota, no files: blocks and inodes alone.
     #[test]
@@ -237,7 +237,7 @@ mod tests {
             (
                 run,
                 space.allocate(Goal::Behind(run.0 + run.1), 9).unwrap(),
-                space.allocate_inode(ROOT_INODE, true).unwrap(),
+                space.allocate_inode(InodeNo::ROOT, true).unwrap(),
             )
         };
         let mark = space.begin();

@@ -6,6 +6,7 @@ use crate::format::dir::{self, leaf_bytes, record_bytes, record_len};
 use crate::format::dirhash::NameHasher;
 use crate::format::htree::{self, HtreeEntry};
 use crate::format::inode::FileType;
+use crate::units::InodeNo;
 
 /// Levels of nodes below the root that every kernel reads, and with the feature large_dir.
 const LEVELS: usize = 1;
@@ -42,7 +43,7 @@ pub(crate) struct Arranged {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name<'a> {
     pub name: &'a [u8],
-    pub inode: u32,
+    pub inode: InodeNo,
     pub kind: FileType,
 }
 
@@ -115,7 +116,7 @@ impl Form {
     pub fn write(
         &self,
         arranged: &Arranged,
-        [own, parent]: [u32; 2],
+        [own, parent]: [InodeNo; 2],
         names: &[Name<'_>],
         sums: &Checksums,
         context: &Context,

@@ -8,6 +8,7 @@ use crate::error::{Error, Result, invalid};
 use crate::format::inode::FileType;
 use crate::format::xattr::{Attribute, ENCRYPTION, Value};
 use crate::read::encryption::{EncryptedContents, EncryptedInode, Encryption};
+use crate::units::InodeNo;
 
 /// Bytes of the number at a context's end that makes a file's encryption its own.
 const NONCE: usize = 16;
@@ -24,7 +25,7 @@ pub trait Encrypt: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// When there are no random numbers.
-    fn nonce(&self, inode: u32) -> Result<[u8; NONCE]>;
+    fn nonce(&self, inode: InodeNo) -> Result<[u8; NONCE]>;
 }
 
 /// The encryption of a new file system; `None` without any.
@@ -100,7 +101,7 @@ pub(crate) fn contexts(
     encrypter: &dyn Encrypt,
     tree: &Tree,
     order: &[u32],
-    inodes: &[u32],
+    inodes: &[InodeNo],
     describe: impl Fn(u32, &[u8]) -> EncryptedInode,
 ) -> Result<Contexts> {
     let mut contexts = Contexts::new();
@@ -114,7 +115,7 @@ pub(crate) fn contexts(
             let text = format!("{shown}: only directories are encrypted, with everything in them");
             return Err(invalid(std::io::ErrorKind::NotADirectory, text));
         }
-        if number == TOP || inodes[number as usize] == crate::build::geometry::FIRST_INODE {
+        if number == TOP || inodes[number as usize] == InodeNo::LOST_AND_FOUND {
             let text = format!("{shown}/: the root directory and lost+found can't be encrypted");
             return Err(Error::argument(text));
         }

@@ -6,9 +6,7 @@ use crate::build::options::{BuildOptions, Features};
 use crate::error::{Error, Result};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::layout::Copies;
-
-/// The first inode that is not reserved.
-pub(crate) const FIRST_INODE: u32 = 11;
+use crate::units::InodeNo;
 
 /// Blocks that a group has room for besides its own metadata; a last one with fewer is left out.
 const LEAST_IN_GROUP: u64 = 50;
@@ -124,7 +122,7 @@ impl Geometry {
             backup_groups: [0; 2],
         };
         // Rounding may leave fewer than were wanted.
-        let mut asked = wanted.max(inodes).max(u64::from(FIRST_INODE) + 1);
+        let mut asked = wanted.max(inodes).max(u64::from(InodeNo::LOST_AND_FOUND.get()) + 1);
         loop {
             let mut divided = geometry.clone();
             divided.divide(options, asked)?;

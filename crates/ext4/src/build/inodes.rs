@@ -1,6 +1,6 @@
 //! Inodes of a new file system: the tables of groups, with the maps of files.
 
-use crate::build::plan::{JOURNAL_INODE, Plan, RESIZE_INODE};
+use crate::build::plan::Plan;
 use crate::build::shapes::LONGEST_INLINE_TARGET;
 use crate::build::space::Run;
 use crate::build::tree::{Body, Entry};
@@ -12,6 +12,7 @@ use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
 
 use crate::build::directory::store;
+use crate::units::InodeNo;
 
 impl Writing<'_> {
     /// The first inodes of a group's table, with the blocks of their maps.
@@ -19,8 +20,8 @@ impl Writing<'_> {
         let Plan { geometry, groups, .. } = self.plan;
         let size = geometry.inode_size as usize;
         let mut table = vec![0; (inodes as usize * size).next_multiple_of(self.block)];
-        let first = group * geometry.inodes_per_group + 1;
-        for (number, bytes) in (first..first + inodes).zip(table.chunks_exact_mut(size)) {
+        let first = InodeNo::FIRST.plus(group * geometry.inodes_per_group);
+        for (number, bytes) in first.run(inodes).zip(table.chunks_exact_mut(size)) {
             if let Some(inode) = self.inode(number)? {
                 bytes.copy_from_slice(inode.as_bytes());
                 store(&self.sums, Subject::Inode, &Self::context(number), bytes);
@@ -30,7 +31,7 @@ impl Writing<'_> {
     }
 
     /// An inode without its checksum; `None` for one that is reserved and not used.
-    pub(super) fn inode(&self, number: u32) -> Result<Option<Inode>> {
+    pub(super) fn inode(&self, number: InodeNo) -> Result<Option<Inode>> {
         let Plan { geometry, space, shapes, .. } = self.plan;
         if let Some(index) = self.plan.index(number) {
             return self.file(number, index).map(Some);
@@ -53,13 +54,13 @@ impl Writing<'_> {
             }));
         }
         match number {
-            JOURNAL_INODE if geometry.journal_blocks > 0 => {
+            InodeNo::JOURNAL if geometry.journal_blocks > 0 => {
                 special(&space.journal, &space.journal_map, u64::from(geometry.journal_blocks) * block)
             }
             _ if Some(number) == shapes.orphan_file => {
                 special(&space.orphan_file, &space.orphan_map, u64::from(geometry.orphan_blocks) * block)
             }
-            RESIZE_INODE => Ok(space.resize.map(|block| self.resize(block))),
+            InodeNo::RESIZE => Ok(space.resize.map(|block| self.resize(block))),
             _ => Ok(None),
         }
     }
@@ -68,7 +69,7 @@ impl Writing<'_> {
     fn resize(&self, double: u64) -> Inode {
         let Plan { geometry, layout, shapes, .. } = self.plan;
         let per_block = block_map::per_block(self.block as u64);
-        let mut inode = self.blank(RESIZE_INODE, FileType::Regular, shapes.time);
+        let mut inode = self.blank(InodeNo::RESIZE, FileType::Regular, shapes.time);
         inode.set_permissions(0o600);
         inode.set_links(1);
         inode.set_size((DIRECT as u64 + per_block + per_block * per_block) * self.block as u64);
@@ -81,7 +82,7 @@ impl Writing<'_> {
     }
 
     /// An inode of a file of the tree.
-    fn file(&self, number: u32, index: usize) -> Result<Inode> {
+    fn file(&self, number: InodeNo, index: usize) -> Result<Inode> {
         let Plan { tree, order, shapes, space, options, .. } = self.plan;
         let Entry { node, body, .. } = tree.entry(order[index]);
         let shape = &shapes.files[index];
@@ -141,7 +142,7 @@ impl Writing<'_> {
         Ok(inode)
     }
 
-    fn blank(&self, number: u32, kind: FileType, time: Time) -> Inode {
+    fn blank(&self, number: InodeNo, kind: FileType, time: Time) -> Inode {
         let mut inode = Inode::new(number, kind, self.plan.geometry.inode_size as usize, 32);
         for stamp in [Stamp::Accessed, Stamp::Changed, Stamp::Modified, Stamp::Created] {
             inode.set_time(stamp, time);

@@ -9,7 +9,7 @@ use casemate_primitives::crc32c::Crc32c;
 use crate::build::amend::LOST_AND_FOUND;
 use crate::build::contents::Contents;
 use crate::build::encrypt::{Encrypt, Encrypter};
-use crate::build::geometry::{FIRST_INODE, Geometry};
+use crate::build::geometry::Geometry;
 use crate::build::groups::Groups;
 use crate::build::identity::NewUuid;
 use crate::build::options::{BuildOptions, BuildSize, Features};
@@ -20,13 +20,9 @@ use crate::build::space::{Free, Run};
 use crate::build::tree::{Body, TOP, Tree};
 use crate::error::{Error, Result, invalid};
 use crate::format::features::{Compat, Incompat};
-use crate::format::inode::ROOT_INODE;
 use crate::format::layout::Layout;
 use crate::format::superblock::{NewSuperblock, Superblock};
-
-/// The inodes that grow the descriptors, and hold the journal.
-pub(crate) const RESIZE_INODE: u32 = 7;
-pub(crate) const JOURNAL_INODE: u32 = 8;
+use crate::units::InodeNo;
 
 /// Sizes that are tried until one fits.
 const MOST_TRIES: usize = 1000;
@@ -44,7 +40,7 @@ pub struct Plan {
     /// come first.
     pub(crate) order: Vec<u32>,
     /// The inode of each file of the tree.
-    pub(crate) inodes: Vec<u32>,
+    pub(crate) inodes: Vec<InodeNo>,
     /// Needs of the files, in `order`.
     pub(crate) shapes: Shapes,
     pub(crate) space: Space,
@@ -214,17 +210,18 @@ impl Plan {
     }
 
     /// The inode of the file with this place in the order.
-    pub(crate) fn inode(&self, index: usize) -> u32 {
+    pub(crate) fn inode(&self, index: usize) -> InodeNo {
         inode_number(index, self.shapes.specials)
     }
 
     /// The place in the order of the file with this inode; `None` for special ones.
-    pub(crate) fn index(&self, inode: u32) -> Option<usize> {
-        let first = FIRST_INODE + 1 + self.shapes.specials;
+    pub(crate) fn index(&self, inode: InodeNo) -> Option<usize> {
+        let first = InodeNo::LOST_AND_FOUND.plus(1 + self.shapes.specials);
         match inode {
-            ROOT_INODE => Some(0),
-            FIRST_INODE => Some(1),
-            _ => Some((inode.checked_sub(first)? + 2) as usize).filter(|index| *index < self.order.len()),
+            InodeNo::ROOT => Some(0),
+            InodeNo::LOST_AND_FOUND => Some(1),
+            _ => Some(inode.index().checked_sub(first.index())? as usize + 2)
+                .filter(|index| *index < self.order.len()),
         }
     }
 }
@@ -276,7 +273,7 @@ impl Wanted<'_> {
     ) -> Result<std::result::Result<Parts, u64>> {
         let is_fitting = matches!(self.options.size, BuildSize::Fitting { .. });
         // One more for the list of orphans, which may turn out not to be there.
-        let inodes = FIRST_INODE as u64 + self.order.len() as u64 - 1;
+        let inodes = u64::from(InodeNo::LOST_AND_FOUND.get()) + self.order.len() as u64 - 1;
         let has_projects = quota::project_inode(&self.options.features, self.options.quota_types).is_some();
         let inodes = inodes + u64::from(has_projects);
         let geometry = match Geometry::new(self.options, blocks, inodes) {

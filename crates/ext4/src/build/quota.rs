@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::build::geometry::FIRST_INODE;
 use crate::build::options::Features;
 use crate::format::features::RoCompat;
 use crate::format::quota::{
     self, BLOCK, BLOCKS, ENTRIES, FREE_ENTRY, ID, INODES, Kind, LEVELS, ROOT, SPACE, USED, entries, slot,
 };
+use crate::units::InodeNo;
 
 /// Bytes and inodes of owners, by their numbers.
 pub(crate) type Usage = BTreeMap<u32, (u64, u64)>;
@@ -17,15 +17,18 @@ pub(crate) type Usage = BTreeMap<u32, (u64, u64)>;
 pub(crate) struct Quota {
     pub kind: Kind,
     /// Its inode.
-    pub inode: u32,
+    pub inode: InodeNo,
     /// Bytes of the file.
     pub size: usize,
 }
 
+/// The inode of the quota file of projects.
+const PROJECTS: InodeNo = InodeNo::LOST_AND_FOUND.plus(1);
+
 /// The inode of the quota file of projects, if there will be one: as with mke2fs, right behind lost+found.
-pub(crate) fn project_inode(features: &Features, kinds: Option<[bool; 3]>) -> Option<u32> {
+pub(crate) fn project_inode(features: &Features, kinds: Option<[bool; 3]>) -> Option<InodeNo> {
     let is_wanted = kinds_of(features, kinds).any(|kind| kind == Kind::Project);
-    is_wanted.then_some(FIRST_INODE + 1)
+    is_wanted.then_some(PROJECTS)
 }
 
 /// Whose usage is counted: as mke2fs has it, users and groups, and projects where there are any.
@@ -47,9 +50,9 @@ pub(crate) fn plan(
 ) -> Vec<Quota> {
     let kinds = kinds_of(features, kinds).map(|kind| {
         let inode = match kind {
-            Kind::User => 3,
-            Kind::Group => 4,
-            Kind::Project => FIRST_INODE + 1,
+            Kind::User => InodeNo::USER_QUOTA,
+            Kind::Group => InodeNo::GROUP_QUOTA,
+            Kind::Project => PROJECTS,
         };
         Quota { kind, inode, size: bytes(kind, &owners(kind)).len() }
     });

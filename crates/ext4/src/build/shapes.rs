@@ -10,7 +10,7 @@ use crate::build::attributes::{AttributeBlocks, Placed};
 use crate::build::contents::Contents;
 use crate::build::directory::{self, Arranged};
 use crate::build::encrypt::{self, Encrypt, Encrypted};
-use crate::build::geometry::{FIRST_INODE, Geometry};
+use crate::build::geometry::Geometry;
 use crate::build::inline;
 use crate::build::map;
 use crate::build::options::{BuildOptions, Features};
@@ -20,11 +20,12 @@ use crate::build::tree::{Body, TOP, Tree};
 use crate::error::{Error, Result, invalid};
 use crate::format::dirhash::NameHasher;
 use crate::format::features::{Compat, Incompat, RoCompat};
-use crate::format::inode::{FileType, Inode, ROOT_INODE, Time};
+use crate::format::inode::{FileType, Inode, Time};
 use crate::format::quota::Kind;
 use crate::format::superblock::HashDefaults;
 use crate::format::xattr::Attribute;
 use crate::read::encryption::EncryptedInode;
+use crate::units::InodeNo;
 
 const LOST_AND_FOUND_SIZE: usize = 16384;
 
@@ -42,12 +43,12 @@ pub(crate) struct Shapes {
     pub directory: directory::Form,
     pub map: map::Form,
     /// The file that lists orphans, if there is one.
-    pub orphan_file: Option<u32>,
+    pub orphan_file: Option<InodeNo>,
     pub quotas: Vec<Quota>,
     /// Inodes of such files between lost+found and the tree's.
     pub specials: u32,
     /// The last inode in use.
-    pub last_inode: u32,
+    pub last_inode: InodeNo,
     pub time: Time,
 }
 
@@ -106,21 +107,22 @@ impl Data {
     }
 }
 
-/// The inode of each file of a tree.
-pub(super) fn inodes(tree: &Tree, order: &[u32], specials: u32) -> Vec<u32> {
-    let mut inodes = vec![0; tree.capacity()];
+/// The inode of each file of a tree, by its number there. Numbers of files that were removed have the root's.
+pub(super) fn inodes(tree: &Tree, order: &[u32], specials: u32) -> Vec<InodeNo> {
+    let mut inodes = vec![InodeNo::ROOT; tree.capacity()];
     for (index, number) in order.iter().enumerate() {
         inodes[*number as usize] = inode_number(index, specials);
     }
     inodes
 }
 
-pub(super) fn inode_number(index: usize, specials: u32) -> u32 {
+/// The inode of the file with this place in the order.
+pub(super) fn inode_number(index: usize, specials: u32) -> InodeNo {
     match index {
-        0 => ROOT_INODE,
-        1 => FIRST_INODE,
+        0 => InodeNo::ROOT,
+        1 => InodeNo::LOST_AND_FOUND,
         // OK to truncate: the numbers of inodes were checked.
-        _ => FIRST_INODE + index as u32 - 1 + specials,
+        _ => InodeNo::LOST_AND_FOUND.plus(index as u32 - 1 + specials),
     }
 }
 
@@ -166,7 +168,7 @@ impl Wanted<'_> {
             .ok_or_else(|| Error::argument("the hash of names is one of 0 to 5"))?;
         let project_quota = quota::project_inode(&features, self.options.quota_types);
         let orphan_file = features.compat.has(Compat::ORPHAN_FILE);
-        let orphan_file = orphan_file.then_some(project_quota.unwrap_or(FIRST_INODE) + 1);
+        let orphan_file = orphan_file.then_some(project_quota.unwrap_or(InodeNo::LOST_AND_FOUND).plus(1));
         // OK to truncate: two.
         let specials = orphan_file.iter().chain(&project_quota).count() as u32;
         let mut shapes = Shapes {
@@ -183,10 +185,12 @@ impl Wanted<'_> {
             orphan_file,
             quotas: quota::plan(&features, self.options.quota_types, |kind| self.owners(kind)),
             specials,
-            last_inode: inode_number(self.order.len() - 1, specials).max(FIRST_INODE + specials),
+            last_inode: inode_number(self.order.len() - 1, specials)
+                .max(InodeNo::LOST_AND_FOUND.plus(specials)),
             time: self.time(),
         };
-        let room = Inode::new(1, FileType::Regular, geometry.inode_size as usize, 32).xattr_area().len();
+        let room = Inode::new(InodeNo::FIRST, FileType::Regular, geometry.inode_size as usize, 32);
+        let room = room.xattr_area().len();
         let mut links = vec![0u32; self.tree.capacity()];
         let mut parents: HashMap<u32, u32> = HashMap::from([(TOP, TOP)]);
         for number in self.order {

@@ -9,7 +9,7 @@ use casemate_providers::Work;
 use crate::build::contents::Opened;
 use crate::build::directory::{Name, store};
 use crate::build::identity::Sums;
-use crate::build::plan::{JOURNAL_INODE, Plan};
+use crate::build::plan::Plan;
 use crate::build::quota;
 use crate::build::seal::Part;
 use crate::build::space::Run;
@@ -24,6 +24,7 @@ use crate::format::mmp::{self, MmpBlock};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockMut};
 use crate::format::{journal_superblock, orphan};
 use crate::read::encryption::EncryptedContents;
+use crate::units::InodeNo;
 
 /// Bytes that are written at once, and that a thread takes on at a time.
 const CHUNK: usize = 1 << 20;
@@ -144,8 +145,8 @@ impl Writing<'_> {
         self.plan.layout.offset(block)
     }
 
-    pub fn context(inode: u32) -> Context {
-        Context { inode, ..Context::default() }
+    pub fn context(inode: InodeNo) -> Context {
+        Context { inode: Some(inode), ..Context::default() }
     }
 
     /// Makes everything read as zeros that is read without having been written, on a target that may hold anything.
@@ -441,8 +442,8 @@ impl Writing<'_> {
         let mut directories = vec![0; groups as usize];
         for (index, shape) in self.plan.shapes.files.iter().enumerate() {
             if shape.arranged.is_some() {
-                directories[((self.plan.inode(index) - 1) / self.plan.geometry.inodes_per_group) as usize] +=
-                    1;
+                directories
+                    [(self.plan.inode(index).index() / self.plan.geometry.inodes_per_group) as usize] += 1;
             }
         }
         let descriptors: Vec<OnceLock<Descriptor>> = (0..groups).map(|_| OnceLock::new()).collect();
@@ -480,7 +481,7 @@ impl Writing<'_> {
         }
 
         let per_group = geometry.inodes_per_group;
-        let inodes = shapes.last_inode.saturating_sub(group * per_group).min(per_group);
+        let inodes = shapes.last_inode.get().saturating_sub(group * per_group).min(per_group);
         descriptor.set_free_inodes(per_group - inodes);
         descriptor.set_used_directories(directories);
         if has_sums {
@@ -581,11 +582,11 @@ impl Writing<'_> {
         let mut fields = SuperblockMut { raw: &mut raw };
         fields.set_uuid(uuid);
         // OK to truncate: what does not fit its field is counted by whoever mounts.
-        fields.set_counts(free * cluster, geometry.inodes() - shapes.last_inode, overhead as u32);
+        fields.set_counts(free * cluster, geometry.inodes() - shapes.last_inode.get(), overhead as u32);
         if geometry.features.compat.has(Compat::HAS_JOURNAL)
-            && let Some(inode) = self.inode(JOURNAL_INODE)?
+            && let Some(inode) = self.inode(InodeNo::JOURNAL)?
         {
-            fields.set_journal(JOURNAL_INODE, inode.block_area(), inode.size());
+            fields.set_journal(InodeNo::JOURNAL, inode.block_area(), inode.size());
         }
         if let Some(inode) = shapes.orphan_file {
             fields.set_orphan_file(inode);

@@ -1,7 +1,6 @@
 //! The blocks that an inode's map leads to, extent tree or block map, followed past every damage.
 
 use crate::check::findings::{Doubts, FindingKind};
-use crate::check::inodes::RESIZE;
 use crate::check::worker::{Purpose, Worker};
 use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::format::block_map::{self, DOUBLE, SLOTS};
@@ -10,6 +9,7 @@ use crate::format::extent::{self, ExtentNode};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::raw_inode::RawInode;
 use crate::read::map::Mapping;
+use crate::units::InodeNo;
 
 /// Blocks that a file can have.
 const MOST_BLOCKS: u64 = 1 << 32;
@@ -282,7 +282,10 @@ impl Worker<'_, '_> {
             return Ok(());
         }
         let place = Place::inode(Structure::IndirectBlock, file.inode.number).at(block);
-        if self.check.is_metadata(block) && file.inode.number != RESIZE && self.purpose == Purpose::Check {
+        if self.check.is_metadata(block)
+            && file.inode.number != InodeNo::RESIZE
+            && self.purpose == Purpose::Check
+        {
             self.say(FindingKind::BlockNumber, place, "lies on metadata");
             walked.is_sound = false;
             return Ok(());
@@ -325,7 +328,7 @@ impl Worker<'_, '_> {
         let cluster = u64::from(layout.cluster_blocks);
         // The blocks that the inode reserves for descriptors are claimed with these: all but the top of its tree.
         let top = block_map::number(DOUBLE).get(file.inode.block_area());
-        if file.inode.number != RESIZE || block == u64::from(top) {
+        if file.inode.number != InodeNo::RESIZE || block == u64::from(top) {
             self.own(file.inode.number, block / cluster * cluster, cluster);
         }
     }
@@ -344,7 +347,7 @@ impl Worker<'_, '_> {
         let end = physical + len;
         if cluster == 1 {
             walked.count += len;
-            if file.inode.number != RESIZE {
+            if file.inode.number != InodeNo::RESIZE {
                 self.own(file.inode.number, physical, len);
             }
         } else {
@@ -367,7 +370,7 @@ impl Worker<'_, '_> {
                 self.misaligned(file, logical);
             }
             walked.count += clusters;
-            if clusters > 0 && file.inode.number != RESIZE {
+            if clusters > 0 && file.inode.number != InodeNo::RESIZE {
                 self.own(file.inode.number, from, clusters * cluster);
             }
         }
@@ -394,7 +397,7 @@ impl Worker<'_, '_> {
 
     fn misaligned(&self, file: File<'_>, logical: u64) {
         // The blocks that are reserved for descriptors lie where descriptors would.
-        if file.inode.number == RESIZE {
+        if file.inode.number == InodeNo::RESIZE {
             return;
         }
         let place = Place::inode(Structure::Inode, file.inode.number);

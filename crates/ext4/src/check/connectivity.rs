@@ -7,7 +7,8 @@ use crate::check::worker::Check;
 use crate::error::{Place, Problem, Structure};
 use crate::format::dir::byte_of;
 use crate::format::features::RoCompat;
-use crate::format::inode::{FileType, ROOT_INODE};
+use crate::format::inode::FileType;
+use crate::units::InodeNo;
 
 /// Names that a directory counts; one with more counts one.
 const MOST_LINKS: u32 = 65000;
@@ -20,9 +21,10 @@ pub(crate) fn directories(check: &Check<'_>, mut parents: Parents) {
     let mut path = Vec::new();
     for (number, up) in &parents {
         let place = Place::inode(Structure::Directory, *number);
-        let parent = if *number == ROOT_INODE { ROOT_INODE } else { facts.parent(*number) };
-        if parent != *up && parent != 0 {
-            check.findings.number(FindingKind::Parent, place, "inode of \"..\"", (*up).into(), parent.into());
+        let parent = if *number == InodeNo::ROOT { Some(InodeNo::ROOT) } else { facts.parent(*number) };
+        if let Some(parent) = parent.filter(|parent| Some(*parent) != *up) {
+            let (found, expected) = (InodeNo::stored(*up).into(), parent.get().into());
+            check.findings.number(FindingKind::Parent, place, "inode of \"..\"", found, expected);
         }
     }
     for (number, _) in &parents {
@@ -32,7 +34,7 @@ pub(crate) fn directories(check: &Check<'_>, mut parents: Parents) {
         let mut at = *number;
         let is_reached = loop {
             let fact = facts.get(at);
-            if at == ROOT_INODE || fact.has(Fact::REACHED) {
+            if at == InodeNo::ROOT || fact.has(Fact::REACHED) {
                 break true;
             }
             if fact.has(Fact::PASSED) {
@@ -46,14 +48,14 @@ pub(crate) fn directories(check: &Check<'_>, mut parents: Parents) {
             facts.add_flag(at, Fact::PASSED);
             path.push(at);
             match facts.parent(at) {
-                0 => {
+                None => {
                     if !lacks_names {
                         let place = Place::inode(Structure::Directory, at);
                         check.findings.say(FindingKind::Unconnected, place, "is in no directory");
                     }
                     break false;
                 }
-                parent => at = parent,
+                Some(parent) => at = parent,
             }
         };
         let reached = path.drain(..).filter(|_| is_reached);
@@ -68,13 +70,13 @@ pub(crate) fn links(check: &Check<'_>) {
     let (lacks_names, unsure) = (doubts.has(Doubts::NAMES), doubts.has(Doubts::LINKS));
     let has_overflow = check.fs.superblock().ro_compat.has(RoCompat::DIR_NLINK);
     let directory = byte_of(FileType::Directory);
-    facts.each(1, check.fs.layout().inodes, |number, fact, names| {
+    facts.each(InodeNo::FIRST, check.fs.layout().inodes, |number, fact, names| {
         if fact.has(Fact::INTERNAL | Fact::ORPHAN | Fact::VALUE) {
             return;
         }
         let place = Place::inode(Structure::Inode, number);
         let is_dir = fact.kind() == directory;
-        if is_dir && facts.parent(number) == 0 && number != ROOT_INODE {
+        if is_dir && facts.parent(number).is_none() && number != InodeNo::ROOT {
             // Found without its names already.
             return;
         }

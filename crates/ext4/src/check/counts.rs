@@ -178,10 +178,10 @@ fn inodes(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
     }
     bits.clear();
     bits.resize(count.div_ceil(64) as usize, 0);
-    let first = number * count + 1;
+    let Some(first) = layout.inode_at(number, 0) else { return Ok(()) };
     let (mut directories, kind) = (0, byte_of(FileType::Directory));
     check.facts.each(first, count, |inode, fact: Fact, _| {
-        let bit = inode - first;
+        let bit = inode.index() - first.index();
         bits[bit as usize / 64] |= 1 << (bit % 64);
         directories += u32::from(fact.kind() == kind && !fact.has(Fact::INTERNAL));
     });
@@ -198,7 +198,8 @@ fn inodes(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
         None => vec![0; count.div_ceil(8) as usize],
     };
     let is_partial = check.findings.doubts().has(Doubts::INODES);
-    let meaning = Meaning { kind: FindingKind::InodeBitmap, place, first: first.into(), each: 1, is_partial };
+    let meaning =
+        Meaning { kind: FindingKind::InodeBitmap, place, first: first.get().into(), each: 1, is_partial };
     compare(check, &bytes, bits, count, &meaning);
     let place = Place::group(Structure::GroupDescriptor, number);
     let free = bitmap::clear(&bytes, count);

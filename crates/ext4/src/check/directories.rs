@@ -18,13 +18,14 @@ use crate::format::csum::{Context, Subject};
 use crate::format::dir::{self, has_tail};
 use crate::format::dirhash::DirHash;
 use crate::format::inline;
-use crate::format::inode::{FileType, InodeFlags, ROOT_INODE};
+use crate::format::inode::{FileType, InodeFlags};
 use crate::format::raw_inode::RawInode;
 use crate::format::xattr;
 use crate::read::casefold::fold;
 use crate::read::encryption::{EncryptedNames, StoredName};
 use crate::read::map::Mapping;
 use crate::read::runs::BlockRuns;
+use crate::units::InodeNo;
 
 /// Bytes of a directory that are read at once, and names of one that are told of.
 const RUN_BYTES: u64 = 1 << 20;
@@ -36,8 +37,8 @@ const LEAST_ENCRYPTED: usize = 16;
 /// The flag of a file system whose casefolded names must be UTF-8.
 const STRICT: u16 = 1;
 
-/// Parents that directories name: the directory, and the inode behind its "..".
-pub(crate) type Parents = Vec<(u32, u32)>;
+/// Parents that directories name: the directory, and the inode behind its "..", unless that is 0.
+pub(crate) type Parents = Vec<(InodeNo, Option<InodeNo>)>;
 
 /// Goes through all directories.
 pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Result<Parents> {
@@ -155,14 +156,14 @@ impl Reader<'_, '_> {
     }
 
     /// The number of an encrypted inode's policy, if it has one that makes sense.
-    fn policy(&self, inode: u32) -> Option<u32> {
+    fn policy(&self, inode: InodeNo) -> Option<u32> {
         let record = self.worker.check.facts.record(inode)?;
         let is_encrypted = record.fact().has(Fact::ENCRYPTED) && !record.fact().has(Fact::VALUE);
         Some(record.policy()).filter(|policy| is_encrypted && *policy != 0)
     }
 
     /// Decryption of the names of a directory, if its key is there.
-    fn decryption(&self, number: u32) -> Result<Option<Arc<dyn EncryptedNames>>> {
+    fn decryption(&self, number: InodeNo) -> Result<Option<Arc<dyn EncryptedNames>>> {
         let check = self.worker.check;
         if check.fs.encryption().is_none() {
             return Ok(None);
@@ -238,7 +239,8 @@ impl Reader<'_, '_> {
             None => Leaf::Any,
             Some(tree) => tree.leaf(logical),
         };
-        let context = Context { inode: number, generation: open.directory.generation, ..Context::default() };
+        let context =
+            Context { inode: Some(number), generation: open.directory.generation, ..Context::default() };
         let offset = check.fs.layout().offset(block);
         if let Leaf::Node = leaf {
             let place = Place::inode(Structure::HtreeNode, number).at(block);
@@ -282,8 +284,11 @@ impl Reader<'_, '_> {
                 if rest.len() < dir::NAME { 0 } else { dir::length(dir::LENGTH.get(rest), bytes.len()) };
             let is_cut = len < dir::NAME || len % 4 != 0 || at + len > end;
             let name_len = if is_cut { 0 } else { usize::from(dir::NAME_LENGTH.get(rest)) };
-            let (inode, kind) = if is_cut { (0, 0) } else { (dir::INODE.get(rest), dir::KIND.get(rest)) };
-            let with_hash = open.has_hashes && open.position > 1 && inode != 0;
+            let (inode, kind) = match is_cut {
+                true => (None, 0),
+                false => (InodeNo::new(dir::INODE.get(rest)), dir::KIND.get(rest)),
+            };
+            let with_hash = open.has_hashes && open.position > 1 && inode.is_some();
             let need = dir::NAME + name_len.next_multiple_of(4) + if with_hash { 8 } else { 0 };
             if is_cut || len < 12 || need > len {
                 let text = format!("the record at byte {at} has {len} bytes");
@@ -292,13 +297,13 @@ impl Reader<'_, '_> {
                 return;
             }
             let name = &rest[dir::NAME..dir::NAME + name_len];
-            match open.position {
-                0 | 1 => self.dot(open, inode, kind, &rest[..len], name, place),
-                _ if inode != 0 => {
+            match inode {
+                _ if open.position < 2 => self.dot(open, inode, kind, &rest[..len], name, place),
+                Some(inode) => {
                     let stored = with_hash.then(|| dir::hash_at(&rest[need - 8..]));
                     self.entry(open, inode, kind, name, stored, place, &leaf);
                 }
-                _ => {}
+                None => {}
             }
             open.position += 1;
             at += len;
@@ -311,34 +316,43 @@ impl Reader<'_, '_> {
     }
 
     /// One of the first two records: "." and "..".
-    fn dot(&mut self, open: &Open<'_>, inode: u32, kind: u8, record: &[u8], name: &[u8], place: Place) {
+    fn dot(
+        &mut self,
+        open: &Open<'_>,
+        inode: Option<InodeNo>,
+        kind: u8,
+        record: &[u8],
+        name: &[u8],
+        place: Place,
+    ) {
         let expected: &[u8] = if open.position == 0 { b"." } else { b".." };
         let number = open.directory.number;
         let what = if open.position == 0 { "first" } else { "second" };
-        if inode == 0 || name != expected {
+        let Some(inode) = inode.filter(|_| name == expected) else {
             let text = format!("the {what} name is \"{}\"", name.escape_ascii());
             self.worker.say(FindingKind::DotEntries, place, text);
             return;
-        }
+        };
         if record.get(dir::NAME + name.len()) != Some(&0) {
             self.worker.say(FindingKind::DotEntries, place, format!("no NUL follows the {what} name"));
         }
         if open.position == 0 && inode != number {
-            self.worker.number(FindingKind::DotEntries, place, "inode of \".\"", inode.into(), number.into());
+            let (found, expected) = (inode.get().into(), number.get().into());
+            self.worker.number(FindingKind::DotEntries, place, "inode of \".\"", found, expected);
         }
         self.parent(open, inode);
         self.link(inode, kind, name, place);
     }
 
     /// Notes the inode that ".." leads to.
-    fn parent(&mut self, open: &Open<'_>, inode: u32) {
+    fn parent(&mut self, open: &Open<'_>, inode: InodeNo) {
         if open.position == 1 {
-            self.parents.push((open.directory.number, inode));
+            self.parents.push((open.directory.number, Some(inode)));
         }
     }
 
     /// Doubts a group's word that inodes were never used, if one of these has a name: it may be in use after all.
-    fn never_used(&self, inode: u32) {
+    fn never_used(&self, inode: InodeNo) {
         let check = self.worker.check;
         let Some((group, index)) = check.fs.layout().inode_position(inode) else { return };
         if self.worker.groups.get(group as usize).is_some_and(|group| index >= group.used) {
@@ -349,10 +363,9 @@ impl Reader<'_, '_> {
 
     /// Counts a name, if the inode can have one. What is known of the inode.
     #[inline]
-    fn link(&self, inode: u32, kind: u8, name: &[u8], place: Place) -> Option<Fact> {
+    fn link(&self, inode: InodeNo, kind: u8, name: &[u8], place: Place) -> Option<Fact> {
         let check = self.worker.check;
-        let is_reserved = inode != ROOT_INODE && inode < check.fs.superblock().first_inode;
-        if is_reserved || inode > check.fs.layout().inodes {
+        if check.fs.superblock().is_internal(inode) || inode.get() > check.fs.layout().inodes {
             self.wrong(FindingKind::EntryInode, place, name, format!("leads to inode {inode}"));
             return None;
         }
@@ -394,7 +407,7 @@ impl Reader<'_, '_> {
     fn entry(
         &mut self,
         open: &mut Open<'_>,
-        inode: u32,
+        inode: InodeNo,
         kind: u8,
         name: &[u8],
         stored: Option<DirHash>,
@@ -407,7 +420,7 @@ impl Reader<'_, '_> {
         if matches!(name, b"." | b"..") {
             self.wrong(FindingKind::DotEntries, place, name, "is there again".to_owned());
         }
-        if inode == number || inode == ROOT_INODE {
+        if inode == number || inode == InodeNo::ROOT {
             self.wrong(FindingKind::DirectoryLink, place, name, format!("leads to inode {inode}"));
         }
         let Some(fact) = self.link(inode, kind, name, place) else { return };
@@ -439,10 +452,10 @@ impl Reader<'_, '_> {
         }
         if fact.kind() == dir::byte_of(FileType::Directory)
             && inode != number
-            && inode != ROOT_INODE
+            && inode != InodeNo::ROOT
             && !check.facts.record(inode).is_none_or(|record| record.set_parent(number))
         {
-            let other = check.facts.parent(inode);
+            let other = InodeNo::stored(check.facts.parent(inode));
             let text = format!("directory {inode} is in directory {other}, too");
             self.wrong(FindingKind::DirectoryLink, place, name, text);
         }
@@ -456,7 +469,7 @@ impl Reader<'_, '_> {
     fn encrypted(
         &self,
         open: &Open<'_>,
-        inode: u32,
+        inode: InodeNo,
         name: &[u8],
         hash: Option<DirHash>,
         fact: Fact,
@@ -494,7 +507,10 @@ impl Reader<'_, '_> {
         let kind = if check.has.types { dir::byte_of(FileType::Directory) } else { 0 };
         self.link(number, kind, b".", place);
         self.parents.push((number, parent));
-        self.link(parent, kind, b"..", place);
+        match parent {
+            Some(parent) => _ = self.link(parent, kind, b"..", place),
+            None => self.wrong(FindingKind::EntryInode, place, b"..", "leads to inode 0".to_owned()),
+        }
         open.position = 2;
         self.records(open, first, first.len(), place, Leaf::Any);
         if let Some(base) = xattr::in_inode(inode.xattr_area()) {

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::format::layout::Layout;
+use crate::units::InodeNo;
 
 /// Inodes of a chunk, which is there from the first one in use on.
 const CHUNK: u32 = 1 << 13;
@@ -81,8 +82,8 @@ impl Record {
     }
 
     /// Notes where a directory is. False if it is somewhere already.
-    pub fn set_parent(&self, parent: u32) -> bool {
-        self.parent.compare_exchange(0, parent, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    pub fn set_parent(&self, parent: InodeNo) -> bool {
+        self.parent.compare_exchange(0, parent.get(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -99,74 +100,73 @@ impl Facts {
     }
 
     /// Notes an inode, which must be one that there is.
-    pub fn set(&self, inode: u32, fact: Fact) {
+    pub fn set(&self, inode: InodeNo, fact: Fact) {
         self.made(inode).facts.store(fact.0, Ordering::Relaxed);
     }
 
     /// Notes the policy of an inode that there is.
-    pub fn set_policy(&self, inode: u32, policy: u32) {
+    pub fn set_policy(&self, inode: InodeNo, policy: u32) {
         self.made(inode).extra.store(policy, Ordering::Relaxed);
     }
 
     /// Counts an attribute that has its value in an inode that there is.
-    pub fn add_reference(&self, inode: u32) {
+    pub fn add_reference(&self, inode: InodeNo) {
         self.made(inode).extra.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Attributes that have their values in an inode.
-    pub fn references(&self, inode: u32) -> u32 {
+    pub fn references(&self, inode: InodeNo) -> u32 {
         self.record(inode).map_or(0, |record| record.extra.load(Ordering::Relaxed))
     }
 
-    fn made(&self, inode: u32) -> &Record {
+    fn made(&self, inode: InodeNo) -> &Record {
         let new = || (0..CHUNK).map(|_| Record::default()).collect();
-        let index = inode - 1;
+        let index = inode.index();
         &self.chunks[(index / CHUNK) as usize].get_or_init(new)[(index % CHUNK) as usize]
     }
 
-    pub fn get(&self, inode: u32) -> Fact {
+    pub fn get(&self, inode: InodeNo) -> Fact {
         self.record(inode).map_or(Fact(0), |record| Fact(record.facts.load(Ordering::Relaxed)))
     }
 
-    pub fn add_flag(&self, inode: u32, flag: u32) {
+    pub fn add_flag(&self, inode: InodeNo, flag: u32) {
         if let Some(record) = self.record(inode) {
             record.facts.fetch_or(flag, Ordering::Relaxed);
         }
     }
 
-    pub fn names(&self, inode: u32) -> u32 {
+    pub fn names(&self, inode: InodeNo) -> u32 {
         self.record(inode).map_or(0, |record| record.names.load(Ordering::Relaxed))
     }
 
-    /// The directory that a directory is in, or 0.
-    pub fn parent(&self, inode: u32) -> u32 {
-        self.record(inode).map_or(0, |record| record.parent.load(Ordering::Relaxed))
+    /// The directory that a directory is in.
+    pub fn parent(&self, inode: InodeNo) -> Option<InodeNo> {
+        InodeNo::new(self.record(inode)?.parent.load(Ordering::Relaxed))
     }
 
     /// Calls `f` with each inode in use of a range, and how many names it has.
-    pub fn each(&self, first: u32, count: u32, mut f: impl FnMut(u32, Fact, u32)) {
-        let mut inode = first;
-        let end = first.saturating_add(count).min(self.inodes.saturating_add(1));
-        while inode < end {
-            let index = inode - 1;
-            let stop = end.min((index / CHUNK + 1).saturating_mul(CHUNK).saturating_add(1));
+    pub fn each(&self, first: InodeNo, count: u32, mut f: impl FnMut(InodeNo, Fact, u32)) {
+        let mut index = first.index();
+        let end = index.saturating_add(count).min(self.inodes);
+        while index < end {
+            let stop = end.min((index / CHUNK + 1).saturating_mul(CHUNK));
             if let Some(chunk) = self.chunks[(index / CHUNK) as usize].get() {
                 let records = &chunk[(index % CHUNK) as usize..];
-                for (inode, record) in (inode..stop).zip(records) {
+                for (index, record) in (index..stop).zip(records) {
                     let fact = Fact(record.facts.load(Ordering::Relaxed));
-                    if fact.has(Fact::USED) {
+                    if let Some(inode) = InodeNo::at_index(index).filter(|_| fact.has(Fact::USED)) {
                         f(inode, fact, record.names.load(Ordering::Relaxed));
                     }
                 }
             }
-            inode = stop;
+            index = stop;
         }
     }
 
     /// The facts of an inode, if it can be in use.
     #[inline]
-    pub fn record(&self, inode: u32) -> Option<&Record> {
-        let index = inode.checked_sub(1)?;
+    pub fn record(&self, inode: InodeNo) -> Option<&Record> {
+        let index = inode.index();
         Some(&self.chunks.get((index / CHUNK) as usize)?.get()?[(index % CHUNK) as usize])
     }
 }

@@ -140,7 +140,7 @@ impl Worker<'_, '_> {
             if block.found == 1 {
                 (block.first, block.last, block.is_node) = (low, high, levels > 0);
                 if levels > 0 && self.check.may_read(1) && self.is_present(runs, entry.block.into()) {
-                    let place = Place::inode(Structure::HtreeNode, place.inode.unwrap_or(0));
+                    let place = Place { block: None, group: None, structure: Structure::HtreeNode, ..place };
                     match self.node(runs, entry.block.into())? {
                         Some(bytes) => self.level(tree, runs, &bytes, place, (low, high), levels - 1)?,
                         None => self.say(FindingKind::HtreeNode, place, "a node is not there"),

@@ -17,18 +17,15 @@ use crate::format::csum::Subject;
 use crate::format::dir::byte_of;
 use crate::format::extent;
 use crate::format::features::{Compat, Incompat};
-use crate::format::inode::{FileType, InodeFlags, ROOT_INODE};
+use crate::format::inode::{FileType, InodeFlags};
 use crate::format::raw_inode::RawInode;
+use crate::units::InodeNo;
 
 /// Bytes of inode tables that are a piece of work.
 const PIECE_BYTES: u32 = 1 << 18;
 
-/// Reserved inodes.
-const BAD_BLOCKS: u32 = 1;
-const BOOT_LOADER: u32 = 5;
 /// Inodes of quotas and the journal, which are empty where there are none.
-const SPARE: [u32; 3] = [3, 4, 8];
-pub(crate) const RESIZE: u32 = 7;
+const SPARE: [InodeNo; 3] = [InodeNo::USER_QUOTA, InodeNo::GROUP_QUOTA, InodeNo::JOURNAL];
 
 /// A file from here on needs the feature `large_file`.
 const LARGE: u64 = 1 << 31;
@@ -74,10 +71,10 @@ enum Role {
 }
 
 impl Worker<'_, '_> {
-    fn piece(&mut self, number: u32, first: u32, per_piece: u32) -> Result<u64> {
+    fn piece(&mut self, group_number: u32, first: u32, per_piece: u32) -> Result<u64> {
         let check = self.check;
         let layout = check.fs.layout();
-        let group = &self.groups[number as usize];
+        let group = &self.groups[group_number as usize];
         let Some(start) = group.table else { return Ok(0) };
         let size = layout.inode_size as usize;
         let count = (group.used - first).min(per_piece);
@@ -86,8 +83,8 @@ impl Worker<'_, '_> {
         table.resize(count as usize * size);
         check.fs.device().read_at(&mut table, offset)?;
         for (index, raw) in (first..).zip(table.chunks_exact(size)) {
-            let number = number * layout.inodes_per_group + index + 1;
-            if number >= check.fs.superblock().first_inode && is_zero(raw) {
+            let Some(number) = layout.inode_at(group_number, index) else { break };
+            if !check.fs.superblock().is_reserved(number) && is_zero(raw) {
                 continue;
             }
             self.inode(RawInode { number, raw }, offset + u64::from(index - first) * size as u64)?;
@@ -96,16 +93,16 @@ impl Worker<'_, '_> {
         Ok(u64::from(count) * size as u64)
     }
 
-    fn role(&self, number: u32) -> Role {
+    fn role(&self, number: InodeNo) -> Role {
         let check = self.check;
         if let Some(named) = check.named.get(&number) {
             return Role::Named(*named);
         }
         match number {
-            _ if number >= check.fs.superblock().first_inode => Role::Usual,
-            ROOT_INODE => Role::Root,
-            BAD_BLOCKS => Role::BadBlocks,
-            RESIZE => Role::Resize,
+            _ if !check.fs.superblock().is_reserved(number) => Role::Usual,
+            InodeNo::ROOT => Role::Root,
+            InodeNo::BAD_BLOCKS => Role::BadBlocks,
+            InodeNo::RESIZE => Role::Resize,
             _ => Role::Reserved,
         }
     }
@@ -170,7 +167,8 @@ impl Worker<'_, '_> {
                 wrong(format!("is reserved, and has mode {mode:#o}"));
             }
             Role::Reserved
-                if mode != 0 && (inode.number != BOOT_LOADER || kind == Some(FileType::Directory)) =>
+                if mode != 0
+                    && (inode.number != InodeNo::BOOT_LOADER || kind == Some(FileType::Directory)) =>
             {
                 wrong(format!("is reserved, and has mode {mode:#o}"));
             }
@@ -449,13 +447,14 @@ impl Worker<'_, '_> {
         let counted = clusters.saturating_mul(unit * u64::from(layout.cluster_blocks));
         let stored = inode.blocks(has.huge_file);
         // Copies of the blocks reserved for descriptors lie in no place of a cluster, and are counted in no known way.
-        let is_countable = inode.number != RESIZE || layout.cluster_blocks == 1 || layout.groups == 1;
+        let is_countable =
+            inode.number != InodeNo::RESIZE || layout.cluster_blocks == 1 || layout.groups == 1;
         if stored != counted && is_countable && !has.hurd {
             self.number(FindingKind::InodeBlocks, place, "blocks in use", stored, counted);
         }
         let is_mapped =
             matches!(kind, FileType::Regular | FileType::Directory) && !in_inode && walked.count > 0;
-        let is_own = inode.number < check.fs.superblock().first_inode && inode.number != ROOT_INODE;
+        let is_own = check.fs.superblock().is_internal(inode.number);
         if layout.cluster_blocks > 1 && is_mapped && !flags.has(InodeFlags::EXTENTS) && !is_own {
             self.say(FindingKind::InodeFlag, place, "has a block map, which bigalloc does not allow");
         }

@@ -22,10 +22,10 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
     if !superblock.compat.has(Compat::HAS_JOURNAL) {
         if superblock.needs_recovery() {
             findings.say(FindingKind::JournalFeature, place, "a journal must be replayed, and there is none");
-        } else if named == 0 && elsewhere && superblock.journal_uuid() == [0; 16] {
+        } else if named.is_none() && elsewhere && superblock.journal_uuid() == [0; 16] {
             let text = "a journal on another device without the feature has_journal";
             findings.say(FindingKind::OddFeatures, place, text);
-        } else if named != 0 || elsewhere {
+        } else if named.is_some() || elsewhere {
             findings.say(
                 FindingKind::JournalFeature,
                 place,
@@ -34,12 +34,12 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
         }
         return Ok(false);
     }
-    if named == 0 {
+    let Some(named) = named else {
         if !elsewhere {
             findings.say(FindingKind::JournalFeature, place, "there is a journal, and nothing says where");
         }
         return Ok(false);
-    }
+    };
     if elsewhere {
         let text = "the journal is named as one of the file system, and as one on another device";
         findings.say(FindingKind::JournalFeature, place, text);

@@ -8,18 +8,19 @@ use crate::check::groups::Group;
 use crate::check::worker::Check;
 use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
-use crate::format::features::RoCompat;
+use crate::format::features::{Compat, RoCompat};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::orphan;
 use crate::format::raw_inode::RawInode;
 use crate::format::superblock::last_orphan;
+use crate::units::InodeNo;
 
 /// Collects all orphans, and notes how many there are.
 pub(crate) fn collect(check: &mut Check<'_>, groups: &[Group]) -> Result<()> {
     let mut orphans = HashSet::new();
     let superblock = Place::of(Structure::Superblock);
-    let mut number = last_orphan(check.fs.superblock().as_bytes());
-    while number != 0 {
+    let mut at = last_orphan(check.fs.superblock().as_bytes());
+    while let Some(number) = at {
         let next = next(check, groups, number)?;
         let text = match next {
             None => format!("the list of orphans leads to inode {number}, which can't be one"),
@@ -27,15 +28,19 @@ pub(crate) fn collect(check: &mut Check<'_>, groups: &[Group]) -> Result<()> {
                 format!("the list of orphans leads to inode {number} twice")
             }
             Some(next) => {
-                number = next;
+                at = next;
                 continue;
             }
         };
         check.findings.say(FindingKind::OrphanList, superblock, text);
         break;
     }
-    if let Some(file) = check.fs.superblock().orphan_file {
-        from_file(check, groups, file, &mut orphans)?;
+    match check.fs.superblock().orphan_file {
+        Some(file) => from_file(check, groups, file, &mut orphans)?,
+        None if check.fs.superblock().compat.has(Compat::ORPHAN_FILE) => {
+            check.findings.say(FindingKind::OrphanFile, superblock, "names no inode of the file of orphans");
+        }
+        None => {}
     }
     if !orphans.is_empty() {
         let text = format!("{} inodes will be deleted or cut at the next mount", orphans.len());
@@ -48,32 +53,38 @@ pub(crate) fn collect(check: &mut Check<'_>, groups: &[Group]) -> Result<()> {
 /// Files of orphans and quotas that the superblock names without the features, and that are something.
 pub(crate) fn unexpected(check: &Check<'_>) {
     let superblock = check.fs.superblock();
-    let is_used = |number: u32| {
+    let is_used = |number: InodeNo| {
         let fact = check.facts.get(number);
         fact.has(Fact::USED) && !fact.has(Fact::INTERNAL)
     };
-    for number in superblock.quota_inodes.into_iter().filter(|number| !check.has.quota && is_used(*number)) {
+    let quota = superblock.quota_inodes.into_iter().flatten().filter(|_| !check.has.quota);
+    for number in quota.filter(|number| is_used(*number)) {
         let text = format!("inode {number} is named as a quota file without the feature");
         check.findings.say(FindingKind::QuotaInode, Place::of(Structure::Superblock), text);
     }
-    let number = superblock.named_orphan_file();
-    if superblock.orphan_file.is_none() && is_used(number) {
+    let named = superblock.named_orphan_file().filter(|number| is_used(*number));
+    if let (None, Some(number)) = (superblock.orphan_file, named) {
         let text = format!("inode {number} is named as the file of orphans without the feature");
         check.findings.say(FindingKind::OrphanFile, Place::of(Structure::Superblock), text);
     }
 }
 
-/// The deletion time field of an orphan, which is the next orphan's number, if the inode can be one.
-fn next(check: &Check<'_>, groups: &[Group], number: u32) -> Result<Option<u32>> {
-    if number < check.fs.superblock().first_inode {
+/// The orphan behind an inode in the list, which may be none, if the inode can be an orphan.
+fn next(check: &Check<'_>, groups: &[Group], number: InodeNo) -> Result<Option<Option<InodeNo>>> {
+    if check.fs.superblock().is_reserved(number) {
         return Ok(None);
     }
     let raw = check.inode_bytes(groups, number)?;
     let inode = raw.as_deref().map(|raw| RawInode { number, raw });
-    Ok(inode.filter(|inode| inode.kind().is_some()).map(RawInode::deleted))
+    Ok(inode.filter(|inode| inode.kind().is_some()).map(RawInode::next_orphan))
 }
 
-fn from_file(check: &Check<'_>, groups: &[Group], number: u32, orphans: &mut HashSet<u32>) -> Result<()> {
+fn from_file(
+    check: &Check<'_>,
+    groups: &[Group],
+    number: InodeNo,
+    orphans: &mut HashSet<InodeNo>,
+) -> Result<()> {
     let (fs, findings) = (check.fs, check.findings);
     let place = Place::inode(Structure::Inode, number);
     let wrong = |text: String| findings.say(FindingKind::OrphanFile, place, text);
@@ -129,9 +140,7 @@ fn from_file(check: &Check<'_>, groups: &[Group], number: u32, orphans: &mut Has
                 findings
                     .note(fs.checksums().verify(Subject::OrphanBlock, &context, &bytes, place), Some(fix));
             }
-            for orphan in
-                orphan::numbers(block_size).map(|field| field.get(&bytes)).filter(|number| *number != 0)
-            {
+            for orphan in orphan::numbers(block_size).filter_map(|field| InodeNo::new(field.get(&bytes))) {
                 waiting += 1;
                 if self::next(check, groups, orphan)?.is_none() {
                     findings.say(

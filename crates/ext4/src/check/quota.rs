@@ -17,9 +17,7 @@ use crate::read::file::FileReader;
 pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
     let usage = std::mem::take(&mut check.lists().usage);
     for ((kind, number), usage) in Kind::ALL.into_iter().zip(check.fs.superblock().quota_inodes).zip(usage) {
-        if number == 0 {
-            continue;
-        }
+        let Some(number) = number else { continue };
         let place = Place::inode(Structure::QuotaFile, number);
         let Some(raw) = check.inode_bytes(groups, number)? else { continue };
         let inode = (RawInode { number, raw: &raw }).to_inode();

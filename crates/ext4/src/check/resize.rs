@@ -2,20 +2,20 @@
 
 use crate::check::findings::FindingKind;
 use crate::check::groups::Group;
-use crate::check::inodes::RESIZE;
 use crate::check::worker::Check;
 use crate::error::{Place, Result, Structure};
 use crate::format::block_map::{self, DOUBLE};
 use crate::format::features::Compat;
 use crate::format::inode::FileType;
 use crate::format::raw_inode::RawInode;
+use crate::units::InodeNo;
 
 pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
     let (fs, layout, superblock) = (check.fs, check.fs.layout(), check.fs.superblock());
-    let place = Place::inode(Structure::Inode, RESIZE);
+    let place = Place::inode(Structure::Inode, InodeNo::RESIZE);
     let wrong = |text: String| check.findings.say(FindingKind::ResizeInode, place, text);
-    let Some(raw) = check.inode_bytes(groups, RESIZE)? else { return Ok(()) };
-    let inode = RawInode { number: RESIZE, raw: &raw };
+    let Some(raw) = check.inode_bytes(groups, InodeNo::RESIZE)? else { return Ok(()) };
+    let inode = RawInode { number: InodeNo::RESIZE, raw: &raw };
     let numbers: Vec<u32> = block_map::numbers(inode.block_area()).collect();
     if !superblock.compat.has(Compat::RESIZE_INODE) {
         if numbers.iter().any(|number| *number != 0) {

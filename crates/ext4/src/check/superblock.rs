@@ -7,9 +7,10 @@ use crate::format::group::GroupDescriptor;
 use crate::format::inode::OLD_INODE_SIZE;
 use crate::format::superblock::Superblock;
 use crate::read::fs::Ext4;
+use crate::units::InodeNo;
 
 /// The reserved inodes that quota files may have: of users and of groups.
-const OWN_QUOTA: [u32; 2] = [3, 4];
+const OWN_QUOTA: [InodeNo; 2] = [InodeNo::USER_QUOTA, InodeNo::GROUP_QUOTA];
 
 /// The greatest logarithm of groups that keep their metadata together, and the largest descriptor in bytes.
 const MOST_FLEX: u8 = 31;
@@ -72,10 +73,12 @@ fn numbers(fs: &Ext4, findings: &Findings) {
         wrong(format!("descriptors of {size} bytes"));
     }
     for (kind, number) in superblock.quota_inodes.into_iter().enumerate() {
+        let Some(number) = number else { continue };
         let is_own = OWN_QUOTA.get(kind) == Some(&number);
-        let is_usual = number >= superblock.first_inode && number <= superblock.inodes;
-        if number != 0 && !(is_own || is_usual) {
-            findings.number(FindingKind::QuotaInode, place(), "the inode of a quota file", number.into(), 0);
+        let is_usual = !superblock.is_reserved(number) && number.get() <= superblock.inodes;
+        if !(is_own || is_usual) {
+            let found = number.get().into();
+            findings.number(FindingKind::QuotaInode, place(), "the inode of a quota file", found, 0);
         }
     }
 }
@@ -96,7 +99,10 @@ fn features(superblock: &Superblock, findings: &Findings) {
             superblock.revision() == 0 && superblock.stored_features() != [0; 3],
             "the first revision, which has no features, with some",
         ),
-        (!ro_compat.has(RoCompat::QUOTA) && superblock.quota_inodes != [0; 3], "a quota file without quota"),
+        (
+            !ro_compat.has(RoCompat::QUOTA) && superblock.quota_inodes != [None; 3],
+            "a quota file without quota",
+        ),
     ];
     for (_, text) in odd.into_iter().filter(|(is, _)| *is) {
         findings.say(FindingKind::OddFeatures, place(), text);

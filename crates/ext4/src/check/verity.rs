@@ -15,6 +15,7 @@ use crate::format::dir::byte_of;
 use crate::format::inode::{FileType, Inode};
 use crate::format::raw_inode::RawInode;
 use crate::read::fs::Ext4;
+use crate::units::InodeNo;
 
 /// A file from here on is checked by all threads, smaller ones are shared out among them.
 const LARGE: u64 = 1 << 24;
@@ -86,10 +87,11 @@ pub(crate) fn all(
     };
     let demand = verity.demand();
     let pieces = check.fs.layout().inodes.div_ceil(PIECE);
-    work.pool.run(pieces.into(), Vec::new, |numbers: &mut Vec<u32>, piece| {
+    work.pool.run(pieces.into(), Vec::new, |numbers: &mut Vec<InodeNo>, piece| {
         numbers.clear();
         // OK to truncate: numbers of inodes.
-        check.facts.each(piece as u32 * PIECE + 1, PIECE, |number, fact, _| {
+        let Some(first) = InodeNo::at_index(piece as u32 * PIECE) else { return Ok(()) };
+        check.facts.each(first, PIECE, |number, fact, _| {
             let is_file = fact.kind() == byte_of(FileType::Regular)
                 && !fact.has(Fact::INTERNAL | Fact::VALUE | Fact::ORPHAN);
             if fact.has(Fact::VERITY) {
@@ -133,12 +135,12 @@ pub(crate) fn all(
 }
 
 /// Notes that a file, or the file system, lacks what is demanded.
-fn missing(check: &Check<'_>, number: Option<u32>, text: &'static str) {
+fn missing(check: &Check<'_>, number: Option<InodeNo>, text: &'static str) {
     let place = Place { inode: number, ..Place::of(Structure::VerityMetadata) };
     check.findings.say(FindingKind::VerityMissing, place, text);
 }
 
-fn read(check: &Check<'_>, groups: &[Group], number: u32) -> Result<Option<Inode>> {
+fn read(check: &Check<'_>, groups: &[Group], number: InodeNo) -> Result<Option<Inode>> {
     let Some(raw) = check.inode_bytes(groups, number)? else { return Ok(None) };
     let inode = (RawInode { number, raw: &raw }).to_inode().ok();
     Ok(inode.filter(|inode| inode.kind() == FileType::Regular))

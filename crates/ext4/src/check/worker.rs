@@ -18,6 +18,7 @@ use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::superblock::Superblock;
 use crate::read::fs::Ext4;
 use crate::read::map::Mapping;
+use crate::units::InodeNo;
 
 /// Runs of blocks that are claimed twice and are kept to name their owners; beyond that, some owners stay unnamed.
 const MOST_SHARED: usize = 4096;
@@ -34,11 +35,11 @@ pub(crate) struct Check<'a> {
     /// Blocks of the file system's own structures outside of files, in order: first ones, and those behind the last.
     pub metadata: Vec<(u64, u64)>,
     /// Inodes that wait to be deleted or cut.
-    pub orphans: HashSet<u32>,
+    pub orphans: HashSet<InodeNo>,
     /// Times of deletion that are inodes' numbers: those of orphans that a list has lost.
     pub lost_orphans: RangeInclusive<u32>,
     /// Inodes that the superblock names, and what for.
-    pub named: BTreeMap<u32, Named>,
+    pub named: BTreeMap<InodeNo, Named>,
     /// The features that are asked for with every inode.
     pub has: Has,
     /// Whether there is a file of 2 GiB or more.
@@ -84,7 +85,7 @@ pub(crate) struct Lists {
     /// Blocks of attributes: the number of users that they say, and that they have.
     pub xattr_blocks: HashMap<u64, XattrUse>,
     /// Inodes that hold values, and how many attributes they say have it; those of an old kind don't.
-    pub values: Vec<(u32, Option<u64>)>,
+    pub values: Vec<(InodeNo, Option<u64>)>,
     /// Policies of encrypted inodes, by what stands for them: numbers from 1 on.
     pub policies: HashMap<u64, u32>,
     pub usage: Usage,
@@ -109,7 +110,7 @@ pub(crate) struct XattrUse {
 /// A directory, as the second pass needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Directory {
-    pub number: u32,
+    pub number: InodeNo,
     pub generation: u32,
     pub flags: u32,
     /// Blocks up to the last one that it has.
@@ -138,15 +139,15 @@ impl<'a> Check<'a> {
         };
         let mut named = BTreeMap::new();
         for (kind, number) in superblock.quota_inodes.into_iter().enumerate() {
-            if has.quota && number != 0 {
+            if let Some(number) = number.filter(|_| has.quota) {
                 named.insert(number, Named::Quota(kind));
             }
         }
         if let Some(number) = superblock.orphan_file {
             named.insert(number, Named::Orphans);
         }
-        if superblock.journal_inode != 0 {
-            named.insert(superblock.journal_inode, Named::Journal);
+        if let Some(number) = superblock.journal_inode {
+            named.insert(number, Named::Journal);
         }
         let layout = fs.layout();
         Check {
@@ -249,7 +250,7 @@ impl<'a> Check<'a> {
     }
 
     /// The bytes of an inode; `None` if its table is not where it can be.
-    pub fn inode_bytes(&self, groups: &[Group], number: u32) -> Result<Option<Vec<u8>>> {
+    pub fn inode_bytes(&self, groups: &[Group], number: InodeNo) -> Result<Option<Vec<u8>>> {
         let layout = self.fs.layout();
         let Some((group, index)) = layout.inode_position(number) else { return Ok(None) };
         let Some(table) = groups.get(group as usize).and_then(|group| group.table) else { return Ok(None) };
@@ -390,7 +391,7 @@ impl<'a, 'b> Worker<'a, 'b> {
     }
 
     /// Claims blocks, or says that they are shared, whichever this thread is for.
-    pub fn own(&mut self, inode: u32, block: u64, len: u64) {
+    pub fn own(&mut self, inode: InodeNo, block: u64, len: u64) {
         match self.purpose {
             Purpose::Check => {
                 if self.may_claim(len) {

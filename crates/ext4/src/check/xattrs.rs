@@ -16,6 +16,7 @@ use crate::format::xattr::{
     self, ENCRYPTION, IN_BLOCK, INLINE_DATA, LARGEST_VALUE, RawXattr, SYSTEM, block_header, name_hash,
     raw_entries, value_hash, word_hash,
 };
+use crate::units::InodeNo;
 
 /// Bytes of fscrypt's contexts, by version, and how many of them are the policy: the rest is a nonce.
 const CONTEXTS: [(u8, usize); 2] = [(1, 28), (2, 40)];
@@ -137,8 +138,8 @@ impl Worker<'_, '_> {
             if in_block && entry.index == 0 {
                 self.say(FindingKind::Xattr, place, "an attribute without a prefix");
             }
-            if entry.value_inode != 0 {
-                holders.push((entry.name.to_vec(), entry.value_inode, entry.value_size, entry.hash));
+            if let Some(value_inode) = entry.value_inode {
+                holders.push((entry.name.to_vec(), value_inode, entry.value_size, entry.hash));
                 return;
             }
             if (entry.index, entry.name) == (SYSTEM, INLINE_DATA) {
@@ -219,7 +220,7 @@ impl Worker<'_, '_> {
         inode: RawInode<'_>,
         place: Place,
         name: &[u8],
-        number: u32,
+        number: InodeNo,
         size: u32,
         hash: u32,
         found: &mut Attributes,
@@ -228,7 +229,7 @@ impl Worker<'_, '_> {
         let layout = check.fs.layout();
         let cluster = u64::from(layout.block_size) * u64::from(layout.cluster_blocks);
         let wrong = |text: String| self.say(FindingKind::XattrInode, place, text);
-        if number < check.fs.superblock().first_inode || number > layout.inodes {
+        if check.fs.superblock().is_reserved(number) || number.get() > layout.inodes {
             wrong(format!("a value lies in inode {number}"));
             return Ok(());
         }
@@ -302,7 +303,7 @@ impl Worker<'_, '_> {
 
     /// Whether the inode is a value of the old kind, which points back to its owner and has no hash.
     fn has_lustre_owner(&self, inode: RawInode<'_>) -> Result<bool> {
-        let number = inode.modified();
+        let Some(number) = InodeNo::new(inode.modified()) else { return Ok(false) };
         let Some(raw) = self.check.inode_bytes(self.groups, number)? else { return Ok(false) };
         let owner = RawInode { number, raw: &raw };
         Ok(is_lustre_value(inode, owner) && !owner.has(InodeFlags::EA_INODE))
@@ -349,7 +350,7 @@ pub(crate) fn users(place: Place, of: &XattrUse) -> Option<Finding> {
 
 fn is_lustre_value(holder: RawInode<'_>, owner: RawInode<'_>) -> bool {
     let back = holder.modified();
-    back == owner.number && holder.generation() == owner.generation() && back != 0
+    back == owner.number.get() && holder.generation() == owner.generation() && back != 0
 }
 
 /// The identity of the policy of a context: 64 bits of it, mixed.

@@ -11,6 +11,7 @@ use crate::error::{Error, Place, Result, Structure, invalid};
 use crate::format::acl;
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
 use crate::format::xattr::{ACL_ACCESS, ACL_DEFAULT, SECURITY, USER};
+use crate::units::InodeNo;
 
 /// Bits of a mode: run as the owner, run as the group (which is what it says if the group runs it).
 const SET_UID: u16 = 0o4000;
@@ -134,7 +135,7 @@ impl Writer {
         self.set_stamps(number, now, now)
     }
 
-    fn set_stamps(&mut self, number: u32, accessed: Option<Time>, modified: Option<Time>) -> Result<()> {
+    fn set_stamps(&mut self, number: InodeNo, accessed: Option<Time>, modified: Option<Time>) -> Result<()> {
         self.operation(|files| {
             let mut inode = files.get(number)?;
             for (stamp, time) in [(Stamp::Accessed, accessed), (Stamp::Modified, modified)] {

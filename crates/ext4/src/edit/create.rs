@@ -14,6 +14,7 @@ use crate::error::{Error, Result, invalid};
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp};
 use crate::read::path::LONGEST_NAME;
+use crate::units::InodeNo;
 
 /// Names that one inode can have (`EXT4_LINK_MAX`).
 const MOST_LINKS: u16 = 65000;
@@ -21,7 +22,13 @@ const MOST_LINKS: u16 = 65000;
 impl Files {
     /// Takes an inode and gives it a name. The caller may add contents, and stores it by
     /// [`finish`](Files::finish). Part of an operation.
-    pub fn create_in(&mut self, parent: u32, name: &[u8], node: &NewNode, body: Body<'_>) -> Result<Inode> {
+    pub fn create_in(
+        &mut self,
+        parent: InodeNo,
+        name: &[u8],
+        node: &NewNode,
+        body: Body<'_>,
+    ) -> Result<Inode> {
         let dir = self.parent_mut(parent, name)?;
         self.create_new(dir, name, node, body)
     }
@@ -54,7 +61,7 @@ impl Files {
     }
 
     /// Takes an inode for an empty file in a directory, and lets it wait in the list of orphans. Part of an operation.
-    pub fn create_unnamed(&mut self, parent: u32, node: &NewNode) -> Result<Inode> {
+    pub fn create_unnamed(&mut self, parent: InodeNo, node: &NewNode) -> Result<Inode> {
         let mut dir = self.get(parent)?;
         let mut inode = self.new_inode(&mut dir, node, Body::File, Encrypted::LikeParent)?;
         inode.set_links(0);
@@ -64,7 +71,7 @@ impl Files {
     }
 
     /// Gives an inode its first name. Part of an operation; the caller stores the inode.
-    pub fn give_name(&mut self, parent: u32, name: &[u8], inode: &mut Inode) -> Result<()> {
+    pub fn give_name(&mut self, parent: InodeNo, name: &[u8], inode: &mut Inode) -> Result<()> {
         inode.set_links(1);
         let mut dir = self.parent_mut(parent, name)?;
         let stored = stored_name(self.fs(), &dir, name, true)?;
@@ -151,14 +158,14 @@ impl Files {
     }
 
     /// Gives an inode a further name. Part of an operation.
-    pub fn link_in(&mut self, parent: u32, name: &[u8], number: u32) -> Result<()> {
+    pub fn link_in(&mut self, parent: InodeNo, name: &[u8], number: InodeNo) -> Result<()> {
         let dir = self.parent_mut(parent, name)?;
         let stored = stored_name(self.fs(), &dir, name, true)?;
         self.link_stored(dir, &stored, number)
     }
 
     /// Links an inode under a name as it is stored, which the directory does not have.
-    pub fn link_stored(&mut self, mut dir: Inode, name: &Name, number: u32) -> Result<()> {
+    pub fn link_stored(&mut self, mut dir: Inode, name: &Name, number: InodeNo) -> Result<()> {
         let mut inode = self.get(number)?;
         if inode.is_dir() {
             return Err(invalid(ErrorKind::IsADirectory, "directories have one name"));
@@ -203,7 +210,7 @@ impl Files {
     }
 
     /// A directory that is to get a name which it does not have.
-    pub fn parent_mut(&mut self, parent: u32, name: &[u8]) -> Result<Inode> {
+    pub fn parent_mut(&mut self, parent: InodeNo, name: &[u8]) -> Result<Inode> {
         if name.is_empty() || name.len() > LONGEST_NAME {
             return Err(name_too_long());
         }
@@ -315,7 +322,7 @@ impl Writer {
         self.operation(|files| files.link_in(parent, &name, number))
     }
 
-    pub(crate) fn create_at(&mut self, path: &[u8], node: &NewNode, body: Body<'_>) -> Result<u32> {
+    pub(crate) fn create_at(&mut self, path: &[u8], node: &NewNode, body: Body<'_>) -> Result<InodeNo> {
         let (parent, name) = self.parent_of(path)?;
         if body.kind() != FileType::Directory {
             refuse_slash(path)?;
@@ -327,7 +334,13 @@ impl Writer {
     ///
     /// # Errors
     /// `AlreadyExists`, `StorageFull`; `Locked` in an encrypted directory without its key.
-    pub fn create_under(&mut self, parent: u32, name: &[u8], node: &NewNode, body: Body<'_>) -> Result<u32> {
+    pub fn create_under(
+        &mut self,
+        parent: InodeNo,
+        name: &[u8],
+        node: &NewNode,
+        body: Body<'_>,
+    ) -> Result<InodeNo> {
         self.operation(|files| {
             let dir = files.get(parent)?;
             let Inherited { node, acls } = inherit(files.fs(), &dir, body.kind(), node)?;
@@ -342,7 +355,7 @@ impl Writer {
     ///
     /// # Errors
     /// `NotFound`; `InvalidInput` for a path that does not end in a name, and `InvalidFilename` for a longer one.
-    pub fn parent_of(&self, path: &[u8]) -> Result<(u32, Vec<u8>)> {
+    pub fn parent_of(&self, path: &[u8]) -> Result<(InodeNo, Vec<u8>)> {
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let path = &path[..end];
         let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);

@@ -25,12 +25,13 @@ use crate::error::{Error, Place, Result, Structure};
 use crate::format::extent;
 use crate::format::fast_commit::Event;
 use crate::format::features::RoCompat;
-use crate::format::inode::{FileType, GENERATION, Inode, InodeFlags, LINKS, MODE, ROOT_INODE};
+use crate::format::inode::{FileType, GENERATION, Inode, InodeFlags, LINKS, MODE};
 use crate::read::fs::OpenOptions;
 use crate::read::journal::FastCommits;
 use crate::read::map::{Mapping, is_fast_symlink};
 use crate::read::path::LONGEST_NAME;
 use crate::transaction::{LogOptions, Transaction};
+use crate::units::InodeNo;
 
 /// The device as the fast commits make it, in memory: that of a file system whose journal is replayed otherwise.
 pub(crate) fn over(
@@ -92,20 +93,20 @@ struct Change<'a> {
     /// True for a directory that was removed.
     is_removed: bool,
     /// The directory that it was made in.
-    parent: Option<u32>,
+    parent: Option<InodeNo>,
 }
 
 /// A name that comes or goes.
 struct Renamed<'a> {
     comes: bool,
-    parent: u32,
-    inode: u32,
+    parent: InodeNo,
+    inode: InodeNo,
     name: &'a [u8],
 }
 
 #[derive(Default)]
 struct Replay<'a> {
-    changes: BTreeMap<u32, Change<'a>>,
+    changes: BTreeMap<InodeNo, Change<'a>>,
     names: Vec<Renamed<'a>>,
 }
 
@@ -113,7 +114,7 @@ struct Replay<'a> {
 struct Prepared {
     inode: Inode,
     is_new: bool,
-    parent: Option<u32>,
+    parent: Option<InodeNo>,
     /// Where these blocks are in the end.
     runs: Vec<Mapping>,
     /// Clusters that it has no more: the first one, and how many.
@@ -199,7 +200,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Whether an inode is a directory, by what was told of it last.
-    fn is_directory(&self, files: &mut Files, number: u32) -> Result<bool> {
+    fn is_directory(&self, files: &mut Files, number: InodeNo) -> Result<bool> {
         match self.changes.get(&number).and_then(|change| change.raw) {
             Some(raw) => Ok(FileType::from_mode(MODE.get(raw)) == Some(FileType::Directory)),
             None => Ok(in_use(files, number)?.is_some_and(|inode| inode.is_dir())),
@@ -208,12 +209,12 @@ impl<'a> Replay<'a> {
 }
 
 /// The inode with this number, if the file system says that it is in use.
-fn in_use(files: &mut Files, number: u32) -> Result<Option<Inode>> {
+fn in_use(files: &mut Files, number: InodeNo) -> Result<Option<Inode>> {
     let place = Place::inode(Structure::Inode, number);
     let position = files.fs().layout().inode_position(number);
     let (group, index) =
         position.ok_or_else(|| place.malformed("is in a fast commit, and does not exist"))?;
-    if number < files.fs().superblock().first_inode && number != ROOT_INODE {
+    if files.fs().superblock().is_internal(number) {
         return Err(place.malformed("is in a fast commit, and reserved"));
     }
     match files.inodes().space_mut().is_inode_used(group, index)? {
@@ -224,7 +225,7 @@ fn in_use(files: &mut Files, number: u32) -> Result<Option<Inode>> {
 
 /// The inode as it was told of, its blocks that changed taken out of its map. `None` for one that goes whatever happened
 /// to it.
-fn prepare(files: &mut Files, number: u32, change: &Change<'_>) -> Result<Option<Prepared>> {
+fn prepare(files: &mut Files, number: InodeNo, change: &Change<'_>) -> Result<Option<Prepared>> {
     let place = Place::inode(Structure::Inode, number);
     let mut old = in_use(files, number)?;
     if let Some(old) = old.take_if(|_| change.replaces) {
@@ -283,7 +284,7 @@ fn prepare(files: &mut Files, number: u32, change: &Change<'_>) -> Result<Option
 }
 
 /// An inode with the fields that were told of it, and what says where its contents lie as it was, or empty.
-fn told(files: &mut Files, number: u32, raw: &[u8], old: Option<&Inode>) -> Result<Inode> {
+fn told(files: &mut Files, number: InodeNo, raw: &[u8], old: Option<&Inode>) -> Result<Inode> {
     const CONTENTS: u32 = InodeFlags::EXTENTS.0 | InodeFlags::INLINE_DATA.0;
     let place = Place::inode(Structure::Inode, number);
     let size = files.fs().layout().inode_size as usize;
@@ -388,7 +389,7 @@ fn rename(files: &mut Files, renamed: &Renamed<'_>) -> Result<()> {
 }
 
 /// Sets the links of an inode to those that it is left with; without any, it is freed.
-fn count_links(files: &mut Files, number: u32, change: &Change<'_>) -> Result<()> {
+fn count_links(files: &mut Files, number: InodeNo, change: &Change<'_>) -> Result<()> {
     let mut inode = files.inodes().get_unlinked(number)?;
     if inode.links() == 0 && change.raw.is_none_or(|raw| LINKS.get(raw) != 0) {
         // It waited to be deleted before.

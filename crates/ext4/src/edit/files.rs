@@ -7,6 +7,7 @@ use crate::edit::inodes::{Inodes, Mark};
 use crate::error::Result;
 use crate::format::inode::{Inode, Stamp, Time};
 use crate::read::fs::Ext4;
+use crate::units::InodeNo;
 
 /// The files of a file system, to change: parts of operations, each of which
 /// [`Writer`](crate::Writer) runs as a whole or takes back.
@@ -54,12 +55,12 @@ impl Files {
     }
 
     /// Whether somebody uses an inode without names.
-    pub fn is_held(&self, number: u32) -> bool {
+    pub fn is_held(&self, number: InodeNo) -> bool {
         self.inodes.is_held(number)
     }
 
     /// All of these.
-    pub fn all_held(&self) -> Vec<u32> {
+    pub fn all_held(&self) -> Vec<InodeNo> {
         self.inodes.all_held()
     }
 
@@ -74,17 +75,17 @@ impl Files {
     }
 
     /// The inode with this number, which has a name.
-    pub fn get(&self, number: u32) -> Result<Inode> {
+    pub fn get(&self, number: InodeNo) -> Result<Inode> {
         self.inodes.get(number)
     }
 
     /// The inode, which may have no links left.
-    pub fn get_unlinked(&self, number: u32) -> Result<Inode> {
+    pub fn get_unlinked(&self, number: InodeNo) -> Result<Inode> {
         self.inodes.get_unlinked(number)
     }
 
     /// The first inode that waits to be deleted or cut, or 0.
-    pub fn last_orphan(&self) -> Result<u32> {
+    pub fn last_orphan(&self) -> Result<Option<InodeNo>> {
         self.inodes.last_orphan()
     }
 
@@ -99,7 +100,7 @@ impl Files {
     }
 
     /// Forgets what is known of a directory that is gone.
-    pub fn forget_directory(&mut self, number: u32) {
+    pub fn forget_directory(&mut self, number: InodeNo) {
         self.hints.forget(number);
     }
 
@@ -112,7 +113,7 @@ impl Files {
 
     /// Takes back what the steps of a change did that is not going on: the inode is cut to its size, and goes if it
     /// has no name.
-    pub fn give_up(&mut self, number: u32, is_listed: bool) -> Result<()> {
+    pub fn give_up(&mut self, number: InodeNo, is_listed: bool) -> Result<()> {
         let mut inode = self.inodes.get_unlinked(number)?;
         if is_listed {
             self.inodes.unlist_orphan(&mut inode)?;

@@ -7,9 +7,10 @@ use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, Stamp, Time};
 use crate::read::fs::Ext4;
 use crate::transaction::patch::Part;
+use crate::units::InodeNo;
 
 /// An inode that is in use by nothing yet, made at this time. It belongs to nobody.
-pub(crate) fn blank(fs: &Ext4, number: u32, kind: FileType, generation: u32, time: Time) -> Inode {
+pub(crate) fn blank(fs: &Ext4, number: InodeNo, kind: FileType, generation: u32, time: Time) -> Inode {
     let size = fs.layout().inode_size as usize;
     let mut inode = Inode::new(number, kind, size, fs.superblock().extra_fields().into());
     inode.set_generation(generation);

@@ -23,6 +23,7 @@ use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, last_orphan}
 use crate::read::fs::Ext4;
 use crate::read::map::is_fast_symlink;
 use crate::transaction::Transaction;
+use crate::units::InodeNo;
 
 /// Inodes that may wait besides those that are used or unfinished: what grows in steps.
 const OTHERS: usize = 16;
@@ -35,9 +36,9 @@ pub(crate) struct Inodes {
     /// Time that changes are noted with; the clock if `None`.
     time: Option<Time>,
     /// Inodes that could not be finished in their transaction, in the order in which they wait.
-    unfinished: Vec<u32>,
+    unfinished: Vec<InodeNo>,
     /// Inodes without names that somebody still uses: they are on the list until nobody does.
-    held: HashSet<u32>,
+    held: HashSet<InodeNo>,
 }
 
 /// The state that a step is taken back to.
@@ -110,17 +111,17 @@ impl Inodes {
     }
 
     /// The inode with this number, which has a name.
-    pub fn get(&self, number: u32) -> Result<Inode> {
+    pub fn get(&self, number: InodeNo) -> Result<Inode> {
         self.fs().inode(number)
     }
 
     /// The inode, which may have no name left.
-    pub fn get_unlinked(&self, number: u32) -> Result<Inode> {
+    pub fn get_unlinked(&self, number: InodeNo) -> Result<Inode> {
         self.fs().any_inode(number)
     }
 
     /// An inode that was just taken, with the times of now. It belongs to nobody.
-    pub fn blank(&mut self, number: u32, kind: FileType) -> Inode {
+    pub fn blank(&mut self, number: InodeNo, kind: FileType) -> Inode {
         let (generation, now) = (self.random.next(), self.now());
         blank(self.fs(), number, kind, generation, now)
     }
@@ -143,7 +144,7 @@ impl Inodes {
     }
 
     /// Counts an inode for its owners though it has lost its last name: it is freed later.
-    pub fn count_unlinked(&mut self, number: u32) {
+    pub fn count_unlinked(&mut self, number: InodeNo) {
         self.quota.count_unlinked(number);
     }
 
@@ -204,7 +205,7 @@ impl Inodes {
     }
 
     /// Notes that an inode without names, which is on the list, is in use, or that it is no longer.
-    pub fn hold(&mut self, number: u32, is_used: bool) {
+    pub fn hold(&mut self, number: InodeNo, is_used: bool) {
         if is_used {
             self.held.insert(number)
         } else {
@@ -213,22 +214,22 @@ impl Inodes {
     }
 
     /// Whether somebody uses an inode without names.
-    pub fn is_held(&self, number: u32) -> bool {
+    pub fn is_held(&self, number: InodeNo) -> bool {
         self.held.contains(&number)
     }
 
     /// Inodes without names that somebody uses.
-    pub fn all_held(&self) -> Vec<u32> {
+    pub fn all_held(&self) -> Vec<InodeNo> {
         self.held.iter().copied().collect()
     }
 
     /// The next inode that is to be finished.
-    pub fn unfinished(&self) -> Option<u32> {
+    pub fn unfinished(&self) -> Option<InodeNo> {
         self.unfinished.last().copied()
     }
 
     /// Goes on with the inode that is to be finished next, as far as the transaction has room.
-    pub fn finish_some(&mut self, number: u32) -> Result<Cut> {
+    pub fn finish_some(&mut self, number: InodeNo) -> Result<Cut> {
         let mut inode = self.get_unlinked(number)?;
         let is_held = self.held.contains(&number);
         let is_gone = inode.links() == 0 && !is_held;
@@ -261,45 +262,46 @@ impl Inodes {
         if inode.links() == 0 {
             self.count_unlinked(inode.number());
         }
-        inode.set_deleted(self.last_orphan()?);
-        self.set_last_orphan(inode.number())
+        inode.set_next_orphan(self.last_orphan()?);
+        self.set_last_orphan(Some(inode.number()))
     }
 
     /// Takes an inode from the list. The caller stores it.
     pub fn unlist_orphan(&mut self, inode: &mut Inode) -> Result<()> {
-        let next = inode.deleted();
+        let next = inode.next_orphan();
         let mut at = self.last_orphan()?;
-        if at == inode.number() {
+        if at == Some(inode.number()) {
             self.set_last_orphan(next)?;
         } else {
             let place = Place::inode(Structure::Inode, inode.number());
             // A list that is longer than what was put on it leads in a circle.
             for _ in 0..self.held.len() + self.unfinished.len() + OTHERS {
-                let mut before = self.get_unlinked(at)?;
-                if before.deleted() == inode.number() {
-                    before.set_deleted(next);
+                let Some(number) = at else { break };
+                let mut before = self.get_unlinked(number)?;
+                at = before.next_orphan();
+                if at == Some(inode.number()) {
+                    before.set_next_orphan(next);
                     write(&mut self.space, &before)?;
-                    inode.set_deleted(0);
+                    inode.set_next_orphan(None);
                     return Ok(());
                 }
-                at = before.deleted();
             }
             return Err(place.malformed("is not in the list of orphans"));
         }
-        inode.set_deleted(0);
+        inode.set_next_orphan(None);
         Ok(())
     }
 
-    /// The first inode of the list, or 0.
-    pub fn last_orphan(&self) -> Result<u32> {
+    /// The first inode of the list.
+    pub fn last_orphan(&self) -> Result<Option<InodeNo>> {
         let mut raw = [0; SUPERBLOCK_SIZE];
         self.space.transaction().read_at(&mut raw, SUPERBLOCK_OFFSET)?;
         Ok(last_orphan(&raw))
     }
 
-    pub fn set_last_orphan(&mut self, number: u32) -> Result<()> {
+    pub fn set_last_orphan(&mut self, first: Option<InodeNo>) -> Result<()> {
         self.space.transaction_mut().edit_superblock(|superblock| {
-            superblock.set_last_orphan(number);
+            superblock.set_last_orphan(first);
             Ok(())
         })
     }

@@ -9,6 +9,7 @@ use crate::error::{Result, invalid};
 use crate::format::features::RoCompat;
 use crate::format::inode::{Inode, InodeFlags};
 use crate::read::fs::Ext4;
+use crate::units::InodeNo;
 
 /// Refuses to change or rename an immutable or append-only file, or to remove a name from such a directory.
 pub(crate) fn refuse_locked(inode: &Inode, shown: &[u8]) -> Result<()> {
@@ -43,7 +44,7 @@ pub(crate) fn refuse_project(fs: &Ext4, dir: &Inode, inode: &Inode) -> Result<()
 
 impl Writer {
     /// The inode of a file that is to be changed.
-    pub(crate) fn changeable(&self, path: &[u8], follow: bool) -> Result<u32> {
+    pub(crate) fn changeable(&self, path: &[u8], follow: bool) -> Result<InodeNo> {
         let number = self.fs().resolve(path, follow)?.number();
         refuse_locked(&self.files().get(number)?, path)?;
         Ok(number)

@@ -16,14 +16,15 @@ use crate::format::csum::{Context, Subject};
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::format::orphan;
+use crate::units::InodeNo;
 
 impl Files {
     /// An inode that waits, which must be one in use.
-    fn orphan(&mut self, number: u32) -> Result<Inode> {
+    fn orphan(&mut self, number: InodeNo) -> Result<Inode> {
         let position = self.fs().layout().inode_position(number);
         let (group, index) =
             position.ok_or_else(|| wrong(number, "is an orphan, and there is no such inode"))?;
-        if number < self.fs().superblock().first_inode {
+        if self.fs().superblock().is_reserved(number) {
             return Err(wrong(number, "is reserved, and an orphan"));
         }
         if !self.inodes().space_mut().is_inode_used(group, index)? {
@@ -62,16 +63,13 @@ impl Writer {
     pub(crate) fn release_orphans(&mut self) -> Result<()> {
         let mut done = HashSet::new();
         loop {
-            let number = self.files().last_orphan()?;
-            if number == 0 {
-                break;
-            }
+            let Some(number) = self.files().last_orphan()? else { break };
             if !done.insert(number) {
                 return Err(wrong(number, "is twice in the list of orphans"));
             }
             self.operation(|files| {
                 let inode = files.orphan(number)?;
-                let next = inode.deleted();
+                let next = inode.next_orphan();
                 files.inodes().set_last_orphan(next)?;
                 files.release_orphan(inode)
             })?;
@@ -90,7 +88,7 @@ impl Writer {
         self.commit()
     }
 
-    fn release_from_file(&mut self, file: u32) -> Result<()> {
+    fn release_from_file(&mut self, file: InodeNo) -> Result<()> {
         let file = self.files().get(file)?;
         let size = self.files().space().block_size();
         let blocks = file.size() / size as u64;
@@ -108,9 +106,7 @@ impl Writer {
             })?;
             for field in orphan::numbers(size) {
                 let number = self.files().space().transaction().with(block, |bytes| field.get(bytes))?;
-                if number == 0 {
-                    continue;
-                }
+                let Some(number) = InodeNo::new(number) else { continue };
                 self.operation(|files| {
                     let inode = files.orphan(number)?;
                     files.inodes().transaction().patch(
@@ -128,6 +124,6 @@ impl Writer {
     }
 }
 
-fn wrong(number: u32, what: &'static str) -> Error {
+fn wrong(number: InodeNo, what: &'static str) -> Error {
     Place::inode(Structure::Inode, number).malformed(what)
 }

@@ -12,21 +12,22 @@ use crate::edit::quota_file::{EntryPlace, QuotaFile, Usage};
 use crate::edit::xattr::load_block;
 use crate::error::{Place, Result, Structure};
 use crate::format::features::RoCompat;
-use crate::format::inode::{Inode, InodeFlags, ROOT_INODE, Time};
+use crate::format::inode::{Inode, InodeFlags, Time};
 use crate::format::quota::Kind;
 use crate::format::xattr::XattrEntries;
 use crate::read::fs::Ext4;
+use crate::units::InodeNo;
 
 /// The quota files of a file system, and what is to be added to them.
 #[derive(Debug, Default)]
 pub(crate) struct Quota {
-    /// Their inodes, by kind; 0 where there is none.
-    files: [u32; 3],
+    /// Their inodes, by kind.
+    files: [Option<InodeNo>; 3],
     pending: BTreeMap<(Kind, u32), Usage>,
     /// Where entries were found. Forgotten whenever something is taken back.
     places: HashMap<(Kind, u32), EntryPlace>,
     /// Inodes without any name that still count.
-    unlinked: HashSet<u32>,
+    unlinked: HashSet<InodeNo>,
 }
 
 impl Usage {
@@ -46,7 +47,8 @@ impl Quota {
     /// That of a file system, if it has the feature.
     pub fn of(fs: &Ext4) -> Quota {
         let superblock = fs.superblock();
-        let files = if superblock.ro_compat.has(RoCompat::QUOTA) { superblock.quota_inodes } else { [0; 3] };
+        let files =
+            if superblock.ro_compat.has(RoCompat::QUOTA) { superblock.quota_inodes } else { [None; 3] };
         Quota { files, ..Quota::default() }
     }
 
@@ -57,12 +59,12 @@ impl Quota {
     }
 
     fn is_active(&self) -> bool {
-        self.files != [0; 3]
+        self.files != [None; 3]
     }
 
     fn add(&mut self, owners: [u32; 3], change: Usage) {
         for (kind, owner) in Kind::ALL.into_iter().zip(owners) {
-            if self.files[kind as usize] != 0 {
+            if self.files[kind as usize].is_some() {
                 let sum = self.pending.entry((kind, owner)).or_default();
                 *sum = sum.plus(change);
             }
@@ -104,7 +106,7 @@ impl Quota {
     }
 
     /// Counts an inode though it has lost its last name: it is freed later.
-    pub fn count_unlinked(&mut self, number: u32) {
+    pub fn count_unlinked(&mut self, number: InodeNo) {
         self.unlinked.insert(number);
     }
 
@@ -123,7 +125,7 @@ impl Quota {
             if change == Usage::default() {
                 continue;
             }
-            let file = self.files[kind as usize];
+            let Some(file) = self.files[kind as usize] else { continue };
             let place = match self.places.get(&(kind, id)) {
                 Some(place) => *place,
                 None => QuotaFile::new(space, file, now).entry(kind, id)?,
@@ -141,8 +143,8 @@ impl Quota {
     /// Whether an inode counts for anybody: the file system's own and those of values do not.
     fn counts(&self, space: &Allocator, inode: &Inode) -> bool {
         let number = inode.number();
-        (number == ROOT_INODE || number >= space.fs().superblock().first_inode)
-            && !self.files.contains(&number)
+        !space.fs().superblock().is_internal(number)
+            && !self.files.contains(&Some(number))
             && !inode.has(InodeFlags::EA_INODE)
     }
 }
@@ -158,13 +160,13 @@ fn value_inodes(space: &Allocator, inode: &Inode) -> Result<i64> {
     let place = Place::inode(Structure::Xattr, inode.number());
     let mut count = 0;
     for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
-        count += i64::from(entry?.value_inode != 0);
+        count += i64::from(entry?.value_inode.is_some());
     }
     if inode.xattr_block() != 0 {
         load_block(space, inode, inode.xattr_block())?;
         let bytes = space.transaction().with(inode.xattr_block(), <[u8]>::to_vec)?;
         for entry in XattrEntries::from_block(&bytes, place)? {
-            count += i64::from(entry?.value_inode != 0);
+            count += i64::from(entry?.value_inode.is_some());
         }
     }
     Ok(count)

@@ -10,6 +10,7 @@ use crate::format::quota::{
     self, BEFORE, BLOCK, BLOCKS, ENTRIES, ENTRY, FREE_BLOCK, FREE_ENTRY, ID, INODES, Kind, LEVELS, NEXT,
     ROOT, SPACE, USED, entries, slot,
 };
+use crate::units::InodeNo;
 
 /// Where an entry lies: a block of the file system, and the byte in it.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +30,12 @@ pub(crate) struct Usage {
 pub(crate) struct QuotaFile<'t> {
     space: &'t mut Allocator,
     /// Its inode.
-    file: u32,
+    file: InodeNo,
     now: Time,
 }
 
 impl<'t> QuotaFile<'t> {
-    pub fn new(space: &'t mut Allocator, file: u32, now: Time) -> QuotaFile<'t> {
+    pub fn new(space: &'t mut Allocator, file: InodeNo, now: Time) -> QuotaFile<'t> {
         QuotaFile { space, file, now }
     }
 
@@ -262,6 +263,6 @@ impl<'t> QuotaFile<'t> {
     }
 }
 
-fn damaged(file: u32, what: String) -> Error {
+fn damaged(file: InodeNo, what: String) -> Error {
     Place::inode(Structure::QuotaFile, file).malformed(what)
 }

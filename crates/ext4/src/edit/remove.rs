@@ -11,7 +11,8 @@ use crate::edit::encrypted::stored_name;
 use crate::edit::files::Files;
 use crate::edit::locked::refuse_locked;
 use crate::error::{Place, Result, Structure, invalid};
-use crate::format::inode::{FileType, Inode, ROOT_INODE, Stamp};
+use crate::format::inode::{FileType, Inode, Stamp};
+use crate::units::InodeNo;
 
 /// Treatment of an inode with its last name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(crate) enum Last {
 impl Files {
     /// The names in a directory as they are stored, and which of them are directories; the first one last, so that each
     /// is found where the one before was.
-    pub fn names_in(&self, number: u32) -> Result<Vec<(Name, u32, bool)>> {
+    pub fn names_in(&self, number: InodeNo) -> Result<Vec<(Name, InodeNo, bool)>> {
         let dir = self.fs().inode(number)?;
         let mut names = Vec::new();
         self.fs().for_each_raw_entry(&dir, &mut |entry| {
@@ -43,22 +44,22 @@ impl Files {
     }
 
     /// Removes a name of a directory. Part of an operation.
-    pub fn remove_in(&mut self, parent: u32, name: &[u8]) -> Result<()> {
+    pub fn remove_in(&mut self, parent: InodeNo, name: &[u8]) -> Result<()> {
         self.unname(parent, name, Last::Free).map(|_| ())
     }
 
     /// Removes a name. Returns the inode that waits because this was its last name.
-    pub fn unname(&mut self, parent: u32, name: &[u8], last: Last) -> Result<Option<u32>> {
+    pub fn unname(&mut self, parent: InodeNo, name: &[u8], last: Last) -> Result<Option<InodeNo>> {
         let name = stored_name(self.fs(), &self.get(parent)?, name, false)?;
         self.unname_stored(parent, &name, last)
     }
 
     /// Removes a name as it is stored.
-    fn remove_stored(&mut self, parent: u32, name: &Name) -> Result<()> {
+    fn remove_stored(&mut self, parent: InodeNo, name: &Name) -> Result<()> {
         self.unname_stored(parent, name, Last::Free).map(|_| ())
     }
 
-    fn unname_stored(&mut self, parent: u32, name: &Name, last: Last) -> Result<Option<u32>> {
+    fn unname_stored(&mut self, parent: InodeNo, name: &Name, last: Last) -> Result<Option<InodeNo>> {
         let mut dir = self.get(parent)?;
         let Some(found) = self.directory(&mut dir).find_stored(name)? else {
             let text = format!("{}: no such file", String::from_utf8_lossy(&name.bytes));
@@ -68,7 +69,7 @@ impl Files {
         refuse_locked(&dir, &name.bytes)?;
         refuse_locked(&inode, &name.bytes)?;
         if inode.is_dir() {
-            if inode.number() == ROOT_INODE || !self.directory(&mut inode).is_empty()? {
+            if inode.number() == InodeNo::ROOT || !self.directory(&mut inode).is_empty()? {
                 let text = format!("{}: the directory is not empty", String::from_utf8_lossy(&name.bytes));
                 return Err(invalid(ErrorKind::DirectoryNotEmpty, text));
             }
@@ -82,7 +83,7 @@ impl Files {
     }
 
     /// Takes a name from an inode that is stored then, or freed with all that it has; its number if it waits for that.
-    pub fn drop_link(&mut self, inode: &mut Inode, last: Last) -> Result<Option<u32>> {
+    pub fn drop_link(&mut self, inode: &mut Inode, last: Last) -> Result<Option<InodeNo>> {
         let now = self.now();
         inode.set_time(Stamp::Changed, now);
         if !inode.is_dir() && inode.links() > 1 {

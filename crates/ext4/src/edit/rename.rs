@@ -9,14 +9,15 @@ use crate::edit::files::Files;
 use crate::edit::locked::{refuse_immutable, refuse_locked, refuse_project};
 use crate::edit::remove::Last;
 use crate::error::{Result, invalid};
-use crate::format::inode::{Inode, ROOT_INODE, Stamp};
+use crate::format::inode::{Inode, Stamp};
+use crate::units::InodeNo;
 
 /// Directories above one another; more is a circle.
 const DEEPEST: u32 = 1 << 20;
 
 impl Files {
     /// Whether a name is there, and not that of a directory: a link to one is a file, too.
-    pub fn names_file(&mut self, parent: u32, name: &[u8]) -> Result<bool> {
+    pub fn names_file(&mut self, parent: InodeNo, name: &[u8]) -> Result<bool> {
         let mut dir = self.get(parent)?;
         match self.directory(&mut dir).find(name)? {
             Some(found) => Ok(!self.get(found.inode)?.is_dir()),
@@ -27,10 +28,10 @@ impl Files {
     /// Renames or moves; the inode that waits because its last name was in the way.
     pub fn rename_in(
         &mut self,
-        (from_parent, from_name): (u32, &[u8]),
-        (to_parent, to_name): (u32, &[u8]),
+        (from_parent, from_name): (InodeNo, &[u8]),
+        (to_parent, to_name): (InodeNo, &[u8]),
         last: Last,
-    ) -> Result<Option<u32>> {
+    ) -> Result<Option<InodeNo>> {
         let mut gone = None;
         let mut dir = self.get(from_parent)?;
         let Some(found) = self.directory(&mut dir).find(from_name)? else {
@@ -92,8 +93,8 @@ impl Files {
     /// Exchanges two names.
     pub fn exchange_in(
         &mut self,
-        (one_parent, one_name): (u32, &[u8]),
-        (other_parent, other_name): (u32, &[u8]),
+        (one_parent, one_name): (InodeNo, &[u8]),
+        (other_parent, other_name): (InodeNo, &[u8]),
     ) -> Result<()> {
         let mut one = self.named(one_parent, one_name)?;
         let mut other = self.named(other_parent, other_name)?;
@@ -136,7 +137,7 @@ impl Files {
     }
 
     /// The inode of a name that must be there.
-    fn named(&mut self, parent: u32, name: &[u8]) -> Result<Inode> {
+    fn named(&mut self, parent: InodeNo, name: &[u8]) -> Result<Inode> {
         let mut dir = self.get(parent)?;
         match self.directory(&mut dir).find(name)? {
             Some(found) => self.get(found.inode),
@@ -147,7 +148,7 @@ impl Files {
     }
 
     /// Points an existing name to another inode.
-    fn point(&mut self, parent: u32, name: &[u8], inode: &Inode) -> Result<()> {
+    fn point(&mut self, parent: InodeNo, name: &[u8], inode: &Inode) -> Result<()> {
         let mut dir = self.get(parent)?;
         let mut names = self.directory(&mut dir);
         let found = names.find(name)?.ok_or_else(|| invalid(ErrorKind::NotFound, "the name is gone"))?;
@@ -162,13 +163,13 @@ impl Files {
     }
 
     /// Refuses to move a directory below itself.
-    fn refuse_circle(&mut self, moved: u32, into: u32) -> Result<()> {
+    fn refuse_circle(&mut self, moved: InodeNo, into: InodeNo) -> Result<()> {
         let mut at = into;
         for _ in 0..DEEPEST {
             if at == moved {
                 return Err(invalid(ErrorKind::InvalidInput, "a directory can't be moved into itself"));
             }
-            if at == ROOT_INODE {
+            if at == InodeNo::ROOT {
                 return Ok(());
             }
             let dir = self.fs().inode(at)?;

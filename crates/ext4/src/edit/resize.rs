@@ -8,6 +8,7 @@ use crate::edit::file_map::Cut;
 use crate::edit::files::Files;
 use crate::error::{Result, invalid};
 use crate::format::inode::{FileType, Inode, InodeFlags};
+use crate::units::InodeNo;
 
 impl Files {
     /// Ends what gave blocks to a file, which is to have this size if it was shorter.
@@ -20,7 +21,7 @@ impl Files {
     }
 
     /// A regular file whose contents may be changed.
-    pub(super) fn changeable_file(&self, number: u32) -> Result<Inode> {
+    pub(super) fn changeable_file(&self, number: InodeNo) -> Result<Inode> {
         let inode = self.get_unlinked(number)?;
         if inode.kind() != FileType::Regular {
             let kind = if inode.is_dir() { ErrorKind::IsADirectory } else { ErrorKind::InvalidInput };
@@ -51,7 +52,7 @@ impl Writer {
     ///
     /// # Errors
     /// `StorageFull`, and nothing is allocated then.
-    pub fn allocate_range(&mut self, number: u32, from: u64, to: u64, keep_size: bool) -> Result<()> {
+    pub fn allocate_range(&mut self, number: InodeNo, from: u64, to: u64, keep_size: bool) -> Result<()> {
         let size = if keep_size { 0 } else { to };
         let block = self.files().space().block_size() as u64;
         let (mut at, end) = (from / block, if to > from { to.div_ceil(block) } else { 0 });
@@ -101,7 +102,7 @@ impl Writer {
     }
 
     /// Truncates a file by its inode. Returns false if it must be called once more.
-    pub(super) fn truncate_inode(&mut self, number: u32, mut size: u64) -> Result<bool> {
+    pub(super) fn truncate_inode(&mut self, number: InodeNo, mut size: u64) -> Result<bool> {
         let wanted = size;
         self.operation(|files| {
             let mut inode = files.changeable_file(number)?;

@@ -11,6 +11,7 @@ use crate::edit::locked::refuse_immutable;
 use crate::edit::node::{Body, Encrypted, NewNode};
 use crate::error::{Result, invalid};
 use crate::format::inode::{Inode, InodeFlags, Stamp, Time};
+use crate::units::InodeNo;
 
 /// The shortest name in an encrypted directory: a block of the cipher.
 const SHORTEST_NAME: usize = 16;
@@ -30,7 +31,7 @@ pub struct RawAttributes<'a> {
 
 impl Files {
     /// A directory that is to get a stored name which it does not have.
-    fn raw_parent(&mut self, parent: u32, name: &[u8]) -> Result<Inode> {
+    fn raw_parent(&mut self, parent: InodeNo, name: &[u8]) -> Result<Inode> {
         let mut dir = self.get(parent)?;
         if !dir.has(InodeFlags::ENCRYPT) {
             return self.parent_mut(parent, name);
@@ -61,11 +62,11 @@ impl Writer {
     /// way; `Unsupported` without the feature encrypt.
     pub fn create_raw(
         &mut self,
-        parent: u32,
+        parent: InodeNo,
         name: &[u8],
         body: Body<'_>,
         context: Option<&[u8]>,
-    ) -> Result<u32> {
+    ) -> Result<InodeNo> {
         self.operation(|files| {
             let dir = files.raw_parent(parent, name)?;
             let encrypted = Encrypted::As(context);
@@ -80,7 +81,7 @@ impl Writer {
     ///
     /// # Errors
     /// As [`create_raw`](Writer::create_raw); `TooManyLinks`.
-    pub fn link_raw(&mut self, parent: u32, name: &[u8], number: u32) -> Result<()> {
+    pub fn link_raw(&mut self, parent: InodeNo, name: &[u8], number: InodeNo) -> Result<()> {
         self.operation(|files| {
             let dir = files.raw_parent(parent, name)?;
             files.link_stored(dir, &Name::exact(name, None), number)
@@ -91,7 +92,7 @@ impl Writer {
     ///
     /// # Errors
     /// `StorageFull`, `FileTooLarge`.
-    pub fn write_raw(&mut self, number: u32, at: u64, bytes: &[u8]) -> Result<()> {
+    pub fn write_raw(&mut self, number: InodeNo, at: u64, bytes: &[u8]) -> Result<()> {
         let size = self.files().space().block_size();
         if !at.is_multiple_of(size as u64) || !bytes.len().is_multiple_of(size) {
             return Err(invalid(ErrorKind::InvalidInput, "contents that are no whole blocks"));
@@ -116,7 +117,7 @@ impl Writer {
     ///
     /// # Errors
     /// `StorageFull`, `FileTooLarge`; `InvalidInput` for attributes that ext4 does not store.
-    pub fn finish_raw(&mut self, number: u32, attributes: &RawAttributes<'_>) -> Result<()> {
+    pub fn finish_raw(&mut self, number: InodeNo, attributes: &RawAttributes<'_>) -> Result<()> {
         let RawAttributes { node, accessed, size, xattrs } = *attributes;
         self.operation(|files| {
             let mut inode = files.get(number)?;

@@ -25,7 +25,7 @@ pub(crate) fn unsupported(fs: &Ext4) -> Result<()> {
     if superblock.has_errors() || !superblock.is_clean() {
         return Err(place.malformed("the file system was not left clean; run e2fsck first"));
     }
-    if superblock.compat.has(Compat::HAS_JOURNAL) && superblock.journal_inode == 0 {
+    if superblock.compat.has(Compat::HAS_JOURNAL) && superblock.journal_inode.is_none() {
         return Err(Error::unsupported("file systems with a journal on another device can't be changed"));
     }
     if Journal::open(fs)?.is_some_and(|journal| journal.superblock().error != 0) {

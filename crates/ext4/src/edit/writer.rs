@@ -17,6 +17,7 @@ use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::{Interrupted, RecoveryFile};
 use crate::transaction::{self, LogOptions, Mmp, Transaction};
+use crate::units::InodeNo;
 
 /// How to change a file system.
 pub struct WriteOptions<'a> {
@@ -233,7 +234,7 @@ impl Writer {
     pub(crate) fn in_steps<B: Behind>(
         &mut self,
         behind: &mut B,
-        number: u32,
+        number: InodeNo,
         is_listed: bool,
         mut f: impl FnMut(&mut Files, &mut B) -> Result<bool>,
     ) -> Result<()> {

@@ -164,10 +164,11 @@ fn three_bits(mode: u16, shift: u32) -> u8 {
 mod tests {
     use super::*;
     use crate::error::Structure;
+    use crate::units::InodeNo;
 
     #[test]
     fn ids_are_filled_in() {
-        let place = Place::inode(Structure::Xattr, 1);
+        let place = Place::inode(Structure::Xattr, InodeNo::FIRST);
         let stored = [1, 0, 0, 0, 1, 0, 6, 0, 2, 0, 4, 0, 0xe8, 3, 0, 0];
         let seen = [2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 0xe8, 3, 0, 0];
         assert_eq!(to_program(&stored, place).unwrap(), seen);

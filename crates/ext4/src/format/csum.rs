@@ -17,6 +17,7 @@ use crate::format::field;
 use crate::format::htree;
 use crate::format::inode::{self, OLD_INODE_SIZE};
 use crate::format::superblock::Superblock;
+use crate::units::InodeNo;
 
 /// Bytes of an inode in most file systems.
 const USUAL_INODE: usize = 256;
@@ -187,8 +188,8 @@ recipes! {
 pub struct Context {
     /// The group's number.
     pub group: u32,
-    /// The inode's number.
-    pub inode: u32,
+    /// The inode, if it belongs to one.
+    pub inode: Option<InodeNo>,
     /// The inode's generation.
     pub generation: u32,
     /// The block's number.
@@ -263,7 +264,7 @@ impl Checksums {
             Prefix::Block => crc.update(&context.block.to_le_bytes()),
             Prefix::Sequence => crc.update(&context.sequence.to_be_bytes()),
             Prefix::Inode | Prefix::InodeAndBlock => {
-                crc.update(&context.inode.to_le_bytes());
+                crc.update(&InodeNo::stored(context.inode).to_le_bytes());
                 crc.update(&context.generation.to_le_bytes());
                 if recipe.prefix == Prefix::InodeAndBlock {
                     crc.update(&context.block.to_le_bytes());
@@ -302,7 +303,7 @@ impl Checksums {
     /// structure is met as often.
     fn usual_inode(&self, context: &Context, bytes: &[u8; USUAL_INODE]) -> u32 {
         let mut whole = [0; 8 + USUAL_INODE];
-        whole[..4].copy_from_slice(&context.inode.to_le_bytes());
+        whole[..4].copy_from_slice(&InodeNo::stored(context.inode).to_le_bytes());
         whole[4..8].copy_from_slice(&context.generation.to_le_bytes());
         whole[8..].copy_from_slice(bytes);
         let inode = &mut whole[8..];

@@ -6,6 +6,7 @@ use crate::error::{Error, Place, Result};
 use crate::format::dirhash::DirHash;
 use crate::format::field::{Byte, Le16, Le32};
 use crate::format::inode::FileType;
+use crate::units::InodeNo;
 
 /// Bytes of the tail with the checksum of a block: an empty record of a type that no file has.
 pub(crate) const TAIL: usize = 12;
@@ -41,8 +42,8 @@ const TAIL_KIND: u8 = 0xde;
 /// A record of a directory block, as it is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct RawEntry<'a> {
-    /// The inode, never 0.
-    pub inode: u32,
+    /// The inode.
+    pub inode: InodeNo,
     /// The kind, where entries tell.
     pub kind: Option<FileType>,
     /// The name as it is stored.
@@ -76,8 +77,8 @@ pub struct Entries<'a> {
 pub(crate) struct Record<'a> {
     pub at: usize,
     pub len: usize,
-    /// 0 if the record is free.
-    pub inode: u32,
+    /// `None` if the record is free.
+    pub inode: Option<InodeNo>,
     pub name: &'a [u8],
     /// The hash that is stored behind the name in some directories.
     pub hash: Option<DirHash>,
@@ -112,11 +113,11 @@ impl<'a> Iterator for Entries<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let Record { at, inode, name, hash, .. } = match self.records.next()? {
-                Ok(record) if record.inode == 0 => continue,
                 Ok(record) => record,
                 Err(error) => return Some(Err(error)),
             };
-            if inode > self.inodes || name.is_empty() {
+            let Some(inode) = inode else { continue };
+            if inode.get() > self.inodes || name.is_empty() {
                 let what = format!("has inode {inode} and {} bytes of name", name.len());
                 return Some(Err(self.records.malformed(at, &what)));
             }
@@ -131,7 +132,7 @@ impl<'a> Iterator for Entries<'a> {
 ///
 /// # Errors
 /// `Corrupt` when a record before it makes no sense.
-pub(crate) fn find(block: &[u8], format: EntryFormat, place: Place, name: &[u8]) -> Result<Option<u32>> {
+pub(crate) fn find(block: &[u8], format: EntryFormat, place: Place, name: &[u8]) -> Result<Option<InodeNo>> {
     if let Some(found) = find_in_sound(block, format, name) {
         return Ok(found);
     }
@@ -140,7 +141,7 @@ pub(crate) fn find(block: &[u8], format: EntryFormat, place: Place, name: &[u8])
 }
 
 /// Finds a name in usual records, several times as fast; `None` if some are of another kind, or invalid.
-fn find_in_sound(block: &[u8], format: EntryFormat, name: &[u8]) -> Option<Option<u32>> {
+fn find_in_sound(block: &[u8], format: EntryFormat, name: &[u8]) -> Option<Option<InodeNo>> {
     let last = *name.last().filter(|_| format.with_type && !format.with_hash)?;
     let mut at = 0;
     while at < block.len() {
@@ -154,7 +155,7 @@ fn find_in_sound(block: &[u8], format: EntryFormat, name: &[u8]) -> Option<Optio
         }
         // Many names of a directory are as long, and begin in the same way.
         if inode != 0 && name_len == name.len() && rest[used - 1] == last && &rest[NAME..used] == name {
-            return Some(Some(inode));
+            return Some(InodeNo::new(inode));
         }
         at += len;
     }
@@ -204,8 +205,8 @@ fn removed_at(block: &[u8], at: usize, end: usize, format: EntryFormat) -> Optio
         false => None,
     };
     let len = length(LENGTH.get(bytes), block.len());
-    let makes_sense = (1..=format.inodes).contains(&inode)
-        && (1..=255).contains(&name_len)
+    let inode = InodeNo::new(inode).filter(|inode| inode.get() <= format.inodes)?;
+    let makes_sense = (1..=255).contains(&name_len)
         && (kind.is_some() || !format.with_type)
         && len.is_multiple_of(4)
         && len >= record_len(name, hash)
@@ -255,21 +256,22 @@ impl<'a> Iterator for Records<'a> {
         if rest.len() < NAME {
             return Some(Err(self.malformed(at, "passes the end")));
         }
-        let inode = INODE.get(rest);
+        let inode = InodeNo::new(INODE.get(rest));
         let len = length(LENGTH.get(rest), self.bytes.len());
         let name_len = usize::from(match self.with_type {
             true => NAME_LENGTH.get(rest).into(),
             false => WIDE_NAME_LENGTH.get(rest),
         });
         let hash_at = NAME + name_len.next_multiple_of(4);
-        let has_hash =
-            self.with_hash && inode != 0 && !matches!(rest.get(NAME..NAME + name_len), Some(b"." | b".."));
+        let has_hash = self.with_hash
+            && inode.is_some()
+            && !matches!(rest.get(NAME..NAME + name_len), Some(b"." | b".."));
         // A free record may keep anything as its name.
-        let used = if inode == 0 { 0 } else { hash_at + if has_hash { HASH } else { 0 } };
+        let used = if inode.is_none() { 0 } else { hash_at + if has_hash { HASH } else { 0 } };
         if len < used.max(NAME) || !len.is_multiple_of(4) || len > rest.len() {
             return Some(Err(self.malformed(at, &format!("has {len} bytes"))));
         }
-        let name = if inode == 0 { &[][..] } else { &rest[NAME..NAME + name_len] };
+        let name = if inode.is_none() { &[][..] } else { &rest[NAME..NAME + name_len] };
         let hash = has_hash.then(|| {
             let stored = &rest[hash_at..];
             DirHash { major: MAJOR.get(stored), minor: MINOR.get(stored) }
@@ -291,14 +293,14 @@ pub(crate) fn record_len(name: &[u8], hash: Option<DirHash>) -> usize {
 
 /// A record as long as its name needs. It tells no kind where the file system's records have none.
 pub(crate) fn record_bytes(
-    inode: u32,
+    inode: InodeNo,
     name: &[u8],
     kind: Option<FileType>,
     hash: Option<DirHash>,
 ) -> Vec<u8> {
     let len = record_len(name, hash);
     let mut bytes = vec![0; len];
-    INODE.set(&mut bytes, inode);
+    INODE.set(&mut bytes, inode.get());
     // OK to truncate: names have at most 255 bytes.
     LENGTH.set(&mut bytes, len as u16);
     NAME_LENGTH.set(&mut bytes, name.len() as u8);
@@ -459,11 +461,12 @@ mod tests {
                 (b"link", FileType::Symlink),
                 (&[b'n'; 255], FileType::Regular),
             ];
-            let records: Vec<_> = (2..)
+            let numbers = InodeNo::ROOT.run(3);
+            let hash_of = |inode| hash.filter(|_| inode > InodeNo::ROOT);
+            let records: Vec<_> = numbers
+                .clone()
                 .zip(names)
-                .map(|(inode, (name, kind))| {
-                    record_bytes(inode, name, Some(kind), hash.filter(|_| inode > 2))
-                })
+                .map(|(inode, (name, kind))| record_bytes(inode, name, Some(kind), hash_of(inode)))
                 .collect();
             let block = leaf_bytes(1024, tail, &records);
             assert_eq!(has_tail(&block), tail > 0);
@@ -471,9 +474,9 @@ mod tests {
             let place = Place::of(Structure::DirectoryBlock);
             let entries: Vec<_> = Entries::new(&block, format, place).map(Result::unwrap).collect();
             assert_eq!(entries.len(), 3);
-            for ((inode, entry), (name, kind)) in (2..).zip(&entries).zip(names) {
+            for ((inode, entry), (name, kind)) in numbers.zip(&entries).zip(names) {
                 assert_eq!((entry.inode, entry.name, entry.kind), (inode, name, Some(kind)));
-                assert_eq!(entry.hash, hash.filter(|_| inode > 2));
+                assert_eq!(entry.hash, hash_of(inode));
             }
             let all: Vec<_> = Records::new(&block, tail, format, place).map(Result::unwrap).collect();
             let last = all[all.len() - 1];

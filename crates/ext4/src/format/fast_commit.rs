@@ -2,10 +2,11 @@
 //!
 //! Source: Documentation/filesystems/ext4/journal.rst, "Fast commits"; the kernel's fs/ext4/fast_commit.h, for facts.
 
-use crate::error::{Place, Result};
+use crate::error::{Error, Place, Result};
 use crate::format::extent::{Extent, ExtentNode};
 use crate::format::field::{Le16, Le32};
 use crate::format::inode::OLD_INODE_SIZE;
+use crate::units::InodeNo;
 
 const TAG: Le16 = Le16(0);
 const LENGTH: Le16 = Le16(2);
@@ -51,17 +52,17 @@ pub(crate) struct Record<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event<'a> {
     /// A run of an inode's blocks has a place.
-    Add { inode: u32, extent: Extent },
+    Add { inode: InodeNo, extent: Extent },
     /// A run of an inode's blocks has none any more.
-    Delete { inode: u32, logical: u32, len: u32 },
+    Delete { inode: InodeNo, logical: u32, len: u32 },
     /// An inode that was just made has this name in a directory.
-    Create { parent: u32, inode: u32, name: &'a [u8] },
+    Create { parent: InodeNo, inode: InodeNo, name: &'a [u8] },
     /// An inode has one more name.
-    Link { parent: u32, inode: u32, name: &'a [u8] },
+    Link { parent: InodeNo, inode: InodeNo, name: &'a [u8] },
     /// An inode has a name less.
-    Unlink { parent: u32, inode: u32, name: &'a [u8] },
+    Unlink { parent: InodeNo, inode: InodeNo, name: &'a [u8] },
     /// An inode's fields: 128 bytes at least, and those of its extra fields.
-    Inode { inode: u32, raw: &'a [u8] },
+    Inode { inode: InodeNo, raw: &'a [u8] },
 }
 
 impl<'a> Record<'a> {
@@ -113,30 +114,34 @@ impl<'a> Record<'a> {
     /// The record's event; `None` for records that only frame others.
     pub fn event(&self, place: Place) -> Result<Option<Event<'a>>> {
         let bytes = self.bytes;
-        let number = if bytes.len() >= NUMBER.end() { NUMBER.get(bytes) } else { 0 };
-        let named = || (number, NAMED.get(bytes), &bytes[NAME..]);
+        let inode = |field: Le32| {
+            InodeNo::new(field.get(bytes)).ok_or_else(|| place.malformed("a fast commit names inode 0"))
+        };
+        let named = || Ok::<_, Error>((inode(NUMBER)?, inode(NAMED)?, &bytes[NAME..]));
         Ok(Some(match self.tag {
             ADD_RANGE => {
                 let extent = ExtentNode::entry(&bytes[CONTENTS..]);
                 if extent.len == 0 {
                     return Err(place.malformed("a fast commit adds a range without blocks"));
                 }
-                Event::Add { inode: number, extent }
+                Event::Add { inode: inode(NUMBER)?, extent }
             }
-            DELETE_RANGE => Event::Delete { inode: number, logical: LOGICAL.get(bytes), len: LEN.get(bytes) },
+            DELETE_RANGE => {
+                Event::Delete { inode: inode(NUMBER)?, logical: LOGICAL.get(bytes), len: LEN.get(bytes) }
+            }
             CREATE => {
-                let (parent, inode, name) = named();
+                let (parent, inode, name) = named()?;
                 Event::Create { parent, inode, name }
             }
             LINK => {
-                let (parent, inode, name) = named();
+                let (parent, inode, name) = named()?;
                 Event::Link { parent, inode, name }
             }
             UNLINK => {
-                let (parent, inode, name) = named();
+                let (parent, inode, name) = named()?;
                 Event::Unlink { parent, inode, name }
             }
-            INODE => Event::Inode { inode: number, raw: &bytes[CONTENTS..] },
+            INODE => Event::Inode { inode: inode(NUMBER)?, raw: &bytes[CONTENTS..] },
             _ => return Ok(None),
         }))
     }

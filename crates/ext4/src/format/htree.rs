@@ -271,11 +271,15 @@ mod tests {
     use super::*;
     use crate::error::Structure;
     use crate::format::dir::record_bytes;
+    use crate::units::InodeNo;
 
     #[test]
     fn what_is_written_is_read() {
         let place = Place::of(Structure::HtreeNode);
-        let [own, up] = [record_bytes(12, b".", None, None), record_bytes(2, b"..", None, None)];
+        let [own, up] = [
+            record_bytes(InodeNo::LOST_AND_FOUND, b".", None, None),
+            record_bytes(InodeNo::ROOT, b"..", None, None),
+        ];
         for size in [1024, 4096, 65536] {
             for has_tail in [false, true] {
                 let mut root = root_bytes(size, [&own, &up], 4, has_tail);

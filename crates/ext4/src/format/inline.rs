@@ -3,6 +3,7 @@
 //! Source: Documentation/filesystems/ext4/inlinedata.rst.
 
 use crate::format::field::Le32;
+use crate::units::InodeNo;
 
 /// Bytes in the place of the map.
 pub(crate) const HEAD: usize = 60;
@@ -12,16 +13,16 @@ pub(crate) const FIRST_RECORDS: usize = HEAD - PARENT.end();
 
 const PARENT: Le32 = Le32(0);
 
-/// The parent of a directory, and its first records.
-pub(crate) fn split(head: &[u8; HEAD]) -> (u32, &[u8]) {
-    (PARENT.get(head), &head[PARENT.end()..])
+/// The parent of a directory, if it is named, and its first records.
+pub(crate) fn split(head: &[u8; HEAD]) -> (Option<InodeNo>, &[u8]) {
+    (InodeNo::new(PARENT.get(head)), &head[PARENT.end()..])
 }
 
-pub(crate) fn set_parent(head: &mut [u8; HEAD], parent: u32) {
-    PARENT.set(head, parent);
+pub(crate) fn set_parent(head: &mut [u8; HEAD], parent: InodeNo) {
+    PARENT.set(head, parent.get());
 }
 
 /// The contents of a directory: its parent, and records in two places.
-pub(crate) fn directory_bytes(parent: u32, first: &[u8], rest: &[u8]) -> Vec<u8> {
-    [&parent.to_le_bytes()[..], first, rest].concat()
+pub(crate) fn directory_bytes(parent: Option<InodeNo>, first: &[u8], rest: &[u8]) -> Vec<u8> {
+    [&InodeNo::stored(parent).to_le_bytes()[..], first, rest].concat()
 }

@@ -10,9 +10,7 @@ pub use casemate_trees::{FileType, Time};
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::Context;
 use crate::format::field::{Bytes, Le16, Le32, Split};
-
-/// The root directory's inode.
-pub const ROOT_INODE: u32 = 2;
+use crate::units::InodeNo;
 
 /// Bytes of an inode that every file system has.
 pub(crate) const OLD_INODE_SIZE: usize = 128;
@@ -122,7 +120,7 @@ impl fmt::Display for InodeFlags {
 /// An inode, as the bytes on disk.
 #[derive(Clone, Debug)]
 pub struct Inode {
-    number: u32,
+    number: InodeNo,
     kind: FileType,
     raw: Box<[u8]>,
 }
@@ -153,7 +151,7 @@ impl Inode {
     ///
     /// # Errors
     /// `Corrupt` when its type is none, or its extra fields pass its end.
-    pub fn from_bytes(number: u32, bytes: &[u8]) -> Result<Inode> {
+    pub fn from_bytes(number: InodeNo, bytes: &[u8]) -> Result<Inode> {
         let place = Place::inode(Structure::Inode, number);
         if bytes.len() < OLD_INODE_SIZE || !bytes.len().is_power_of_two() {
             return Err(place.malformed(format!("{} bytes: no power of two from 128 on", bytes.len())));
@@ -173,7 +171,7 @@ impl Inode {
 
     /// An inode of `size` bytes without any blocks, times or names. `extra_fields` are the bytes of extra fields that
     /// the file system wants room for; it has those that are known here if it has room for them.
-    pub(crate) fn new(number: u32, kind: FileType, size: usize, extra_fields: usize) -> Inode {
+    pub(crate) fn new(number: InodeNo, kind: FileType, size: usize, extra_fields: usize) -> Inode {
         let mut inode = Inode { number, kind, raw: vec![0; size].into() };
         if size > OLD_INODE_SIZE {
             let room = size - OLD_INODE_SIZE;
@@ -221,6 +219,15 @@ impl Inode {
 
     pub(crate) fn set_deleted(&mut self, seconds: u32) {
         DELETED.set(&mut self.raw, seconds);
+    }
+
+    /// The next inode in the list of orphans, for an inode on the list: it has the place of the time of deletion.
+    pub(crate) fn next_orphan(&self) -> Option<InodeNo> {
+        InodeNo::new(self.deleted())
+    }
+
+    pub(crate) fn set_next_orphan(&mut self, next: Option<InodeNo>) {
+        self.set_deleted(InodeNo::stored(next));
     }
 
     /// Whether there is room for a project.
@@ -299,13 +306,13 @@ impl Inode {
     }
 
     /// The inode's number.
-    pub fn number(&self) -> u32 {
+    pub fn number(&self) -> InodeNo {
         self.number
     }
 
     /// The context of the checksums of the inode's blocks.
     pub(crate) fn context(&self) -> Context {
-        Context { inode: self.number(), generation: self.generation(), ..Context::default() }
+        Context { inode: Some(self.number()), generation: self.generation(), ..Context::default() }
     }
 
     /// The kind of file.
@@ -503,10 +510,10 @@ mod tests {
         let mut raw = sample();
         // -1 second in the first epoch, and the same bits 2^32 seconds later with 5 ns.
         raw[0x10..0x14].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert_eq!(Inode::from_bytes(1, &raw).unwrap().modified().seconds, -1);
+        assert_eq!(Inode::from_bytes(InodeNo::FIRST, &raw).unwrap().modified().seconds, -1);
         raw[0x88..0x8c].copy_from_slice(&(5u32 << 2 | 1).to_le_bytes());
         let time = Time { seconds: (1 << 32) - 1, nanoseconds: 5 };
-        assert_eq!(Inode::from_bytes(1, &raw).unwrap().modified(), time);
+        assert_eq!(Inode::from_bytes(InodeNo::FIRST, &raw).unwrap().modified(), time);
     }
 
     #[test]
@@ -514,15 +521,15 @@ mod tests {
         let mut raw = sample();
         raw[1] = 0x21;
         raw[0x28..0x2a].copy_from_slice(&[3, 1]);
-        assert_eq!(Inode::from_bytes(1, &raw).unwrap().device(), Some((1, 3)));
+        assert_eq!(Inode::from_bytes(InodeNo::FIRST, &raw).unwrap().device(), Some((1, 3)));
         // 259:65537
         raw[0x28..0x30].copy_from_slice(&[0, 0, 0, 0, 0x01, 0x03, 0x01, 0x10]);
-        assert_eq!(Inode::from_bytes(1, &raw).unwrap().device(), Some((259, 65537)));
+        assert_eq!(Inode::from_bytes(InodeNo::FIRST, &raw).unwrap().device(), Some((259, 65537)));
     }
 
     #[test]
     fn what_is_written_is_read() {
-        let mut inode = Inode::new(12, FileType::Regular, 256, 0);
+        let mut inode = Inode::new(InodeNo::LOST_AND_FOUND, FileType::Regular, 256, 0);
         inode.set_permissions(0o6755);
         inode.set_owner(Some(0x1_0002), Some(0x3_0004));
         inode.set_size(0x5_0000_0006);
@@ -538,7 +545,7 @@ mod tests {
         for (seconds, stamp) in [-1, 1 << 31, (1 << 34) - (1 << 31) - 1, 4].into_iter().zip(stamps) {
             inode.set_time(stamp, Time { seconds, nanoseconds: 999_999_999 });
         }
-        let inode = Inode::from_bytes(12, inode.as_bytes()).unwrap();
+        let inode = Inode::from_bytes(InodeNo::LOST_AND_FOUND, inode.as_bytes()).unwrap();
         assert_eq!(
             (inode.mode(), inode.uid(), inode.gid(), inode.project()),
             (0o106_755, 0x1_0002, 0x3_0004, 12)
@@ -556,7 +563,7 @@ mod tests {
 
     #[test]
     fn counts_of_sectors_grow_over_three_encodings() {
-        let mut inode = Inode::new(12, FileType::Regular, 128, 0);
+        let mut inode = Inode::new(InodeNo::LOST_AND_FOUND, FileType::Regular, 128, 0);
         for (sectors, huge_file, fits) in [
             (u64::from(u32::MAX), false, true),
             (1 << 32, false, false),
@@ -576,9 +583,9 @@ mod tests {
         for (size, wanted, extra) in
             [(128, 32, 0), (256, 0, 32), (256, 33, 36), (256, 128, 128), (256, 129, 32), (4096, 65535, 32)]
         {
-            let inode = Inode::new(12, FileType::Directory, size, wanted);
+            let inode = Inode::new(InodeNo::LOST_AND_FOUND, FileType::Directory, size, wanted);
             assert_eq!(inode.extra_size(), extra, "{size} {wanted}");
-            assert!(Inode::from_bytes(12, inode.as_bytes()).unwrap().is_dir());
+            assert!(Inode::from_bytes(InodeNo::LOST_AND_FOUND, inode.as_bytes()).unwrap().is_dir());
         }
     }
 
@@ -587,12 +594,12 @@ mod tests {
         let mut raw = sample();
         raw[0x80] = 129;
         for len in [0, 127, 129, 130, 160, 255] {
-            assert!(Inode::from_bytes(1, &[0xff; 256][..len]).is_err(), "{len}");
+            assert!(Inode::from_bytes(InodeNo::FIRST, &[0xff; 256][..len]).is_err(), "{len}");
         }
-        assert!(Inode::from_bytes(1, &raw).is_err());
+        assert!(Inode::from_bytes(InodeNo::FIRST, &raw).is_err());
         raw[0x80] = 32;
         raw[1] = 0x31;
-        assert!(Inode::from_bytes(1, &raw).is_err());
-        assert!(Inode::from_bytes(1, &raw[..127]).is_err());
+        assert!(Inode::from_bytes(InodeNo::FIRST, &raw).is_err());
+        assert!(Inode::from_bytes(InodeNo::FIRST, &raw[..127]).is_err());
     }
 }

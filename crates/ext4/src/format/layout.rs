@@ -6,6 +6,7 @@
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
+use crate::units::InodeNo;
 
 /// More groups than any file system has that a kernel could mount in practice: two exbibytes at 4 KiB blocks.
 const MOST_GROUPS: u64 = 1 << 24;
@@ -216,9 +217,15 @@ impl Layout {
     }
 
     /// The group and the index in its table of an inode, if there is such an inode.
-    pub fn inode_position(&self, inode: u32) -> Option<(u32, u32)> {
-        let index = inode.checked_sub(1).filter(|_| inode <= self.inodes)?;
+    pub fn inode_position(&self, inode: InodeNo) -> Option<(u32, u32)> {
+        let index = Some(inode.index()).filter(|index| *index < self.inodes)?;
         Some((index / self.inodes_per_group, index % self.inodes_per_group))
+    }
+
+    /// The inode at an index of a group's table, if there is such a group and index.
+    pub fn inode_at(&self, group: u32, index: u32) -> Option<InodeNo> {
+        let before = group.checked_mul(self.inodes_per_group).filter(|_| index < self.inodes_per_group)?;
+        InodeNo::at_index(before.checked_add(index)?).filter(|inode| inode.index() < self.inodes)
     }
 
     /// Blocks of a group's inode table.
@@ -255,14 +262,17 @@ mod tests {
         raw[0x0..0x4].copy_from_slice(&(256u32 * 130).to_le_bytes());
         raw[0x64] = 1; // sparse_super
         let layout = Layout::new(&Superblock::from_bytes(&raw).unwrap()).unwrap();
+        let inode = |number| InodeNo::new(number).unwrap();
         let groups: Vec<_> = layout.copy_groups().collect();
         assert_eq!(groups, [1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
         assert_eq!((layout.groups, layout.descriptor_blocks(), layout.descriptor_block(8)), (130, 9, 10));
         assert_eq!(layout.descriptor_copies(2)[1], (3, 1 + 3 * 8192 + 1 + 2));
         assert_eq!(layout.superblock_offset(2), None);
         assert_eq!(layout.superblock_offset(3), Some(1024 * (1 + 3 * 8192)));
-        assert_eq!(layout.inode_position(257), Some((1, 0)));
-        assert_eq!((layout.inode_position(0), layout.inode_position(256 * 130 + 1)), (None, None));
+        assert_eq!(layout.inode_position(inode(257)), Some((1, 0)));
+        assert_eq!(layout.inode_at(1, 0), Some(inode(257)));
+        assert_eq!((layout.inode_at(0, 256), layout.inode_at(130, 0)), (None, None));
+        assert_eq!(layout.inode_position(inode(256 * 130 + 1)), None);
 
         raw[0x60] |= 0x10; // meta_bg from descriptor block 1 on
         raw[0x104] = 1;

@@ -7,6 +7,7 @@ use crate::format::inode::{
     self, BLOCK_AREA, BLOCKS, DELETED, EXTRA_SIZE, FLAGS, FileType, GENERATION, GID, InodeFlags, LINKS, MODE,
     MODIFIED, OLD_INODE_SIZE, PROJECT, SIZE, UID, VALUE_HASH, VALUE_USERS, XATTR_BLOCK,
 };
+use crate::units::InodeNo;
 
 /// Fragment field of old systems.
 const FRAGMENT: Le32 = Le32(0x70);
@@ -15,14 +16,14 @@ const HURD_FRAGMENT: [Byte; 2] = [Byte(0x74), Byte(0x75)];
 /// An inode's bytes, 128 of them or more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawInode<'a> {
-    pub number: u32,
+    pub number: InodeNo,
     pub raw: &'a [u8],
 }
 
 impl<'a> RawInode<'a> {
     /// The context of the checksums of the inode and its blocks.
     pub fn context(self) -> Context {
-        Context { inode: self.number, generation: self.generation(), ..Context::default() }
+        Context { inode: Some(self.number), generation: self.generation(), ..Context::default() }
     }
 
     pub fn mode(self) -> u16 {
@@ -52,6 +53,11 @@ impl<'a> RawInode<'a> {
 
     pub fn deleted(self) -> u32 {
         DELETED.get(self.raw)
+    }
+
+    /// The next inode in the list of orphans, for an inode on the list.
+    pub fn next_orphan(self) -> Option<InodeNo> {
+        InodeNo::new(self.deleted())
     }
 
     pub fn modified(self) -> u32 {

@@ -4,6 +4,7 @@
 
 use crate::error::{Place, Result};
 use crate::format::field::{Byte, Le16, Le32};
+use crate::units::InodeNo;
 
 /// Bytes of a block's header, of an entry without its name, and of zeros behind the last one.
 const HEADER: usize = 32;
@@ -33,8 +34,8 @@ pub struct XattrEntry<'a> {
     pub name: &'a [u8],
     /// The value, unless it lies in an inode of its own.
     pub value: &'a [u8],
-    /// The inode that holds the value, or 0.
-    pub value_inode: u32,
+    /// The inode that holds the value, if it does not lie with the entry.
+    pub value_inode: Option<InodeNo>,
     /// Bytes of the value.
     pub value_size: u32,
 }
@@ -118,11 +119,11 @@ impl<'a> XattrEntries<'a> {
         }
         let (e_name_len, e_name_index) = (usize::from(NAME_LENGTH.get(rest)), INDEX.get(rest));
         let e_value_offs = usize::from(VALUE_OFFSET.get(rest));
-        let (e_value_inum, e_value_size) = (VALUE_INODE.get(rest), VALUE_SIZE.get(rest));
+        let (e_value_inum, e_value_size) = (InodeNo::new(VALUE_INODE.get(rest)), VALUE_SIZE.get(rest));
         let Some(name) = rest.get(ENTRY..ENTRY + e_name_len) else {
             return Err(malformed("an attribute's name passes the end"));
         };
-        let value = if e_value_inum != 0 || e_value_size == 0 {
+        let value = if e_value_inum.is_some() || e_value_size == 0 {
             &[]
         } else {
             let size = usize::try_from(e_value_size).unwrap_or(usize::MAX);
@@ -163,7 +164,7 @@ pub(crate) struct RawXattr<'a> {
     pub index: u8,
     pub name: &'a [u8],
     pub value_offset: usize,
-    pub value_inode: u32,
+    pub value_inode: Option<InodeNo>,
     pub value_size: u32,
     pub hash: u32,
 }
@@ -187,7 +188,7 @@ pub(crate) fn raw_entries<'a>(
             index: INDEX.get(rest),
             name: rest.get(ENTRY..ENTRY + name_len)?,
             value_offset: VALUE_OFFSET.get(rest).into(),
-            value_inode: VALUE_INODE.get(rest),
+            value_inode: InodeNo::new(VALUE_INODE.get(rest)),
             value_size: VALUE_SIZE.get(rest),
             hash: HASH.get(rest),
         });
@@ -245,7 +246,7 @@ pub(crate) struct Attribute {
 pub(crate) enum Value {
     Here(Vec<u8>),
     /// In an inode of its own: its number, the value's size and hash.
-    Inode(u32, u32, u32),
+    Inode(InodeNo, u32, u32),
 }
 
 impl Attribute {
@@ -333,7 +334,7 @@ fn write_entries(area: &mut [u8], at: usize, list: &[Attribute], hash: impl Fn(&
                 area[end..end + bytes.len()].copy_from_slice(bytes);
                 (end, 0, bytes.len() as u32)
             }
-            Value::Inode(number, size, _) => (0, *number, *size),
+            Value::Inode(number, size, _) => (0, number.get(), *size),
         };
         // OK to truncate: names have at most 255 bytes, offsets lie in a block.
         let entry = &mut area[at..];
@@ -364,7 +365,7 @@ mod tests {
     }
 
     fn read(area: &[u8]) -> Vec<Result<(Vec<u8>, Vec<u8>)>> {
-        let place = Place::inode(Structure::Xattr, 1);
+        let place = Place::inode(Structure::Xattr, InodeNo::FIRST);
         let entries = XattrEntries::from_inode(area, place);
         entries.map(|entry| entry.map(|entry| (entry.name.to_vec(), entry.value.to_vec()))).collect()
     }
@@ -391,11 +392,15 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let place = Place::inode(Structure::Xattr, 1);
+        let place = Place::inode(Structure::Xattr, InodeNo::FIRST);
         let list = [
             Attribute { index: USER, name: b"odd".to_vec(), value: Value::Here(b"value".to_vec()) },
             Attribute { index: SECURITY, name: Vec::new(), value: Value::Here(Vec::new()) },
-            Attribute { index: USER, name: b"n".to_vec(), value: Value::Inode(12, 70000, 0x0102_0304) },
+            Attribute {
+                index: USER,
+                name: b"n".to_vec(),
+                value: Value::Inode(InodeNo::FIRST, 70000, 0x0102_0304),
+            },
         ];
         let facts = |entries: XattrEntries<'_>| {
             entries
@@ -408,8 +413,8 @@ mod tests {
         let own = |at: usize| {
             let Attribute { index, name, value } = &list[at];
             match value {
-                Value::Here(value) => (*index, name.clone(), value.clone(), 0, value.len() as u32),
-                Value::Inode(inode, size, _) => (*index, name.clone(), Vec::new(), *inode, *size),
+                Value::Here(value) => (*index, name.clone(), value.clone(), None, value.len() as u32),
+                Value::Inode(inode, size, _) => (*index, name.clone(), Vec::new(), Some(*inode), *size),
             }
         };
         let sum: usize = list.iter().map(Attribute::size).sum();

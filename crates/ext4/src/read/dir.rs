@@ -14,12 +14,13 @@ use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::encryption::StoredName;
 use crate::read::fs::Ext4;
 use crate::read::runs::BlockRuns;
+use crate::units::InodeNo;
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     /// The inode that the name stands for.
-    pub inode: u32,
+    pub inode: InodeNo,
     /// Its kind, where entries tell (feature `filetype`).
     pub kind: Option<FileType>,
     /// The name, decrypted if the directory is encrypted and somebody can.
@@ -150,7 +151,7 @@ impl Ext4 {
     }
 
     /// The inode of a name as it is stored, by all records that there are.
-    pub(crate) fn find_raw(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
+    pub(crate) fn find_raw(&self, dir: &Inode, name: &[u8]) -> Result<Option<InodeNo>> {
         let format = self.entry_format(dir);
         let mut found = None;
         if dir.has(InodeFlags::INLINE_DATA) {
@@ -306,9 +307,9 @@ impl Ext4 {
         let data = self.inline_data(dir)?;
         let head = data.first_chunk().ok_or_else(|| place.malformed("fewer than 60 bytes"))?;
         let (parent, _) = inline::split(head);
-        if parent == 0 || parent > format.inodes {
-            return Err(place.malformed(format!("the parent is inode {parent}")));
-        }
+        let Some(parent) = parent.filter(|parent| parent.get() <= format.inodes) else {
+            return Err(place.malformed(format!("the parent is inode {}", InodeNo::stored(parent))));
+        };
         let kind = format.with_type.then_some(FileType::Directory);
         for (inode, name) in [(dir.number(), &b"."[..]), (parent, b"..")] {
             if visit(RawEntry { inode, kind, name, hash: None, offset: 0 })?.is_break() {

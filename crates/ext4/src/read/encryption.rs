@@ -9,12 +9,13 @@ use crate::error::{Error, Result};
 use crate::format::dirhash::DirHash;
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::fs::Ext4;
+use crate::units::InodeNo;
 
 /// An encrypted inode, as far as decryption needs to know it.
 #[derive(Clone, Debug)]
 pub struct EncryptedInode {
     /// The inode's number.
-    pub number: u32,
+    pub number: InodeNo,
     /// Kind of the file.
     pub kind: FileType,
     /// Whether the names of this directory are looked up without regard to case.
@@ -144,7 +145,7 @@ impl Ext4 {
 
     pub(crate) fn encrypted_as(
         &self,
-        number: u32,
+        number: InodeNo,
         kind: FileType,
         flags: InodeFlags,
         context: Vec<u8>,

@@ -12,13 +12,14 @@ use casemate_providers::Providers;
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{self, Checksums, Subject};
 use crate::format::group::GroupDescriptor;
-use crate::format::inode::{GENERATION, Inode, InodeFlags, ROOT_INODE};
+use crate::format::inode::{GENERATION, Inode, InodeFlags};
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::read::encryption::Encryption;
 use crate::read::journal::Recovery;
 use crate::read::kept::KeptBlocks;
 use crate::read::primary::read_primary;
+use crate::units::InodeNo;
 
 /// How to open a file system.
 #[derive(Clone)]
@@ -232,7 +233,7 @@ impl Ext4 {
 
     /// The root directory.
     pub fn root(&self) -> Result<Inode> {
-        self.inode(ROOT_INODE)
+        self.inode(InodeNo::ROOT)
     }
 
     /// The inode with this number.
@@ -240,9 +241,9 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt` when there is no such inode, it is not in use, or its checksum does
     /// not fit.
-    pub fn inode(&self, number: u32) -> Result<Inode> {
+    pub fn inode(&self, number: InodeNo) -> Result<Inode> {
         let inode = self.any_inode(number)?;
-        if inode.links() == 0 && number != ROOT_INODE && number >= self.superblock().first_inode {
+        if inode.links() == 0 && !self.superblock().is_reserved(number) && number != InodeNo::ROOT {
             return Err(Place::inode(Structure::Inode, number).malformed("is not in use"));
         }
         Ok(inode)
@@ -252,7 +253,7 @@ impl Ext4 {
     ///
     /// # Errors
     /// `Corrupt` when there is no such inode, or its checksum does not fit.
-    pub fn any_inode(&self, number: u32) -> Result<Inode> {
+    pub fn any_inode(&self, number: InodeNo) -> Result<Inode> {
         let place = Place::inode(Structure::Inode, number);
         let Some((group, index)) = self.layout().inode_position(number) else {
             return Err(place.malformed("there is no inode with this number"));
@@ -262,8 +263,11 @@ impl Ext4 {
         self.check_blocks(table, self.layout().inode_table_blocks(), table_place)?;
         let offset = u64::from(index) * u64::from(self.layout().inode_size);
         self.within_block(self.layout().offset(table) + offset, self.layout().inode_size, |raw| {
-            let context =
-                csum::Context { inode: number, generation: GENERATION.get(raw), ..csum::Context::default() };
+            let context = csum::Context {
+                inode: Some(number),
+                generation: GENERATION.get(raw),
+                ..csum::Context::default()
+            };
             self.verify(Subject::Inode, &context, raw, place)?;
             Inode::from_bytes(number, raw)
         })

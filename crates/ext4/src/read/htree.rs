@@ -14,6 +14,7 @@ use crate::format::inode::{Inode, InodeFlags};
 use crate::read::casefold::fold;
 use crate::read::dir::BlockRole;
 use crate::read::fs::Ext4;
+use crate::units::InodeNo;
 
 impl Ext4 {
     /// How the names of a directory are hashed where it is, or could be, indexed. `None` where the hash needs
@@ -34,7 +35,7 @@ impl Ext4 {
     ///
     /// # Errors
     /// `Corrupt` when the tree is damaged on the way, or its hash needs a key.
-    pub fn lookup_indexed(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
+    pub fn lookup_indexed(&self, dir: &Inode, name: &[u8]) -> Result<Option<InodeNo>> {
         let (block, place) = self.htree_block(dir, 0)?;
         let root = HtreeRoot::from_bytes(&block, place)?;
         let Some(hasher) = NameHasher::new(root.version, &self.superblock().hash) else {
@@ -96,7 +97,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn node(&mut self, block: &[u8], place: Place, levels: u8) -> Result<Option<u32>> {
+    fn node(&mut self, block: &[u8], place: Place, levels: u8) -> Result<Option<InodeNo>> {
         let entries: Vec<_> = HtreeNode::from_bytes(block, place)?.entries().collect();
         let behind = entries.partition_point(|entry| entry.hash <= self.hash);
         // The last entry whose hash is not above ours, and those behind it that continue with our hash.
@@ -112,7 +113,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    fn child(&mut self, logical: u64, parent: Place, levels: u8) -> Result<Option<u32>> {
+    fn child(&mut self, logical: u64, parent: Place, levels: u8) -> Result<Option<InodeNo>> {
         self.budget = match self.budget.checked_sub(1) {
             Some(budget) => budget,
             None => return Err(parent.malformed("the tree has more blocks than the directory")),
@@ -125,7 +126,7 @@ impl Search<'_> {
         }
     }
 
-    fn leaf(&self, block: &[u8], place: Place) -> Result<Option<u32>> {
+    fn leaf(&self, block: &[u8], place: Place) -> Result<Option<InodeNo>> {
         let mut found = None;
         for entry in Entries::new(block, self.fs.entry_format(self.dir), place) {
             let entry = entry?;
@@ -147,7 +148,7 @@ impl Ext4 {
     ///
     /// # Errors
     /// `Corrupt` when the directory is damaged where it had to be read.
-    pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
+    pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<InodeNo>> {
         let stored = self.stored_name(dir, name)?;
         if let Some(stored) = stored.as_deref().filter(|_| self.is_indexed(dir)) {
             match self.lookup_indexed(dir, stored) {

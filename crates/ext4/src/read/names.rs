@@ -7,6 +7,7 @@ use crate::error::{Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
 use crate::read::dir::DirEntry;
 use crate::read::fs::Ext4;
+use crate::units::InodeNo;
 
 /// The names in a directory without "." and "..", in the order of their bytes.
 ///
@@ -22,7 +23,7 @@ pub struct Names {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name<'a> {
     /// The inode that the name stands for.
-    pub inode: u32,
+    pub inode: InodeNo,
     /// Its kind, where entries tell (feature `filetype`).
     pub kind: Option<FileType>,
     /// The name, decrypted if the directory is encrypted and somebody can.
@@ -31,7 +32,7 @@ pub struct Name<'a> {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    inode: u32,
+    inode: InodeNo,
     /// Where the name begins.
     start: u32,
     len: u16,
@@ -154,14 +155,15 @@ mod tests {
     #[test]
     fn repeated_names_are_dropped() {
         let bytes = b"aabbbcdd".to_vec();
-        let slot = |start| Slot { inode: start, start, len: 1, kind: None };
+        let inode = |start| InodeNo::FIRST.plus(start);
+        let slot = |start| Slot { inode: inode(start), start, len: 1, kind: None };
         let mut names = Names { slots: (0..8).map(slot).collect(), bytes: Arc::new(bytes) };
         let mut told = Vec::new();
         names.drop_repeated(|name, times| told.push((name.to_vec(), times)));
         assert_eq!(told, [(b"a".to_vec(), 2), (b"b".to_vec(), 3), (b"d".to_vec(), 2)]);
         assert_eq!(
             names.into_iter().map(|entry| (entry.name, entry.inode)).collect::<Vec<_>>(),
-            [(b"c".to_vec(), 5)]
+            [(b"c".to_vec(), inode(5))]
         );
     }
 }

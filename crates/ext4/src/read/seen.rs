@@ -9,6 +9,7 @@ use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{Inode, InodeFlags};
 use crate::read::fs::Ext4;
 use crate::read::runs::BlockRuns;
+use crate::units::InodeNo;
 
 /// The longest path that is walked: longer ones no program can name.
 const LONGEST_PATH: usize = 4096;
@@ -19,7 +20,7 @@ const LONGEST_PATH: usize = 4096;
 /// directories have: a few would hold names without end.
 #[derive(Debug, Default)]
 pub struct SeenDirectories {
-    numbers: HashSet<u32>,
+    numbers: HashSet<InodeNo>,
     blocks: BlockRuns,
 }
 

@@ -80,8 +80,8 @@ impl Ext4 {
         let superblocks = superblocks * (1 + u64::from(superblock.reserved_descriptor_blocks()));
         let tables = u64::from(layout.groups) * (layout.inode_table_blocks() + 2);
         let journal = match superblock.journal_inode {
-            0 => 0,
-            number => self.any_inode(number)?.size() / u64::from(layout.block_size),
+            None => 0,
+            Some(number) => self.any_inode(number)?.size() / u64::from(layout.block_size),
         };
         let own = u64::from(layout.first_data_block) + descriptors + superblocks + tables;
         Ok(own.saturating_add(journal))

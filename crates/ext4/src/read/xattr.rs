@@ -124,13 +124,11 @@ impl Ext4 {
     }
 
     fn xattr_value(&self, inode: &Inode, entry: &XattrEntry<'_>, place: Place) -> Result<Vec<u8>> {
-        if entry.value_inode == 0 {
-            return Ok(entry.value.to_vec());
-        }
+        let Some(value_inode) = entry.value_inode else { return Ok(entry.value.to_vec()) };
         if u64::from(entry.value_size) > LARGEST_SUM {
             return Err(place.malformed(format!("a value of {} bytes", entry.value_size)));
         }
-        let holder = self.inode(entry.value_inode)?;
+        let holder = self.inode(value_inode)?;
         let place = Place::inode(Structure::XattrInode, holder.number());
         if !holder.has(InodeFlags::EA_INODE) || holder.size() != u64::from(entry.value_size) {
             return Err(place.malformed("is not the value of the attribute that names it"));
@@ -155,5 +153,5 @@ impl Ext4 {
 /// one owner by number (in the seconds of its modification time) and generation.
 fn is_lustre_value(holder: &Inode, owner: &Inode) -> bool {
     let back = holder.modified().seconds & 0xffff_ffff;
-    back == i64::from(owner.number()) && holder.generation() == owner.generation() && back != 0
+    back == i64::from(owner.number().get()) && holder.generation() == owner.generation() && back != 0
 }

@@ -34,7 +34,7 @@ use crate::error::{Corrupt, Counted, Marked, Problem, Result, Structure};
 use crate::format::csum::{Subject, recipe};
 use crate::format::features::RoCompat;
 use crate::format::group::{Bitmap, GroupDescriptor};
-use crate::format::inode::{Inode, InodeFlags, ROOT_INODE, Time};
+use crate::format::inode::{Inode, InodeFlags, Time};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::read::journal::Journal;
@@ -42,6 +42,7 @@ use crate::repair::obstacles::{Obstacles, rank};
 use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::RecoveryFile;
 use crate::transaction::{self, LogOptions, Mmp, Transaction};
+use crate::units::InodeNo;
 
 /// Rounds that a repair takes at most: for what lies below structures that were mended, and what such damage made unsure.
 const MOST_ROUNDS: u32 = 10;
@@ -200,7 +201,7 @@ struct Repair {
     /// Faults that could not be fixed after all.
     left: BTreeSet<Finding>,
     /// Directories whose blocks were made anew.
-    rebuilt: BTreeSet<u32>,
+    rebuilt: BTreeSet<InodeNo>,
     mended: Vec<Finding>,
     /// Damage that stands against fixes, and groups whose free blocks or inodes are counted wrongly, before this round.
     obstacles: Obstacles,
@@ -208,8 +209,8 @@ struct Repair {
     /// Groups of which other blocks or inodes are said to be free than before this round.
     recounted: BTreeSet<(FindingKind, u32)>,
     /// Inodes that counted other names than they had before this round, and those that got names or lost some in it.
-    mislinked: BTreeSet<u32>,
-    renamed: BTreeSet<u32>,
+    mislinked: BTreeSet<InodeNo>,
+    renamed: BTreeSet<InodeNo>,
     /// Where changes go if the journal can't be trusted.
     recovery: Option<RecoveryFile>,
 }
@@ -312,7 +313,7 @@ impl Repair {
         self.mislinked =
             report.faults.iter().filter(is_mislinked).filter_map(|finding| finding.place().inode).collect();
         let journal = self.files.fs().superblock().journal_inode;
-        if journal == 0 || !self.obstacles.is_unsound(journal) {
+        if !journal.is_some_and(|journal| self.obstacles.is_unsound(journal)) {
             return Ok(());
         }
         // What is written to its blocks could be written to those of somebody else.
@@ -422,7 +423,8 @@ impl Repair {
             }
             (K::EntryKind, _) => return self.entry_kind(finding),
             (K::Parent, Problem::Number { expected, .. }) => {
-                let (Some(number), Ok(parent)) = (place.inode, u32::try_from(*expected)) else {
+                let parent = u32::try_from(*expected).ok().and_then(InodeNo::new);
+                let (Some(number), Some(parent)) = (place.inode, parent) else {
                     return Ok(false);
                 };
                 self.set_parent(number, parent)?;
@@ -548,7 +550,7 @@ impl Repair {
     }
 
     /// Sets the parent of a directory. Returns the one that it had before.
-    fn set_parent(&mut self, number: u32, parent: u32) -> Result<Option<u32>> {
+    fn set_parent(&mut self, number: InodeNo, parent: InodeNo) -> Result<Option<InodeNo>> {
         let mut dir = self.files.inodes().get_unlinked(number)?;
         let before = self.files.directory(&mut dir).find(b"..")?.map(|up| up.inode);
         self.files.directory(&mut dir).set_parent(parent)?;
@@ -559,7 +561,7 @@ impl Repair {
     }
 
     /// Takes the name away that a directory lent another one by saying that it is in that, if it was counted there.
-    fn drop_parent(&mut self, number: u32) -> Result<()> {
+    fn drop_parent(&mut self, number: InodeNo) -> Result<()> {
         if self.mislinked.contains(&number) || self.obstacles.is_unsound(number) {
             return Ok(());
         }
@@ -622,9 +624,9 @@ impl Repair {
         let home = match found {
             Some(home) => home,
             None => {
-                self.renamed.insert(ROOT_INODE);
+                self.renamed.insert(InodeNo::ROOT);
                 let node = NewNode::new(0o700);
-                self.files.create_in(ROOT_INODE, LOST_AND_FOUND, &node, Body::Directory)?.number()
+                self.files.create_in(InodeNo::ROOT, LOST_AND_FOUND, &node, Body::Directory)?.number()
             }
         };
         if self.obstacles.is_unsound(home) {

@@ -10,6 +10,7 @@ use crate::check::{CheckReport, Doubts, Finding, FindingKind};
 use crate::error::{Counted, Marked, Place, Problem, Structure};
 use crate::format::features::Compat;
 use crate::format::superblock::Superblock;
+use crate::units::InodeNo;
 
 /// When in a repair a finding is mended; `None` for those that never are.
 pub(super) fn rank(finding: &Finding) -> Option<u32> {
@@ -48,7 +49,7 @@ pub(super) struct Obstacles {
     /// Blocks have two owners. Whatever frees or moves blocks could take those of somebody else.
     is_shared: bool,
     /// Inodes and blocks with damage that is left.
-    inodes: BTreeSet<u32>,
+    inodes: BTreeSet<InodeNo>,
     blocks: BTreeSet<u64>,
     /// There are blocks in use that nobody has, and inodes that seem to have lost some.
     has_lost_blocks: bool,
@@ -99,7 +100,7 @@ impl Obstacles {
     }
 
     /// Whether an inode has damage that is left.
-    pub fn is_unsound(&self, inode: u32) -> bool {
+    pub fn is_unsound(&self, inode: InodeNo) -> bool {
         self.inodes.contains(&inode)
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use casemate_blockdev::MemoryDevice;
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
 use casemate_ext4::{
-    Ext4, ExtentNode, FileType, GroupDescriptor, Inode, InodeFlags, JournalSuperblock, OpenOptions, Place,
-    Structure,
+    Ext4, ExtentNode, FileType, GroupDescriptor, Inode, InodeFlags, InodeNo, JournalSuperblock, OpenOptions,
+    Place, Structure,
 };
 use casemate_testkit::Rng;
 
@@ -215,7 +215,7 @@ impl Find<'_> {
             let at = layout.offset(block) as usize;
             self.part("MMP block", "", at, 1024, own(Subject::MmpBlock), 0..16);
         }
-        if let Ok(inode) = self.fs.inode(superblock.journal_inode) {
+        if let Some(Ok(inode)) = superblock.journal_inode.map(|journal| self.fs.inode(journal)) {
             self.journal(&inode);
         }
     }
@@ -244,14 +244,14 @@ impl Find<'_> {
             }
         }
         for index in 0..layout.inodes_per_group {
-            let number = group * layout.inodes_per_group + index + 1;
+            let number = layout.inode_at(group, index).unwrap();
             let table = layout.offset(descriptor.inode_table()) as usize;
             let at = table + index as usize * layout.inode_size as usize;
             match self.fs.inode(number) {
                 Ok(inode) => self.inode(&inode, at),
                 Err(_) if self.free_inodes < 4 => {
                     self.free_inodes += 1;
-                    let sum = Sum::Own(Subject::Inode, Context { inode: number, ..Context::default() });
+                    let sum = Sum::Own(Subject::Inode, Context { inode: Some(number), ..Context::default() });
                     let len = layout.inode_size as usize;
                     self.part("free inode", number, at, len, sum, [0, 4, 0x14, 0x1a, 0x20].into_iter());
                 }
@@ -283,12 +283,12 @@ impl Find<'_> {
     fn inode(&mut self, inode: &Inode, offset: usize) {
         let layout = *self.fs.layout();
         let number = inode.number();
-        let context = Context { inode: number, generation: inode.generation(), ..Context::default() };
+        let context = Context { inode: Some(number), generation: inode.generation(), ..Context::default() };
         let len = layout.inode_size as usize;
         // The generation seeds other checksums, and is left alone but for the change of any byte.
         let fields = (0..0x64).step_by(2).chain((0x68..len.min(0xf0)).step_by(2));
         let kind = match inode.kind() {
-            _ if number < self.fs.superblock().first_inode && number != 2 => "reserved inode",
+            _ if self.fs.superblock().is_reserved(number) && number != InodeNo::ROOT => "reserved inode",
             FileType::Directory => "directory's inode",
             FileType::Regular => "file's inode",
             FileType::Symlink => "link's inode",
@@ -324,7 +324,7 @@ impl Find<'_> {
                 let sum = Sum::Own(Subject::OrphanBlock, Context { block, ..context });
                 self.block("orphan block", block, sum, [0, 4, size - 8, size - 4].into_iter());
             }
-        } else if matches!(number, 3 | 4) {
+        } else if matches!(number.get(), 3 | 4) {
             for block in blocks {
                 self.block("quota block", block, Sum::None, (0..128).step_by(2));
             }

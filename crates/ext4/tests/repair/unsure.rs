@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::FileDevice;
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
-use casemate_ext4::{BLOCK_UNINIT, ErrorKind, Ext4, GroupDescriptor, OpenOptions, repair};
+use casemate_ext4::{BLOCK_UNINIT, ErrorKind, Ext4, GroupDescriptor, InodeNo, OpenOptions, repair};
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
@@ -61,8 +61,12 @@ fn descriptor<T>(fs: &Ext4, bytes: &[u8], group: u32, f: impl FnOnce(GroupDescri
     f(GroupDescriptor::from_bytes(&bytes[at..at + size]).unwrap())
 }
 
+fn numbered(number: u32) -> InodeNo {
+    InodeNo::new(number).unwrap()
+}
+
 /// Where an inode lies, and how many bytes it has.
-fn inode_place(image: &Path, number: u32) -> (usize, usize) {
+fn inode_place(image: &Path, number: InodeNo) -> (usize, usize) {
     let (fs, bytes) = (open(image), std::fs::read(image).unwrap());
     let (group, index) = fs.layout().inode_position(number).unwrap();
     let table = descriptor(&fs, &bytes, group, |found| found.inode_table());
@@ -71,17 +75,17 @@ fn inode_place(image: &Path, number: u32) -> (usize, usize) {
 }
 
 /// Makes an inode's checksum right, if it has one.
-fn seal(image: &Path, number: u32, raw: &mut [u8]) {
+fn seal(image: &Path, number: InodeNo, raw: &mut [u8]) {
     let sums = Checksums::new(Crc32c::new(Cpu::detect()), open(image).superblock()).unwrap();
     let generation = u32::from_le_bytes(raw[0x64..0x68].try_into().unwrap());
-    let context = Context { inode: number, generation, ..Context::default() };
+    let context = Context { inode: Some(number), generation, ..Context::default() };
     if sums.covers(Subject::Inode) {
         let _ = sums.store(recipe(Subject::Inode), &context, raw);
     }
 }
 
 /// Writes to all blocks that are free: whatever others could write there, they did. Whether the inode is one in use.
-fn fill(image: &Path, number: u32) -> bool {
+fn fill(image: &Path, number: InodeNo) -> bool {
     let fs = open(image);
     let layout = *fs.layout();
     let bytes = std::fs::read(image).unwrap();
@@ -105,7 +109,7 @@ fn fill(image: &Path, number: u32) -> bool {
 
 /// Damages an inode of a sound image, mends that, fills all that is free, and undoes the damage: all is there again.
 #[track_caller]
-fn assert_kept(fsck: &Path, image: &Path, number: u32, change: Change, is_sealed: bool, what: &str) {
+fn assert_kept(fsck: &Path, image: &Path, number: InodeNo, change: Change, is_sealed: bool, what: &str) {
     let sound = tree(image);
     let (at, size) = inode_place(image, number);
     let mut bytes = std::fs::read(image).unwrap();
@@ -182,7 +186,7 @@ fn what_a_damaged_file_of_the_file_system_has_is_not_free() {
     let sound = maker.make(features, "sound");
     let orphans = open(&sound).superblock().orphan_file.unwrap();
     let image = folder.path().join("image");
-    for number in [7, 8, 3, orphans] {
+    for number in [7, 8, 3, orphans.get()].map(numbered) {
         for (name, change) in &CHANGES[..6] {
             std::fs::copy(&sound, &image).unwrap();
             assert_kept(&fsck, &image, number, *change, true, &format!("inode {number}: {name}"));
@@ -201,14 +205,14 @@ fn what_a_damaged_file_of_the_file_system_has_is_not_free() {
             "{lost}: {repaired:?}\n{}",
             after.1
         );
-        for number in [3, 4, 8, orphans] {
+        for number in [3, 4, 8, orphans.get()].map(numbered) {
             let (at, size) = inode_place(&image, number);
             assert!(
                 used(&image)[at..at + size] == old[at..at + size],
                 "{lost}: inode {number}: {repaired:?}"
             );
         }
-        assert!(fill(&image, 8), "{lost}");
+        assert!(fill(&image, numbered(8)), "{lost}");
         let undone = lost
             .replace("-has_journal\nssv journal_inum 0", "has_journal\nssv journal_inum 8")
             .replace("-", "");
@@ -254,7 +258,7 @@ fn nothing_is_counted_of_inodes_that_can_not_be_read() {
                 after.1
             );
             assert!(!repaired.report.is_clean(), "{what}");
-            fill(&image, 11);
+            fill(&image, numbered(11));
             File::options().write(true).open(&image).unwrap().write_all_at(&old, start as u64).unwrap();
             compare(&tree(&image), &tree(&sound), &format!("{what}: {repaired:?}"));
         }
@@ -289,10 +293,10 @@ fn a_damaged_journal_is_left_alone() {
     for (name, change) in changes {
         std::fs::copy(&sound, &image).unwrap();
         maker.debugfs(&image, "freei <13>\n");
-        let (at, size) = inode_place(&image, 8);
+        let (at, size) = inode_place(&image, numbered(8));
         let mut bytes = std::fs::read(&image).unwrap();
         change(&mut bytes[at..at + size]);
-        seal(&image, 8, &mut bytes[at..at + size]);
+        seal(&image, numbered(8), &mut bytes[at..at + size]);
         std::fs::write(&image, &bytes).unwrap();
         let repaired = mend(&image);
         assert!(!repaired.report.is_clean(), "{name}: {repaired:?}");

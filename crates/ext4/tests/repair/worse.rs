@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
-use casemate_ext4::{CheckOptions, Ext4, FindingKind, OpenOptions, check, repair};
+use casemate_ext4::{CheckOptions, Ext4, FindingKind, InodeNo, OpenOptions, check, repair};
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
@@ -118,7 +118,7 @@ fn damage_inodes(bytes: &mut [u8], rng: &mut Rng) -> String {
         raw[field] ^= if rng.below(2) == 0 { 1 << rng.below(8) } else { rng.next_u64() as u8 };
         let is_sealed = rng.below(3) > 0;
         let generation = u32::from_le_bytes(raw[0x64..0x68].try_into().unwrap());
-        let context = Context { inode: number, generation, ..Context::default() };
+        let context = Context { inode: InodeNo::new(number), generation, ..Context::default() };
         if is_sealed && sums.covers(Subject::Inode) {
             let _ = sums.store(recipe(Subject::Inode), &context, raw);
         }

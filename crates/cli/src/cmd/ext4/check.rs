@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use casemate::blockdev::NoEvents;
 use casemate::ext4::{
-    CheckReport, ChecksumKind, FileSystem, Finding, FindingKind, Level, Problem, VerityPolicy,
+    CheckReport, ChecksumKind, FileSystem, Finding, FindingKind, InodeNo, Level, Problem, VerityPolicy,
 };
 use casemate::{Access, Error, ErrorKind, Image, Keys, Work, probe};
 
@@ -394,7 +394,7 @@ fn value(fault: &Finding) -> Value {
         "structure": place.structure.name(),
         "block": place.block,
         "group": place.group,
-        "inode": place.inode,
+        "inode": place.inode.map(InodeNo::get),
         "entry": fault.name().map(String::from_utf8_lossy),
         "message": fault.to_string(),
     });

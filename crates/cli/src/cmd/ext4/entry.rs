@@ -86,7 +86,7 @@ pub fn path_value(path: &[u8]) -> Value {
 /// A file as a JSON object.
 pub fn value(fs: &Ext4, path: &[u8], inode: &Inode) -> Result<Value, Error> {
     let mut value = path_value(path);
-    value["inode"] = inode.number().into();
+    value["inode"] = inode.number().get().into();
     value["type"] = inode.kind().name().into();
     value["mode"] = format!("{:04o}", inode.mode() & 0o7777).into();
     value["links"] = inode.links().into();

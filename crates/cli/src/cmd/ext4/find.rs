@@ -141,7 +141,7 @@ impl Args {
         (self.kinds.is_empty() || self.kinds.contains(&inode.kind()))
             && self.uid.is_none_or(|uid| inode.uid() == uid)
             && self.gid.is_none_or(|gid| inode.gid() == gid)
-            && self.inum.is_none_or(|number| inode.number() == number)
+            && self.inum.is_none_or(|number| inode.number().get() == number)
             && self.size.is_none_or(|wanted| match wanted {
                 Size::Just(wanted) => size == wanted,
                 Size::More(than) => size > than,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use casemate::Error;
-use casemate::ext4::{Time, uuid_text};
+use casemate::ext4::{InodeNo, Time, uuid_text};
 
 use super::entry::{long_time, time_value};
 use super::image::ImageArgs;
@@ -59,7 +59,7 @@ impl Args {
                 "groups": layout.groups,
                 "blocks_per_group": layout.blocks_per_group,
                 "inodes_per_group": layout.inodes_per_group,
-                "journal_inode": superblock.journal_inode,
+                "journal_inode": superblock.journal_inode.map_or(0, InodeNo::get),
                 "created": time(created),
                 "mounted": time(mounted),
                 "written": time(written),
@@ -95,7 +95,7 @@ impl Args {
         line("blocks", format!("{} ({} free)", superblock.blocks, superblock.blocks_free));
         line("reserved blocks", superblock.blocks_reserved.to_string());
         line("inodes", format!("{} ({} free)", superblock.inodes, superblock.inodes_free));
-        line("journal inode", superblock.journal_inode.to_string());
+        line("journal inode", superblock.journal_inode.map_or(0, InodeNo::get).to_string());
         line("inode size", layout.inode_size.to_string());
         line("groups", layout.groups.to_string());
         line("blocks per group", layout.blocks_per_group.to_string());

@@ -7,7 +7,7 @@ use clap::ArgAction;
 
 use casemate::Error;
 use casemate::blockdev::os::OsStrExt;
-use casemate::ext4::{Ext4, FileSystem, Inode, IntoNames, Name, Names, SeenDirectories};
+use casemate::ext4::{Ext4, FileSystem, Inode, InodeNo, IntoNames, Name, Names, SeenDirectories};
 
 use super::entry::{self, Widths, join, long_line, shown};
 use super::image::ImageArgs;
@@ -171,11 +171,11 @@ impl Args {
         failures.finish()
     }
 
-    fn deleted_line(&self, path: &[u8], inode: u32, context: &Context) -> Result<Vec<u8>, Error> {
+    fn deleted_line(&self, path: &[u8], inode: InodeNo, context: &Context) -> Result<Vec<u8>, Error> {
         match context.json() {
             true => {
                 let mut value = entry::path_value(path);
-                value["inode"] = inode.into();
+                value["inode"] = inode.get().into();
                 context.json_line(&value)
             }
             false => Ok([format!("{inode} ").as_bytes(), &shown(path), b"\n"].concat()),

@@ -4,13 +4,11 @@ use std::ffi::OsString;
 
 use casemate::Error;
 use casemate::blockdev::os::OsStrExt;
+use casemate::ext4::InodeNo;
 
 use super::change::{ChangeArgs, is_missing};
 use crate::answer::Answer;
 use crate::context::Context;
-
-/// The inode of every file system's root directory.
-const ROOT_INODE: u32 = 2;
 
 /// Remove files and directories from an image.
 #[derive(clap::Args, Debug)]
@@ -41,7 +39,7 @@ impl Args {
                     Err(_) if self.force && is_missing(writer, bytes) => continue,
                     result => self.change.place(result)?,
                 };
-                if inode.number() == ROOT_INODE {
+                if inode.number() == InodeNo::ROOT {
                     return self.change.place(Err(Error::argument("the root directory can't be removed")));
                 }
                 if inode.is_dir() && !self.recursive && !self.dir {

@@ -292,7 +292,7 @@ impl Directory<'_> {
     /// The records in use of a leaf, each as long as it needs, and what `f` makes of it.
     fn live_records<T>(&self, block: u64, f: impl Fn(&Record<'_>) -> T) -> Result<Vec<(T, Vec<u8>)>> {
         self.records(block, |records| {
-            let live = records.filter(|record| record.as_ref().map_or(true, |record| record.inode != 0));
+            let live = records.filter(|record| record.as_ref().map_or(true, |record| record.inode.is_some()));
             live.map(|record| record.map(|record| (f(&record), record.to_bytes()))).collect()
         })?
     }

@@ -6,13 +6,14 @@ use crate::edit::contents::inline::may_be_inline;
 use crate::edit::dir::name::Name;
 use crate::edit::dir::{Directory, Found, NewName};
 use crate::edit::xattr::inline_room;
-use crate::error::Result;
+use crate::error::{Place, Result, Structure};
 use crate::format::dir;
 use crate::format::inline::{self, FIRST_RECORDS, HEAD};
+use crate::units::InodeNo;
 
 impl Directory<'_> {
     /// Begins the names of a new directory in its inode, if they may lie there.
-    pub fn start_inline_directory(&mut self, parent: u32) -> Result<bool> {
+    pub fn start_inline_directory(&mut self, parent: InodeNo) -> Result<bool> {
         if !may_be_inline(self.fs(), self.dir) || inline_room(self.inodes.space(), self.dir)? < HEAD {
             return Ok(false);
         }
@@ -57,7 +58,7 @@ impl Directory<'_> {
     }
 
     /// A directory's parent, and its records without those of "." and "..", each as long as it needs.
-    fn inline_records(&self) -> Result<(u32, Vec<Vec<u8>>)> {
+    fn inline_records(&self) -> Result<(InodeNo, Vec<Vec<u8>>)> {
         let mut records = Vec::new();
         self.fs().for_each_raw_entry(self.dir, &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
@@ -70,11 +71,13 @@ impl Directory<'_> {
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok((inline::split(self.dir.block_area()).0, records))
+        let (parent, _) = inline::split(self.dir.block_area());
+        let place = Place::inode(Structure::InlineData, self.dir.number());
+        Ok((parent.ok_or_else(|| place.malformed("the parent is inode 0"))?, records))
     }
 
     /// Writes all names of a directory to its inode; false if they have no room there.
-    fn store_names(&mut self, parent: u32, records: &[Vec<u8>]) -> Result<bool> {
+    fn store_names(&mut self, parent: InodeNo, records: &[Vec<u8>]) -> Result<bool> {
         let (mut head, mut rest) = (Vec::new(), Vec::new());
         // A record lies in one of the two places; the last one in each reaches to its end.
         let (mut last_in_head, mut used) = (0, 0);
@@ -93,7 +96,7 @@ impl Directory<'_> {
         head.resize(FIRST_RECORDS, 0);
         let len = FIRST_RECORDS - last_in_head;
         dir::set_length(&mut head[last_in_head..], len, self.block_size());
-        self.inodes.contents(self.dir).store_inline(&inline::directory_bytes(parent, &head, &rest))?;
+        self.inodes.contents(self.dir).store_inline(&inline::directory_bytes(Some(parent), &head, &rest))?;
         Ok(true)
     }
 }

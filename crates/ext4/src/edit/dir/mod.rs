@@ -18,21 +18,22 @@ use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::dir::BlockRole;
 use crate::read::fs::Ext4;
 use crate::transaction::Transaction;
+use crate::units::InodeNo;
 
 /// Where to look first. Wrong hints cost time and nothing else.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     /// For each directory without an index, the first block that may have room.
-    rooms: HashMap<u32, u64>,
+    rooms: HashMap<InodeNo, u64>,
     /// For each directory without an index, the block that a name was found in last.
-    finds: HashMap<u32, u64>,
+    finds: HashMap<InodeNo, u64>,
     /// For each leaf that names were put into, the byte that its last record begins at.
     last_records: HashMap<u64, usize>,
 }
 
 impl Hints {
     /// Forgets a directory that is gone.
-    pub fn forget(&mut self, number: u32) {
+    pub fn forget(&mut self, number: InodeNo) {
         self.rooms.remove(&number);
         self.finds.remove(&number);
     }
@@ -53,7 +54,7 @@ pub(crate) struct Directory<'t> {
 /// Where a name stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
-    pub inode: u32,
+    pub inode: InodeNo,
     block: u64,
     at: usize,
     len: usize,
@@ -63,7 +64,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// A name at this position in a directory whose names lie in its inode.
-    pub fn in_inode(inode: u32, position: usize) -> Found {
+    pub fn in_inode(inode: InodeNo, position: usize) -> Found {
         // No block of a directory has the number 0.
         Found { inode, block: 0, at: position, len: 0, before: None }
     }
@@ -83,7 +84,7 @@ impl Found {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewName<'a> {
     pub name: &'a Name,
-    pub inode: u32,
+    pub inode: InodeNo,
     pub kind: FileType,
 }
 
@@ -112,7 +113,7 @@ impl<'t> Directory<'t> {
     }
 
     /// Puts a name into a directory that does not have it. The caller stores the directory's inode.
-    pub fn insert(&mut self, name: &[u8], inode: u32, kind: FileType) -> Result<()> {
+    pub fn insert(&mut self, name: &[u8], inode: InodeNo, kind: FileType) -> Result<()> {
         let name = stored_name(self.fs(), self.dir, name, true)?;
         self.insert_stored(&NewName { name: &name, inode, kind })
     }
@@ -204,7 +205,7 @@ impl<'t> Directory<'t> {
     }
 
     /// Points a name that was found just before to another inode.
-    pub fn retarget(&mut self, found: &Found, inode: u32, kind: FileType) -> Result<()> {
+    pub fn retarget(&mut self, found: &Found, inode: InodeNo, kind: FileType) -> Result<()> {
         let context = self.dir.context();
         // ".." of an indexed directory stands in the tree's root.
         let indexed = self.is_indexed() && self.block_of(0)? == found.block;
@@ -212,12 +213,12 @@ impl<'t> Directory<'t> {
         let byte = self.stored_kind(kind).map_or(0, dir::byte_of);
         let (inode_at, kind_at) = (dir::INODE.from(found.at).at(), dir::KIND.from(found.at).at());
         let transaction = self.transaction();
-        transaction.patch(subject, context, found.block, inode_at, &inode.to_le_bytes())?;
+        transaction.patch(subject, context, found.block, inode_at, &inode.get().to_le_bytes())?;
         transaction.patch(subject, context, found.block, kind_at, &[byte])
     }
 
     /// Points ".." of a directory to another parent.
-    pub fn set_parent(&mut self, parent: u32) -> Result<()> {
+    pub fn set_parent(&mut self, parent: InodeNo) -> Result<()> {
         if self.dir.has(InodeFlags::INLINE_DATA) {
             inline_data::set_parent(self.dir.block_area_mut(), parent);
             return Ok(());
@@ -228,7 +229,7 @@ impl<'t> Directory<'t> {
     }
 
     /// The place for the first names of a new directory.
-    pub fn first_leaf(&mut self, parent: u32) -> Result<()> {
+    pub fn first_leaf(&mut self, parent: InodeNo) -> Result<()> {
         if self.start_inline_directory(parent)? {
             return Ok(());
         }
@@ -236,7 +237,7 @@ impl<'t> Directory<'t> {
     }
 
     /// The first block of a directory, with these records behind "." and "..".
-    pub fn make_first_leaf(&mut self, parent: u32, records: Vec<Vec<u8>>) -> Result<()> {
+    pub fn make_first_leaf(&mut self, parent: InodeNo, records: Vec<Vec<u8>>) -> Result<()> {
         let [dot, dots] = [&b"."[..], b".."].map(|name| Name::exact(name, None));
         let own = NewName { name: &dot, inode: self.dir.number(), kind: FileType::Directory };
         let up = NewName { name: &dots, inode: parent, kind: FileType::Directory };
@@ -306,8 +307,8 @@ impl<'t> Directory<'t> {
             let mut before = None;
             for record in records {
                 let record = record?;
-                if record.inode != 0 && name.is(record.name, record.hash) {
-                    let Record { at, len, inode, .. } = record;
+                let Record { at, len, inode, .. } = record;
+                if let Some(inode) = inode.filter(|_| name.is(record.name, record.hash)) {
                     return Ok(Some(Found { inode, block, at, len, before }));
                 }
                 before = Some((record.at, record.len));

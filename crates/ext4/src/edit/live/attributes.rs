@@ -9,6 +9,7 @@ use crate::edit::xattr::split_name;
 use crate::error::{Result, invalid};
 use crate::format::inode::{Stamp, Time};
 use crate::format::xattr::ACL_ACCESS;
+use crate::units::InodeNo;
 
 /// Attributes that change together: those that are given.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,7 +62,7 @@ impl Writer {
     ///
     /// # Errors
     /// `PermissionDenied` for immutable and append-only files.
-    pub fn set_attributes(&mut self, number: u32, new: &NewAttributes) -> Result<()> {
+    pub fn set_attributes(&mut self, number: InodeNo, new: &NewAttributes) -> Result<()> {
         let NewAttributes { mode, uid, gid, accessed, modified, is_now, is_outsider } = *new;
         self.operation(|files| {
             let mut inode = files.get_unlinked(number)?;
@@ -93,7 +94,7 @@ impl Writer {
     ///
     /// # Errors
     /// Those of storing an inode.
-    pub fn drop_privileges(&mut self, number: u32, is_in_group: bool) -> Result<bool> {
+    pub fn drop_privileges(&mut self, number: InodeNo, is_in_group: bool) -> Result<bool> {
         let old = self.inode(number)?;
         let mut inode = old.clone();
         drop_set_id(&mut inode, is_in_group);
@@ -112,7 +113,7 @@ impl Writer {
     /// what was said.
     pub fn set_xattr_of(
         &mut self,
-        number: u32,
+        number: InodeNo,
         name: &[u8],
         value: Option<&[u8]>,
         presence: Presence,

@@ -6,12 +6,13 @@ use crate::edit::files::Files;
 use crate::edit::live::SetId;
 use crate::error::{Error, Result};
 use crate::format::inode::{Inode, InodeFlags};
+use crate::units::InodeNo;
 
 impl Files {
     /// Goes on with blocks `at..end` of a file by `step`, which says what block it came to.
     fn part(
         &mut self,
-        number: u32,
+        number: InodeNo,
         at: &mut u64,
         step: impl FnOnce(&mut Files, &mut Inode, u64) -> Result<u64>,
     ) -> Result<()> {
@@ -31,7 +32,7 @@ impl Writer {
     ///
     /// # Errors
     /// `StorageFull`, `FileTooLarge`; `PermissionDenied` for files with fs-verity; `Locked` without an encrypted file's key.
-    pub fn write_at(&mut self, number: u32, offset: u64, bytes: &[u8], set_id: SetId) -> Result<usize> {
+    pub fn write_at(&mut self, number: InodeNo, offset: u64, bytes: &[u8], set_id: SetId) -> Result<usize> {
         let mut done = 0;
         while done < bytes.len() {
             let write = |files: &mut Files| {
@@ -60,7 +61,7 @@ impl Writer {
     ///
     /// # Errors
     /// `FileTooLarge`; `PermissionDenied` for files with fs-verity; `Locked` without an encrypted file's key.
-    pub fn truncate_to(&mut self, number: u32, size: u64) -> Result<()> {
+    pub fn truncate_to(&mut self, number: InodeNo, size: u64) -> Result<()> {
         while !self.truncate_inode(number, size)? {}
         Ok(())
     }
@@ -69,7 +70,7 @@ impl Writer {
     ///
     /// # Errors
     /// As [`truncate_to`](Writer::truncate_to).
-    pub fn punch_hole(&mut self, number: u32, from: u64, to: u64) -> Result<()> {
+    pub fn punch_hole(&mut self, number: InodeNo, from: u64, to: u64) -> Result<()> {
         self.replace(number, from, to, |files, inode, at, end| files.inodes().map(inode).punch_some(at, end))
     }
 
@@ -78,7 +79,7 @@ impl Writer {
     ///
     /// # Errors
     /// As [`allocate_range`](Writer::allocate_range); `Unsupported` for a file without extents.
-    pub fn zero_range(&mut self, number: u32, from: u64, to: u64, keep_size: bool) -> Result<()> {
+    pub fn zero_range(&mut self, number: InodeNo, from: u64, to: u64, keep_size: bool) -> Result<()> {
         self.require_extents(number)?;
         // What there is no room for fails before anything is zeroed.
         self.allocate_range(number, from, to, keep_size)?;
@@ -91,7 +92,7 @@ impl Writer {
     ///
     /// # Errors
     /// `Unsupported`.
-    pub fn require_extents(&self, number: u32) -> Result<()> {
+    pub fn require_extents(&self, number: InodeNo) -> Result<()> {
         let inode = self.inode(number)?;
         match inode.has(InodeFlags::EXTENTS) || inode.has(InodeFlags::INLINE_DATA) {
             true => Ok(()),
@@ -102,7 +103,7 @@ impl Writer {
     /// Zeroes the ends of `from..to` that are no whole blocks, and lets `step` do something about the others.
     fn replace(
         &mut self,
-        number: u32,
+        number: InodeNo,
         from: u64,
         to: u64,
         mut step: impl FnMut(&mut Files, &mut Inode, u64, u64) -> Result<u64>,

@@ -7,6 +7,7 @@ use crate::edit::inherit::{DIR_SYNC, NO_ATIME, NO_DUMP, PROJECT_INHERIT};
 use crate::error::{Error, Result, invalid};
 use crate::format::features::{Incompat, RoCompat};
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp};
+use crate::units::InodeNo;
 
 /// Flags that programs may ask for: `EXT4_FL_USER_VISIBLE`. Of these others than `MODIFIABLE` stay as they are.
 const VISIBLE: u32 = 0x725b_dfff;
@@ -40,7 +41,7 @@ impl Writer {
     /// # Errors
     /// `Unsupported` for flags that files of this kind can't have, without the features project and casefold for what these
     /// bring, and for a map that would become another; `DirectoryNotEmpty`.
-    pub fn set_flags_of(&mut self, number: u32, flags: u32, project: Option<u32>) -> Result<()> {
+    pub fn set_flags_of(&mut self, number: InodeNo, flags: u32, project: Option<u32>) -> Result<()> {
         self.operation(|files| {
             let mut inode = files.get_unlinked(number)?;
             let old = inode.flags().0;

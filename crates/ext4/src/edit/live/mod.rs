@@ -13,6 +13,7 @@ use crate::edit::Writer;
 use crate::error::Result;
 use crate::format::inode::Inode;
 use crate::read::usage::Usage;
+use crate::units::InodeNo;
 
 pub use attributes::{NewAttributes, Presence, SetId};
 
@@ -21,7 +22,7 @@ impl Writer {
     ///
     /// # Errors
     /// `Corrupt` when there is no such inode.
-    pub fn inode(&self, number: u32) -> Result<Inode> {
+    pub fn inode(&self, number: InodeNo) -> Result<Inode> {
         self.files().get_unlinked(number)
     }
 

@@ -10,14 +10,15 @@ use crate::edit::node::{Body, NewNode};
 use crate::edit::remove::Last;
 use crate::error::{Result, invalid};
 use crate::format::inode::{FileType, InodeFlags};
+use crate::units::InodeNo;
 
 impl Files {
     fn rename_unless(
         &mut self,
-        from: (u32, &[u8]),
-        to: (u32, &[u8]),
+        from: (InodeNo, &[u8]),
+        to: (InodeNo, &[u8]),
         no_replace: bool,
-    ) -> Result<Option<u32>> {
+    ) -> Result<Option<InodeNo>> {
         if no_replace {
             let mut dir = self.get(to.0)?;
             if self.directory(&mut dir).find(to.1)?.is_some() {
@@ -34,7 +35,7 @@ impl Writer {
     ///
     /// # Errors
     /// As [`remove`](Writer::remove).
-    pub fn remove_name(&mut self, parent: u32, name: &[u8]) -> Result<Option<u32>> {
+    pub fn remove_name(&mut self, parent: InodeNo, name: &[u8]) -> Result<Option<InodeNo>> {
         let gone = self.operation(|files| files.unname(parent, name, Last::Keep))?;
         Ok(self.held(gone))
     }
@@ -43,7 +44,7 @@ impl Writer {
     ///
     /// # Errors
     /// As [`link`](Writer::link).
-    pub fn link_inode(&mut self, number: u32, parent: u32, name: &[u8]) -> Result<()> {
+    pub fn link_inode(&mut self, number: InodeNo, parent: InodeNo, name: &[u8]) -> Result<()> {
         self.operation(|files| files.link_in(parent, name, number))
     }
 
@@ -55,10 +56,10 @@ impl Writer {
     /// directory without its key.
     pub fn rename_name(
         &mut self,
-        from: (u32, &[u8]),
-        to: (u32, &[u8]),
+        from: (InodeNo, &[u8]),
+        to: (InodeNo, &[u8]),
         no_replace: bool,
-    ) -> Result<Option<u32>> {
+    ) -> Result<Option<InodeNo>> {
         self.require_names([from.0, to.0])?;
         let gone = self.operation(|files| files.rename_unless(from, to, no_replace))?;
         Ok(self.held(gone))
@@ -71,11 +72,11 @@ impl Writer {
     /// As [`rename_name`](Writer::rename_name).
     pub fn rename_to_whiteout(
         &mut self,
-        from: (u32, &[u8]),
-        to: (u32, &[u8]),
+        from: (InodeNo, &[u8]),
+        to: (InodeNo, &[u8]),
         no_replace: bool,
         owner: &NewNode,
-    ) -> Result<Option<u32>> {
+    ) -> Result<Option<InodeNo>> {
         self.require_names([from.0, to.0])?;
         let gone = self.operation(|files| {
             let gone = files.rename_unless(from, to, no_replace)?;
@@ -98,13 +99,13 @@ impl Writer {
     ///
     /// # Errors
     /// As [`rename_name`](Writer::rename_name).
-    pub fn exchange_names(&mut self, one: (u32, &[u8]), other: (u32, &[u8])) -> Result<()> {
+    pub fn exchange_names(&mut self, one: (InodeNo, &[u8]), other: (InodeNo, &[u8])) -> Result<()> {
         self.require_names([one.0, other.0])?;
         self.operation(|files| files.exchange_in(one, other))
     }
 
     /// Whether an inode without names waits until it is [released](Writer::release).
-    pub fn is_held(&self, number: u32) -> bool {
+    pub fn is_held(&self, number: InodeNo) -> bool {
         self.files().is_held(number)
     }
 
@@ -117,7 +118,7 @@ impl Writer {
     ///
     /// # Errors
     /// `StorageFull` never; what the device says. The inode waits then for who opens the file system next.
-    pub fn release(&mut self, number: u32) -> Result<()> {
+    pub fn release(&mut self, number: InodeNo) -> Result<()> {
         if !self.files().is_held(number) {
             return Ok(());
         }
@@ -142,7 +143,7 @@ impl Writer {
     }
 
     /// Refuses to move names without the keys of the directories that they are encrypted in.
-    fn require_names(&self, parents: [u32; 2]) -> Result<()> {
+    fn require_names(&self, parents: [InodeNo; 2]) -> Result<()> {
         for parent in parents {
             let dir = self.files().get(parent)?;
             if dir.has(InodeFlags::ENCRYPT) {
@@ -153,7 +154,7 @@ impl Writer {
     }
 
     /// Notes that an inode without names may be in use.
-    fn held(&mut self, number: Option<u32>) -> Option<u32> {
+    fn held(&mut self, number: Option<InodeNo>) -> Option<InodeNo> {
         number.iter().for_each(|number| self.files_mut().inodes().hold(*number, true));
         number
     }

@@ -27,6 +27,7 @@ use crate::edit::writer::Behind;
 use crate::edit::xattr::is_storable;
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::{Inode, InodeFlags, Stamp, Time};
+use crate::units::InodeNo;
 
 use pipeline::{CHUNK, Piece, Pipeline, Write};
 use stream::{Ahead, NewFile, Stream};
@@ -119,14 +120,14 @@ struct Put<'a> {
     /// Where folders of the host go, by their numbers.
     folders: HashMap<usize, Target>,
     /// Inodes of files with more names, by device and inode on the host.
-    links: HashMap<(u64, u64), u32>,
+    links: HashMap<(u64, u64), InodeNo>,
     report: PutReport,
 }
 
 /// A directory that a folder goes to.
 #[derive(Clone, Copy, Debug)]
 struct Target {
-    number: u32,
+    number: InodeNo,
     /// The time that it gets in the end.
     time: Option<Time>,
     /// True if all its names are from the folder.
@@ -403,7 +404,7 @@ impl Put<'_> {
 
 impl Files {
     /// Removes a file that has the name of a new one. Part of an operation.
-    pub(super) fn make_way(&mut self, parent: u32, name: &[u8]) -> Result<()> {
+    pub(super) fn make_way(&mut self, parent: InodeNo, name: &[u8]) -> Result<()> {
         let mut dir = self.get(parent)?;
         let Some(found) = self.directory(&mut dir).find(name)? else { return Ok(()) };
         if self.fs().inode(found.inode)?.is_dir() {

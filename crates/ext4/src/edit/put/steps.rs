@@ -9,6 +9,7 @@ use crate::edit::node::NewNode;
 use crate::edit::put::{Put, copy_some};
 use crate::error::Result;
 use crate::format::inode::Inode;
+use crate::units::InodeNo;
 
 impl Put<'_> {
     /// Copies a file in as many transactions as it takes. Meanwhile it has no name: after a crash it is there as a
@@ -16,7 +17,7 @@ impl Put<'_> {
     /// was tried at once is not told again.)
     pub(super) fn put_in_steps(
         &mut self,
-        parent: u32,
+        parent: InodeNo,
         name: &[u8],
         node: &NewNode,
         source: &Arc<HostFile>,

@@ -19,6 +19,7 @@ use crate::edit::too_large::TooLarge;
 use crate::edit::writer::Behind;
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::{FileType, Inode};
+use crate::units::InodeNo;
 
 /// A stream, and the listener to its progress.
 pub(super) struct Stream<'a> {
@@ -65,7 +66,7 @@ impl Chunks for Ahead<'_> {
 
 /// A new file beside its contents.
 pub(super) struct NewFile<'a> {
-    pub parent: u32,
+    pub parent: InodeNo,
     pub name: &'a [u8],
     pub node: &'a NewNode,
     pub xattrs: &'a [(Vec<u8>, Vec<u8>)],
@@ -104,7 +105,7 @@ impl Writer {
     /// Copies a stream to a name in a directory.
     pub(super) fn put_unowned(
         &mut self,
-        parent: u32,
+        parent: InodeNo,
         name: &[u8],
         stream: Stream<'_>,
         options: &PutOptions,
@@ -125,7 +126,7 @@ impl Writer {
         behind: &mut impl Behind,
         file: &NewFile<'_>,
         stream: Stream<'_>,
-    ) -> Result<(u32, u64)> {
+    ) -> Result<(InodeNo, u64)> {
         let Stream { from, events } = stream;
         let known = from.size();
         let mut bytes = 0;
@@ -216,7 +217,7 @@ fn append_bytes(
     Ok(reached)
 }
 
-fn finish_streamed(files: &mut Files, inode: &mut Inode, file: &NewFile<'_>) -> Result<u32> {
+fn finish_streamed(files: &mut Files, inode: &mut Inode, file: &NewFile<'_>) -> Result<InodeNo> {
     files.put_xattrs(inode, file.xattrs)?;
     files.inodes().attributes(inode).set_stored(file.acls.clone())?;
     files.finish(inode, file.node)?;

@@ -17,17 +17,18 @@ use crate::edit::restore::RawAttributes;
 use crate::edit::xattr::{MOST_NAME, is_storable};
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::{FileType, Stamp, Time};
+use crate::units::InodeNo;
 
 /// A copy that is going on.
 struct Put<'a> {
     options: &'a PutOptions,
     work: &'a Work<'a>,
     /// The directory that all goes below.
-    top: u32,
+    top: InodeNo,
     /// Directories by their paths below it.
-    folders: HashMap<Vec<u8>, u32>,
+    folders: HashMap<Vec<u8>, InodeNo>,
     /// Directories that were not there before, and the times that they get in the end.
-    made: BTreeMap<u32, Option<Time>>,
+    made: BTreeMap<InodeNo, Option<Time>>,
     report: PutReport,
 }
 
@@ -71,7 +72,7 @@ impl Writer {
         let mut put = Put {
             options,
             work,
-            top: 0,
+            top: InodeNo::ROOT,
             folders: HashMap::new(),
             made: BTreeMap::new(),
             report: PutReport::default(),
@@ -159,7 +160,7 @@ impl Writer {
     }
 
     /// Gives a file of the tree a further name.
-    fn put_link(&mut self, put: &mut Put<'_>, parent: u32, name: &[u8], first: &[u8]) -> Result<()> {
+    fn put_link(&mut self, put: &mut Put<'_>, parent: InodeNo, name: &[u8], first: &[u8]) -> Result<()> {
         let first = below(first)?;
         let mut inode = self.fs().inode(put.top)?;
         for part in first.split(|byte| *byte == b'/') {
@@ -200,7 +201,7 @@ impl Writer {
     }
 
     /// The directory at a path, which is made with those above it if it is not there.
-    fn folder_of(&mut self, put: &mut Put<'_>, path: &[u8]) -> Result<u32> {
+    fn folder_of(&mut self, put: &mut Put<'_>, path: &[u8]) -> Result<InodeNo> {
         if let Some(number) = put.folders.get(path) {
             return Ok(*number);
         }
@@ -224,7 +225,7 @@ impl Writer {
     }
 
     /// Makes a directory that nothing is known of yet.
-    fn make_folder(&mut self, put: &mut Put<'_>, parent: u32, name: &[u8]) -> Result<u32> {
+    fn make_folder(&mut self, put: &mut Put<'_>, parent: InodeNo, name: &[u8]) -> Result<InodeNo> {
         let (uid, gid) = put.options.owner.unwrap_or((0, 0));
         let node = NewNode { mode: 0o755, umask: 0, uid, gid, modified: None };
         self.recycle(&mut (), 0)?;

@@ -304,8 +304,8 @@ fn in_block(space: &Allocator, inode: &Inode, block: u64) -> Result<Vec<Attribut
 
 fn attribute(space: &Allocator, entry: &xattr::XattrEntry<'_>) -> Result<Attribute> {
     let value = match entry.value_inode {
-        0 => Value::Here(entry.value.to_vec()),
-        number => Value::Inode(number, entry.value_size, value_hash(space, number)?),
+        None => Value::Here(entry.value.to_vec()),
+        Some(number) => Value::Inode(number, entry.value_size, value_hash(space, number)?),
     };
     Ok(Attribute { index: entry.index, name: entry.name.to_vec(), value })
 }

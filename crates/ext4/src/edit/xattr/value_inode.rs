@@ -4,16 +4,17 @@ use crate::alloc::Allocator;
 use crate::edit::inode::count_clusters;
 use crate::edit::xattr::Attributes;
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::inode::{FileType, InodeFlags, ROOT_INODE};
+use crate::format::inode::{FileType, InodeFlags};
+use crate::units::InodeNo;
 
 impl Attributes<'_> {
     /// Puts a value into an inode of its own: its number, and the value's hash.
-    pub(super) fn make_value_inode(&mut self, value: &[u8]) -> Result<(u32, u32)> {
+    pub(super) fn make_value_inode(&mut self, value: &[u8]) -> Result<(InodeNo, u32)> {
         // Whoever names it is said to have its clusters, as for quotas.
         let clusters = value_clusters(self.space(), value.len() as u64);
         count_clusters(self.inodes.fs(), self.inode, clusters)?;
         self.inodes.count_values(self.inode, 1)?;
-        let number = self.inodes.space_mut().allocate_inode(self.inode.number().max(ROOT_INODE), false)?;
+        let number = self.inodes.space_mut().allocate_inode(self.inode.number().max(InodeNo::ROOT), false)?;
         let mut inode = self.inodes.blank(number, FileType::Regular);
         inode.set_permissions(0o600);
         inode.set_links(1);
@@ -38,7 +39,7 @@ impl Attributes<'_> {
     }
 
     /// Counts one user of a value's inode less, and frees it with the last one.
-    pub(super) fn release_value_inode(&mut self, number: u32, size: u32) -> Result<()> {
+    pub(super) fn release_value_inode(&mut self, number: InodeNo, size: u32) -> Result<()> {
         let clusters = -value_clusters(self.space(), u64::from(size));
         count_clusters(self.inodes.fs(), self.inode, clusters)?;
         self.inodes.count_values(self.inode, -1)?;
@@ -58,7 +59,7 @@ impl Attributes<'_> {
 }
 
 /// The hash that a value's inode keeps.
-pub(super) fn value_hash(space: &Allocator, number: u32) -> Result<u32> {
+pub(super) fn value_hash(space: &Allocator, number: InodeNo) -> Result<u32> {
     Ok(space.fs().inode(number)?.value_hash())
 }
 

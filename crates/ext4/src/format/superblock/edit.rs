@@ -1,6 +1,7 @@
 //! A superblock's fields, changed where they lie.
 
 use super::*;
+use crate::units::InodeNo;
 
 /// A superblock's bytes while they are changed, 1024 of them.
 pub(crate) struct SuperblockMut<'a> {
@@ -43,21 +44,21 @@ impl SuperblockMut<'_> {
     }
 
     /// Sets the journal's inode, with a copy of its map and its size in bytes.
-    pub fn set_journal(&mut self, inode: u32, map: &[u8; 60], size: u64) {
-        JOURNAL_INODE.set(self.raw, inode);
+    pub fn set_journal(&mut self, inode: InodeNo, map: &[u8; 60], size: u64) {
+        JOURNAL_INODE.set(self.raw, inode.get());
         // The only kind of copy there is.
         JOURNAL_COPY_KIND.set(self.raw, 1);
         *JOURNAL_MAP.get_mut(self.raw) = *map;
         JOURNAL_SIZE.set(self.raw, size);
     }
 
-    pub fn set_orphan_file(&mut self, inode: u32) {
-        ORPHAN_FILE.set(self.raw, inode);
+    pub fn set_orphan_file(&mut self, inode: InodeNo) {
+        ORPHAN_FILE.set(self.raw, inode.get());
     }
 
     /// Sets the inode of a quota file: of users, groups or projects.
-    pub fn set_quota_inode(&mut self, kind: crate::format::quota::Kind, inode: u32) {
-        QUOTA_INODES[kind as usize].set(self.raw, inode);
+    pub fn set_quota_inode(&mut self, kind: crate::format::quota::Kind, inode: InodeNo) {
+        QUOTA_INODES[kind as usize].set(self.raw, inode.get());
     }
 
     /// Sets the block of multi-mount protection, and the seconds that its number stays unchanged.
@@ -90,9 +91,9 @@ impl SuperblockMut<'_> {
         }
     }
 
-    /// Sets the first inode of the list of orphans; 0 for an empty list.
-    pub fn set_last_orphan(&mut self, number: u32) {
-        LAST_ORPHAN.set(self.raw, number);
+    /// Sets the first inode of the list of orphans; `None` for an empty list.
+    pub fn set_last_orphan(&mut self, first: Option<InodeNo>) {
+        LAST_ORPHAN.set(self.raw, InodeNo::stored(first));
     }
 
     pub fn add_compat(&mut self, feature: Compat) {

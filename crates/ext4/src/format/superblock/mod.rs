@@ -12,6 +12,7 @@ use crate::error::{Error, Place, Result, Structure};
 use crate::format::bytes::{array, text};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::field::{Byte, Bytes, Le16, Le32, Le64, Split};
+use crate::units::InodeNo;
 
 /// The bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;
@@ -152,8 +153,8 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// The group that this copy lies in.
     pub group: u16,
-    /// The inode of the journal, 0 if there is none or it lies elsewhere.
-    pub journal_inode: u32,
+    /// The inode of the journal, if there is one and it does not lie elsewhere.
+    pub journal_inode: Option<InodeNo>,
     /// The seed of all metadata checksums, if it is stored (`metadata_csum_seed`).
     pub checksum_seed: Option<u32>,
     /// `s_first_meta_bg`.
@@ -165,9 +166,9 @@ pub struct Superblock {
     /// Where the multi-mount protection block lies (with the feature `mmp`).
     pub mmp_block: Option<u64>,
     /// The inode of the orphan file (with the feature `orphan_file`).
-    pub orphan_file: Option<u32>,
-    /// The inodes of user, group and project quota files, 0 if there are none.
-    pub quota_inodes: [u32; 3],
+    pub orphan_file: Option<InodeNo>,
+    /// The inodes of user, group and project quota files, if there are any.
+    pub quota_inodes: [Option<InodeNo>; 3],
     /// `s_encoding` and `s_encoding_flags` of casefolded directories.
     pub encoding: (u16, u16),
 }
@@ -242,6 +243,7 @@ impl Superblock {
             return bad("the descriptor size is no power of two from 64 to 1024");
         }
         let blocks = BLOCKS.get_if(bits64, bytes);
+        let inode = |field: Le32| InodeNo::new(field.get(bytes));
         let first_data_block = FIRST_DATA_BLOCK.get(bytes);
         let expected = u32::from(block_size == 1024 && !bigalloc);
         if first_data_block != expected || blocks <= u64::from(first_data_block) {
@@ -267,7 +269,7 @@ impl Superblock {
             ro_compat,
             uuid: *UUID.get(bytes),
             group: GROUP.get(bytes),
-            journal_inode: if compat.has(Compat::HAS_JOURNAL) { JOURNAL_INODE.get(bytes) } else { 0 },
+            journal_inode: inode(JOURNAL_INODE).filter(|_| compat.has(Compat::HAS_JOURNAL)),
             checksum_seed: incompat.has(Incompat::CSUM_SEED).then(|| CHECKSUM_SEED.get(bytes)),
             first_meta_bg: FIRST_META_BG.get(bytes),
             backup_groups: BACKUP_GROUPS.map(|field| field.get(bytes)),
@@ -277,8 +279,8 @@ impl Superblock {
                 unsigned: FLAGS.get(bytes) & UNSIGNED_HASH != 0,
             },
             mmp_block: incompat.has(Incompat::MMP).then(|| MMP_BLOCK.get(bytes)),
-            orphan_file: compat.has(Compat::ORPHAN_FILE).then(|| ORPHAN_FILE.get(bytes)),
-            quota_inodes: QUOTA_INODES.map(|field| field.get(bytes)),
+            orphan_file: inode(ORPHAN_FILE).filter(|_| compat.has(Compat::ORPHAN_FILE)),
+            quota_inodes: QUOTA_INODES.map(inode),
             encoding: (ENCODING.get(bytes), ENCODING_FLAGS.get(bytes)),
             raw,
         })
@@ -360,9 +362,19 @@ impl Superblock {
         DESCRIPTOR_SIZE.get(self.as_bytes())
     }
 
+    /// True for an inode below the first one for files: the root and those of the file system itself.
+    pub fn is_reserved(&self, inode: InodeNo) -> bool {
+        inode.get() < self.first_inode
+    }
+
+    /// True for a reserved inode other than the root.
+    pub(crate) fn is_internal(&self, inode: InodeNo) -> bool {
+        self.is_reserved(inode) && inode != InodeNo::ROOT
+    }
+
     /// The inode that is named as the orphan file's, with the feature or without.
-    pub(crate) fn named_orphan_file(&self) -> u32 {
-        ORPHAN_FILE.get(self.as_bytes())
+    pub(crate) fn named_orphan_file(&self) -> Option<InodeNo> {
+        InodeNo::new(ORPHAN_FILE.get(self.as_bytes()))
     }
 
     /// How many groups keep their metadata together (`s_log_groups_per_flex`), as a power of two.
@@ -414,11 +426,11 @@ impl Superblock {
 
     /// The inode of the journal whether or not there is the feature, and whether something says that it lies on another
     /// device.
-    pub(crate) fn named_journal(&self) -> (u32, bool) {
+    pub(crate) fn named_journal(&self) -> (Option<InodeNo>, bool) {
         let raw = &self.raw[..];
-        let inode = JOURNAL_INODE.get(raw);
+        let inode = InodeNo::new(JOURNAL_INODE.get(raw));
         // Numbers of devices change; the UUID counts.
-        let elsewhere = JOURNAL_DEVICE.get(raw) != 0 && inode == 0 || *JOURNAL_UUID.get(raw) != [0; 16];
+        let elsewhere = JOURNAL_DEVICE.get(raw) != 0 && inode.is_none() || *JOURNAL_UUID.get(raw) != [0; 16];
         (inode, elsewhere)
     }
 
@@ -428,9 +440,9 @@ impl Superblock {
     }
 }
 
-/// The first inode of the list of orphans in a superblock's bytes; 0 if it is empty.
-pub(crate) fn last_orphan(raw: &[u8; SUPERBLOCK_SIZE]) -> u32 {
-    LAST_ORPHAN.get(raw)
+/// The first inode of the list of orphans in a superblock's bytes, unless it is empty.
+pub(crate) fn last_orphan(raw: &[u8; SUPERBLOCK_SIZE]) -> Option<InodeNo> {
+    InodeNo::new(LAST_ORPHAN.get(raw))
 }
 
 fn place() -> Place {
@@ -495,7 +507,7 @@ pub(crate) mod tests {
         assert_eq!(fields.add_free(0, 1 << 32), None);
         fields.add_free(0x1_0000_0002, 3).unwrap();
         fields.set_written(0x4_0000_0005);
-        fields.set_last_orphan(6);
+        fields.set_last_orphan(Some(InodeNo::LOST_AND_FOUND));
         fields.add_compat(Compat::EXT_ATTR);
         fields.add_ro_compat(RoCompat(3));
         fields.remove_ro_compat(RoCompat(1));
@@ -507,7 +519,7 @@ pub(crate) mod tests {
         assert!(read.needs_recovery() && read.is_clean() && !read.has_errors());
         SuperblockMut { raw: &mut raw }.set_needs_recovery(false);
         assert_eq!(Superblock::from_bytes(&raw).unwrap().incompat, Incompat(0x2 | 0x40 | 0x80));
-        assert_eq!(last_orphan(&raw), 6);
+        assert_eq!(last_orphan(&raw), Some(InodeNo::LOST_AND_FOUND));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::read::extract::{
 use crate::read::fs::Ext4;
 use crate::read::names::{Name, Names};
 use crate::read::seen::SeenDirectories;
+use crate::units::InodeNo;
 
 /// Files from this size on are copied by all workers together, after the others of their level.
 const LARGE: u64 = 32 << 20;
@@ -70,7 +71,7 @@ struct Extract<'a> {
     root: BorrowedFd<'a>,
     report: Mutex<ExtractReport>,
     /// The first name of each inode that may have several.
-    links: Mutex<HashMap<u32, FirstName>>,
+    links: Mutex<HashMap<InodeNo, FirstName>>,
     /// Large files of this level, made and not filled yet.
     large: Mutex<Vec<Large>>,
 }
@@ -193,7 +194,7 @@ impl Extract<'_> {
     }
 
     /// Makes a folder and those above it, as far as they are not made.
-    fn make_way(&self, folder: &Arc<Folder>, ways: &mut HashSet<u32>) {
+    fn make_way(&self, folder: &Arc<Folder>, ways: &mut HashSet<InodeNo>) {
         let mut missing = Vec::new();
         let mut folder = Some(folder);
         while let Some(here) = folder.filter(|here| !here.wanted && ways.insert(here.inode)) {

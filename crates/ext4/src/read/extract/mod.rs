@@ -13,6 +13,7 @@ use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
 use crate::read::fs::Ext4;
 use crate::read::names::Names;
+use crate::units::InodeNo;
 
 pub use casemate_trees::tar::Record;
 pub use folder::extract_to_folder;
@@ -140,7 +141,7 @@ type Folder = Trail<Entered>;
 
 #[derive(Debug)]
 struct Entered {
-    inode: u32,
+    inode: InodeNo,
     /// Whether the directory is wanted, or only what is found in it: then it is made when that is.
     wanted: bool,
 }

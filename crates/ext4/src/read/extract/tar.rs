@@ -18,6 +18,7 @@ use crate::read::extract::{
 use crate::read::fs::Ext4;
 use crate::read::names::IntoNames;
 use crate::read::seen::SeenDirectories;
+use crate::units::InodeNo;
 
 /// Files up to this size are read ahead whole.
 const SMALL: u64 = 1 << 20;
@@ -67,9 +68,9 @@ struct Stream<'a> {
     /// Directories above the place that are only on the way to something that is wanted, and are not written yet.
     ways: Vec<Item>,
     /// The first name of each inode that may have several.
-    links: HashMap<u32, FirstName>,
+    links: HashMap<InodeNo, FirstName>,
     /// Inodes that could not be read.
-    lost: HashSet<u32>,
+    lost: HashSet<InodeNo>,
     batch: Vec<Item>,
     batch_bytes: u64,
 }
@@ -330,7 +331,7 @@ impl Stream<'_> {
     }
 
     /// Leaves a file out. Other names of it can't refer to it then.
-    fn skip(&mut self, path: Vec<u8>, inode: u32, error: Error) -> Result<()> {
+    fn skip(&mut self, path: Vec<u8>, inode: InodeNo, error: Error) -> Result<()> {
         self.lost.insert(inode);
         self.fail(path, error, false);
         Ok(())

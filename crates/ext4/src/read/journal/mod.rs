@@ -97,10 +97,7 @@ impl Journal {
 
     /// Where the journal lies, and its first block.
     pub(crate) fn locate(fs: &Ext4) -> Result<Option<(Vec<Mapping>, Vec<u8>)>> {
-        let number = fs.superblock().journal_inode;
-        if number == 0 {
-            return Ok(None);
-        }
+        let Some(number) = fs.superblock().journal_inode else { return Ok(None) };
         let inode = fs.inode(number)?;
         let place = Place::inode(Structure::Inode, number);
         if inode.kind() != FileType::Regular || inode.links() == 0 {
