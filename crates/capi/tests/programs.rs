@@ -283,8 +283,9 @@ fn descriptions_policies_protectors_and_parity_are_those_of_the_command() {
     let secrets =
         [("pass", "home", Rng::new(8).bytes(50_000)), ("master.key", "raw", b"other secret".to_vec())];
     for (secret, directory, contents) in secrets {
-        let words =
-            format!("ext4 extract protected.img --fscrypt-passphrase-file {secret} --path /{directory} {directory}");
+        let words = format!(
+            "ext4 extract protected.img --fscrypt-passphrase-file {secret} --path /{directory} {directory}"
+        );
         command(folder, &words);
         let path = folder.join(directory).join("secret");
         assert!(std::fs::read(path).unwrap() == contents, "{directory}");

@@ -26,7 +26,7 @@ pub struct Changes {
 /// Inodes with contents that the kernel had taken from a program and that could not be written: it does not send them again.
 #[derive(Default)]
 struct Lost {
-    inodes: BTreeSet<u32>,
+    inodes: BTreeSet<InodeNo>,
     /// Whether there were more than are kept.
     more: bool,
 }
@@ -131,7 +131,7 @@ impl Changes {
     }
 
     /// Notes that contents of an inode could not be written, which no program is waiting for.
-    pub fn note_lost(&self, number: u32) {
+    pub fn note_lost(&self, number: InodeNo) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         if lost.inodes.len() < MOST_LOST {
             lost.inodes.insert(number);
@@ -164,7 +164,7 @@ impl Lost {
     /// # Errors
     /// `Io` if a file is still there of which contents were lost.
     fn check(&self, writer: &Writer) -> Result<(), Error> {
-        let is_there = |number: &&u32| writer.inode(**number).is_ok_and(|inode| inode.links() > 0);
+        let is_there = |number: &&InodeNo| writer.inode(**number).is_ok_and(|inode| inode.links() > 0);
         let mut there = self.inodes.iter().filter(is_there);
         let Some(first) = there.next() else { return Ok(()) };
         let others = match (there.count(), self.more) {

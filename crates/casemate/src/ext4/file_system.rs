@@ -384,13 +384,13 @@ impl FileSystem {
 }
 
 /// The inode that a path begins with, as debugfs writes it, and the path from there.
-fn inode_path(path: &Path) -> Option<(u32, &[u8])> {
+fn inode_path(path: &Path) -> Option<(InodeNo, &[u8])> {
     let rest = path.as_os_str().as_bytes().strip_prefix(b"<")?;
     let end = rest.iter().position(|byte| *byte == b'>')?;
     let digits =
         str::from_utf8(&rest[..end]).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     let rest = &rest[end + 1..];
-    (rest.is_empty() || rest[0] == b'/').then_some((digits.parse().ok()?, rest))
+    (rest.is_empty() || rest[0] == b'/').then_some((InodeNo::new(digits.parse().ok()?)?, rest))
 }
 
 /// All that a device holds.

@@ -17,7 +17,7 @@ use crate::error::{Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::dir::{Entries, removed};
 use crate::format::group::{BLOCK_UNINIT, INODE_UNINIT};
-use crate::format::inode::{FileType, GENERATION, Inode, InodeFlags, ROOT_INODE};
+use crate::format::inode::{FileType, GENERATION, Inode, InodeFlags};
 use crate::read::dir::BlockRole;
 use crate::read::file::FileReader;
 use crate::read::fs::Ext4;
@@ -25,6 +25,7 @@ use crate::read::journal::History;
 use crate::read::map::is_fast_symlink;
 use crate::read::runs::BlockRuns;
 use crate::read::seen::SeenDirectories;
+use crate::units::InodeNo;
 
 /// Deleted files that are told.
 const MOST_FILES: usize = 200_000;
@@ -156,7 +157,7 @@ struct Search<'a> {
     history: &'a Arc<History>,
     files: Vec<DeletedFile>,
     /// Directories that are in use.
-    directories: Vec<u32>,
+    directories: Vec<InodeNo>,
     left_out: u64,
 }
 
@@ -176,13 +177,16 @@ impl Search<'_> {
         let unused = if has_unused { unused.min(layout.inodes_per_group) } else { 0 };
         let per_block = layout.block_size / layout.inode_size;
         let blocks = (layout.inodes_per_group - unused).div_ceil(per_block);
-        let first = group * layout.inodes_per_group + 1;
         for index in 0..blocks {
             let block = table + u64::from(index);
             let Ok(bytes) = self.fs.read_block(block) else { continue };
             let slots = per_block.min(layout.inodes_per_group - index * per_block);
-            let mut slots: Vec<Slot> =
-                (0..slots).map(|slot| self.slot(first + index * per_block + slot, slot, &bytes)).collect();
+            let mut slots: Vec<Slot> = (0..slots)
+                .filter_map(|slot| {
+                    let position = group * layout.inodes_per_group + index * per_block + slot;
+                    Some(self.slot(InodeNo::at_index(position)?, slot, &bytes))
+                })
+                .collect();
             for transaction in self.history.transactions(block) {
                 let Some(bytes) = self.history.read_block(self.fs, block, transaction) else { continue };
                 for slot in &mut slots {
@@ -202,7 +206,7 @@ impl Search<'_> {
     }
 
     /// An inode as it is now.
-    fn slot(&mut self, number: u32, slot: u32, bytes: &[u8]) -> Slot {
+    fn slot(&mut self, number: InodeNo, slot: u32, bytes: &[u8]) -> Slot {
         let now = self.inode(number, slot, bytes);
         let mut seen = HashSet::new();
         if let Some(inode) = now.as_ref().filter(|inode| is_alive(inode)) {
@@ -224,8 +228,8 @@ impl Search<'_> {
     }
 
     /// The inode in a slot of a block of the table, if there is a sound one that files may have.
-    fn inode(&self, number: u32, slot: u32, bytes: &[u8]) -> Option<Inode> {
-        if number < self.fs.superblock().first_inode && number != ROOT_INODE {
+    fn inode(&self, number: InodeNo, slot: u32, bytes: &[u8]) -> Option<Inode> {
+        if number.get() < self.fs.superblock().first_inode && number != InodeNo::ROOT {
             return None;
         }
         let size = self.fs.layout().inode_size as usize;
@@ -234,7 +238,7 @@ impl Search<'_> {
         if raw.iter().all(|byte| *byte == 0) {
             return None;
         }
-        let context = Context { inode: number, generation: GENERATION.get(raw), ..Context::default() };
+        let context = Context { inode: Some(number), generation: GENERATION.get(raw), ..Context::default() };
         let place = Place::inode(Structure::Inode, number);
         self.fs.verify(Subject::Inode, &context, raw, place).ok()?;
         Inode::from_bytes(number, raw).ok()
@@ -253,7 +257,7 @@ impl Search<'_> {
 
 /// A place in an inode table.
 struct Slot {
-    number: u32,
+    number: InodeNo,
     /// The place in its block.
     slot: u32,
     /// The inode, if it was deleted.
@@ -357,14 +361,14 @@ fn blocks_of(
 /// Names that inodes had, or directories have.
 struct Names {
     /// By the inode: the transaction that had the name, `None` for a record that is still there; the directory; the name.
-    of: HashMap<u32, Vec<(Option<u32>, u32, Vec<u8>)>>,
+    of: HashMap<InodeNo, Vec<(Option<u32>, InodeNo, Vec<u8>)>>,
     /// Directories in use: the one above, and the name in there.
-    parents: HashMap<u32, (u32, Vec<u8>)>,
+    parents: HashMap<InodeNo, (InodeNo, Vec<u8>)>,
 }
 
 impl Names {
-    fn collect(fs: &Ext4, history: &Arc<History>, files: &[DeletedFile], directories: &[u32]) -> Names {
-        let wanted: HashSet<u32> = files.iter().map(|file| file.inode.number()).collect();
+    fn collect(fs: &Ext4, history: &Arc<History>, files: &[DeletedFile], directories: &[InodeNo]) -> Names {
+        let wanted: HashSet<InodeNo> = files.iter().map(|file| file.inode.number()).collect();
         let mut names = Names { of: HashMap::new(), parents: HashMap::new() };
         // Blocks that several directories have would be read without end.
         let mut seen = SeenDirectories::new();
@@ -375,7 +379,7 @@ impl Names {
             }
             let _ = fs.for_each_entry(&dir, |entry| {
                 let is_dir = entry.kind.is_none_or(|kind| kind == FileType::Directory);
-                if is_dir && !matches!(&*entry.name, b"." | b"..") && entry.inode != ROOT_INODE {
+                if is_dir && !matches!(&*entry.name, b"." | b"..") && entry.inode != InodeNo::ROOT {
                     names.parents.entry(entry.inode).or_insert((*number, entry.name));
                 }
                 Ok(ControlFlow::Continue(()))
@@ -418,7 +422,7 @@ impl Names {
     }
 
     /// Takes the names that copies of a directory's blocks have.
-    fn of_copies(&mut self, fs: &Ext4, history: &Arc<History>, dir: &Inode, wanted: &HashSet<u32>) {
+    fn of_copies(&mut self, fs: &Ext4, history: &Arc<History>, dir: &Inode, wanted: &HashSet<InodeNo>) {
         let Ok(decode) = fs.name_decoder(dir) else { return };
         let format = fs.entry_format(dir);
         let Ok(blocks) = fs.directory_blocks(dir) else { return };
@@ -452,10 +456,10 @@ impl Names {
         });
     }
 
-    fn add(&mut self, inode: u32, transaction: Option<u32>, directory: u32, name: Vec<u8>) {
+    fn add(&mut self, inode: InodeNo, transaction: Option<u32>, directory: InodeNo, name: Vec<u8>) {
         let names = self.of.entry(inode).or_default();
         let is_full = names.len() >= MOST_NAMES;
-        let is_same = |other: &&mut (Option<u32>, u32, Vec<u8>)| other.1 == directory && other.2 == name;
+        let is_same = |other: &&mut (Option<u32>, InodeNo, Vec<u8>)| other.1 == directory && other.2 == name;
         match names.iter_mut().find(is_same) {
             Some(known) => known.0 = known.0.max(transaction),
             None if is_full => {}
@@ -477,9 +481,9 @@ impl Names {
         names.into_iter().map(|(_, directory, name)| self.path(*directory, name)).collect()
     }
 
-    fn path(&self, mut directory: u32, name: &[u8]) -> Vec<u8> {
+    fn path(&self, mut directory: InodeNo, name: &[u8]) -> Vec<u8> {
         let mut parts = vec![name.to_vec()];
-        while directory != ROOT_INODE {
+        while directory != InodeNo::ROOT {
             let above = self.parents.get(&directory).map(|(above, name)| (*above, name));
             let above =
                 above.or_else(|| self.of.get(&directory)?.first().map(|(_, above, name)| (*above, name)));

@@ -7,9 +7,10 @@ use casemate_blockdev::Events;
 
 use crate::error::Result;
 use crate::format::group::INODE_UNINIT;
-use crate::format::inode::{Inode, InodeFlags, ROOT_INODE};
+use crate::format::inode::{Inode, InodeFlags};
 use crate::read::fs::Ext4;
 use crate::read::seen::SeenDirectories;
+use crate::units::InodeNo;
 
 /// Inodes without names that were found.
 #[derive(Clone, Debug, Default)]
@@ -31,16 +32,16 @@ impl Ext4 {
     /// `Interrupted`. What is damaged is passed over.
     pub fn unreachable_inodes(&self, events: &dyn Events) -> Result<Unreachable> {
         let mut found = Unreachable::default();
-        let mut reached: HashSet<u32> = HashSet::new();
+        let mut reached: HashSet<InodeNo> = HashSet::new();
         let mut seen = SeenDirectories::new();
         // The file system's own files have no names.
         let superblock = self.superblock();
-        reached.extend([superblock.journal_inode].into_iter().chain(superblock.orphan_file));
-        reached.extend(superblock.quota_inodes);
-        reached.insert(ROOT_INODE);
-        self.reach(ROOT_INODE, &mut reached, &mut seen);
+        reached.extend(superblock.journal_inode.into_iter().chain(superblock.orphan_file));
+        reached.extend(superblock.quota_inodes.into_iter().flatten());
+        reached.insert(InodeNo::ROOT);
+        self.reach(InodeNo::ROOT, &mut reached, &mut seen);
         // Directories in the order of their numbers, each with all that is below: what is below one comes off the list of tops.
-        let mut tops: Vec<u32> = Vec::new();
+        let mut tops: Vec<InodeNo> = Vec::new();
         for group in 0..self.layout().groups {
             let descriptor = self
                 .with_descriptor(group, |found| (found.flags() & INODE_UNINIT == 0, found.unused_inodes()));
@@ -50,8 +51,8 @@ impl Ext4 {
             let per_group = self.layout().inodes_per_group;
             let count = if has_unused { per_group - unused.min(per_group) } else { per_group };
             for index in 0..count {
-                let number = group * per_group + 1 + index;
-                if number < superblock.first_inode || reached.contains(&number) {
+                let Some(number) = InodeNo::at_index(group * per_group + index) else { continue };
+                if number.get() < superblock.first_inode || reached.contains(&number) {
                     continue;
                 }
                 let Ok(inode) = self.inode(number) else { continue };
@@ -74,7 +75,7 @@ impl Ext4 {
     }
 
     /// Notes all that is below a directory, without itself.
-    fn reach(&self, top: u32, reached: &mut HashSet<u32>, seen: &mut SeenDirectories) {
+    fn reach(&self, top: InodeNo, reached: &mut HashSet<InodeNo>, seen: &mut SeenDirectories) {
         let mut waiting = vec![top];
         while let Some(number) = waiting.pop() {
             let Ok(dir) = self.inode(number) else { continue };

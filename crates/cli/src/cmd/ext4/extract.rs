@@ -191,7 +191,7 @@ impl Args {
                     })
                 }
                 FileType::Regular => fs.open_inode(inode).and_then(|file| {
-                    let mut output = Output::create(&target, &[&self.image.image])?;
+                    let mut output = Output::create(&target, &[&self.image.place.image])?;
                     copy(&*file, |error| fs.error(&path, error), &mut output)?;
                     output.dress((inode.mode() & 0o777).into(), None);
                     output.commit()?;
@@ -212,7 +212,7 @@ impl Args {
             let guess = fs.guess(inode);
             if context.json() {
                 context.print_json(&json!({
-                    "inode": number,
+                    "inode": number.get(),
                     "type": inode.kind().name(),
                     "size": inode.size(),
                     "bytes": bytes,

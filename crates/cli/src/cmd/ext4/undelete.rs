@@ -67,7 +67,7 @@ impl Args {
         let (mut copied, mut is_sure, mut bytes) = (0_u64, true, 0);
         for file in deleted.files.iter().filter(|file| has_contents(file)) {
             let is_meant = |what: &What| match what {
-                What::Inode(number) => file.inode.number() == *number,
+                What::Inode(number) => file.inode.number().get() == *number,
                 What::Matching(pattern) => file.paths.iter().any(|path| pattern.matches(&path[1..], false)),
             };
             if !what.is_empty() && !what.iter().any(is_meant) {
@@ -252,7 +252,7 @@ fn value(file: &DeletedFile) -> Value {
     };
     let others = file.paths.iter().skip(1).map(|path| String::from_utf8_lossy(path).into_owned());
     value["other_paths"] = others.collect::<Vec<_>>().into();
-    value["inode"] = inode.number().into();
+    value["inode"] = inode.number().get().into();
     value["generation"] = inode.generation().into();
     value["type"] = inode.kind().name().into();
     value["mode"] = format!("{:04o}", inode.mode() & 0o7777).into();

@@ -57,7 +57,8 @@ impl Args {
         let found = probe::look(&image)?;
         let by_backup = found.is_backup_table;
         let PartArgs { partition, offset } = self.place.part;
-        let place = Place { image: quoted(&self.place.image), partition, offset, by_backup, has_layers: false };
+        let place =
+            Place { image: quoted(&self.place.image), partition, offset, by_backup, has_layers: false };
         let answer = if found.what.is_some() { Answer::Yes } else { Answer::No };
         if let Some(path) = &self.html {
             let text = page::html(&self.place.image.display().to_string(), &found, &place);
