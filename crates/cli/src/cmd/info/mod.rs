@@ -40,8 +40,8 @@ pub struct Args {
     /// Also write an HTML page of the findings to this file; "-" is standard output, without the text.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Search all of the image, at the speed of reading it: for lost partitions, superblocks and their backups, both headers of
-    /// LUKS2, both copies of a GPT, dm-verity, dm-integrity, LVM, MD and others. What has a checksum counts if that is right.
+    /// Search all of the image, at the speed of reading it. Finds lost partitions, superblocks and their backups, both headers
+    /// of LUKS2, both copies of a GPT, dm-verity, dm-integrity, LVM, MD and others. Wrong checksums suppress a find.
     #[arg(long, conflicts_with = "html")]
     scan: bool,
     #[command(flatten)]
