@@ -197,7 +197,7 @@ typedef struct {
 } casemate_fsverity_options;
 
 /**
- * Policy of an encrypted directory, but for its key; what is zero has its usual value.
+ * Policy of an encrypted directory, but for its key; a field that is 0 or NULL has its default.
  */
 typedef struct {
     uint32_t size;
@@ -228,7 +228,7 @@ typedef struct {
 } casemate_policy_options;
 
 /**
- * Options of a LUKS2 volume around a new file system; what is zero has its usual value.
+ * Options of a LUKS2 volume around a new file system. A field that is 0 or NULL has its default.
  */
 typedef struct {
     uint32_t size;
@@ -550,7 +550,7 @@ casemate_status casemate_build_verity(casemate_build *build,
 casemate_status casemate_build_verity_manifest(casemate_build *build, const char *manifest, casemate_error **error);
 
 /**
- * Encrypts a directory, with all that is in it, with a raw master key of 16 to 64 bytes.
+ * Encrypts a directory, with its contents, with a raw master key of 16 to 64 bytes.
  *
  * @param build the specification
  * @param directory the directory in the file system
@@ -568,7 +568,7 @@ casemate_status casemate_build_encrypt(casemate_build *build,
                                        casemate_error **error);
 
 /**
- * Encrypts a directory, with all that is in it, with a random key that google/fscrypt opens with a secret. The files of that tool
+ * Encrypts a directory, with its contents, with a random key that google/fscrypt opens with a secret. The files of that tool
  * are put into the file system.
  *
  * @param build the specification
