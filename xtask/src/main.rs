@@ -8,6 +8,7 @@ mod binaries;
 mod cross;
 mod install;
 mod kernels;
+mod licenses;
 mod manual;
 mod mutants;
 mod narrowed;
@@ -38,6 +39,8 @@ const CONFIGURATIONS: &[Configuration] = &[
         install::tools,
     ),
     ("format", "formatting is rustfmt's", format),
+    ("licenses", "write what casemate licenses prints anew; not part of `test`", licenses::write),
+    ("licenses-check", "what casemate licenses prints is current", licenses::check),
     ("lint", "clippy finds nothing, in any target of the workspace", lint),
     ("native", "all tests, with every back end of this CPU", native),
     ("portable", "tests of what back ends compute, with portable ones alone", narrowed::portable),
@@ -105,8 +108,18 @@ const CONFIGURATIONS: &[Configuration] = &[
 ];
 
 /// Configurations of `cargo xtask test`, in this order.
-const TEST: &[&str] =
-    &["install", "format", "lint", "native", "portable", "no-avx512", "aarch64", "docs", "spelling"];
+const TEST: &[&str] = &[
+    "install",
+    "format",
+    "licenses-check",
+    "lint",
+    "native",
+    "portable",
+    "no-avx512",
+    "aarch64",
+    "docs",
+    "spelling",
+];
 
 fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();
@@ -137,7 +150,7 @@ fn help() -> ExitCode {
     );
     println!("cargo xtask NAME...             single configurations:");
     for (name, purpose, _) in CONFIGURATIONS {
-        println!("    {name:<11}  {purpose}");
+        println!("    {name:<14}  {purpose}");
     }
     ExitCode::SUCCESS
 }

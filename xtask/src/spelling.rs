@@ -8,8 +8,7 @@ use crate::step::{Outcome, step};
 const WORDS: &str = "cachable,caf,fo,hda,inout,ot,padd,tru";
 
 /// Files that hold no English.
-const SKIPPED: &str =
-    "target,./fuzz/artifacts,./fuzz/corpus,./fuzz/seeds,./vectors/*.txt,*.bin,*.gz,*.json,*.lock,*.xz";
+const SKIPPED: &str = "target,*licenses.txt,./fuzz/artifacts,./fuzz/corpus,./fuzz/seeds,./vectors/*.txt,*.bin,*.gz,*.json,*.lock,*.xz";
 
 /// Files and folders with English.
 const PLACES: &[&str] = &[

@@ -68,7 +68,9 @@ pub use named::{Named, NamedStream};
 pub use output::OutputFile;
 pub use overlay::Overlay;
 pub use overlay_file::OverlayFile;
-pub use partition::{Partition, PartitionTable, backup_gpt, gpt_at, partition_table, partitions};
+pub use partition::{
+    Partition, PartitionId, PartitionTable, backup_gpt, gpt_at, partition_table, partitions,
+};
 pub use partition_types::type_name;
 pub use pool::Pool;
 pub use random::fill_random;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::lease::{Extent, Lease, Leased};
 use crate::os::FileTypeExt;
 use crate::{
-    Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Named, OutputFile, Partition, Result,
-    Trial, Uuid, Window, is_same_file, is_same_storage, partitions,
+    Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Named, OutputFile, Partition,
+    PartitionId, Result, Trial, Uuid, Window, is_same_file, is_same_storage, partitions,
 };
 
 /// Purpose that a file that exists is opened for.
@@ -336,6 +336,42 @@ impl Medium {
             Some(found) => self.part(&found),
             None => Err(Error::argument(format!("no partition has the UUID {uuid}")).at(&self.name)),
         }
+    }
+
+    /// A partition of GPT or MBR by number, UUID or name; with `so_far` as far as it is there, for an image that may be
+    /// truncated.
+    ///
+    /// # Errors
+    /// `Argument` if there is none, or if several partitions have the name; `Corrupt` as [`Medium::partition`].
+    pub fn partition_named(self, id: &PartitionId, so_far: bool) -> Result<Medium> {
+        let number = match id {
+            PartitionId::Number(number) => *number,
+            PartitionId::Uuid(uuid) => {
+                let wanted = |partition: &Partition| partition.uuid == Some(*uuid);
+                self.only_partition(wanted, || format!("no partition has the UUID {uuid}"))?
+            }
+            PartitionId::Name(name) => {
+                let wanted = |partition: &Partition| partition.name == *name;
+                self.only_partition(wanted, || format!("no partition has the name '{name}'"))?
+            }
+        };
+        if so_far { self.partition_so_far(number) } else { self.partition(number) }
+    }
+
+    /// The number of the one partition that is wanted.
+    fn only_partition(&self, wanted: impl Fn(&Partition) -> bool, none: impl Fn() -> String) -> Result<u32> {
+        let found = partitions(self.top()).at(&self.name)?;
+        let numbers: Vec<u32> =
+            found.iter().filter(|partition| wanted(partition)).map(|partition| partition.number).collect();
+        let text = match numbers[..] {
+            [number] => return Ok(number),
+            [] => none(),
+            _ => {
+                let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+                format!("partitions {} have this name or UUID; give the number", numbers.join(", "))
+            }
+        };
+        Err(Error::argument(text).at(&self.name))
     }
 
     /// A partition of an image that may be truncated: as far as the partition is there.

@@ -2,6 +2,9 @@
 //!
 //! Sources: UEFI specification 2.10, chapter 5 (GPT and the protective MBR); the MBR as everybody has it.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::uuid::Uuid;
@@ -44,6 +47,53 @@ impl PartitionTable {
             (Some(uuid), _) => uuid.to_string(),
             (None, true) => String::new(),
             (None, false) => format!("{}-{:02x}", self.id, partition.number),
+        }
+    }
+}
+
+/// A partition, as people name it: by its number, its own UUID, or the name that the table has for it.
+///
+/// ```
+/// use casemate_blockdev::PartitionId;
+///
+/// assert_eq!("2".parse(), Ok(PartitionId::Number(2)));
+/// assert_eq!("root".parse(), Ok(PartitionId::Name("root".to_owned())));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartitionId {
+    /// The number, counted from 1.
+    Number(u32),
+    /// The UUID of the partition, which only GPT has.
+    Uuid(Uuid),
+    /// The name (PARTLABEL), which only GPT has.
+    Name(String),
+}
+
+impl FromStr for PartitionId {
+    type Err = String;
+
+    /// Digits are a number; a name that looks like a number or a UUID is not reached by its name.
+    fn from_str(text: &str) -> std::result::Result<PartitionId, String> {
+        let number = || text.parse().ok().filter(|number| *number > 0).map(PartitionId::Number);
+        match text {
+            "" => Err("give a partition's number, UUID or name".to_owned()),
+            _ if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                number().ok_or_else(|| format!("'{text}': partitions are counted from 1"))
+            }
+            _ if text.len() == 36 && Uuid::from_text(text).is_ok() => {
+                Uuid::from_text(text).map(PartitionId::Uuid).map_err(|error| error.to_string())
+            }
+            _ => Ok(PartitionId::Name(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for PartitionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PartitionId::Number(number) => number.fmt(f),
+            PartitionId::Uuid(uuid) => uuid.fmt(f),
+            PartitionId::Name(name) => f.write_str(name),
         }
     }
 }

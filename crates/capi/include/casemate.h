@@ -738,6 +738,25 @@ void casemate_cipher_free(casemate_cipher *cipher);
 casemate_status casemate_device_open(const char *path, int writable, casemate_device **device, casemate_error **error);
 
 /**
+ * Opens an image with the layers that an image specification says, such as "disk.img,partition=2,luks,key-file=pw". Two
+ * commas are one comma of a name.
+ *
+ * @param spec the specification, ended by a zero
+ * @param passphrase the passphrase of layers that name no key file; it is not kept. NULL if there is none
+ * @param passphrase_len its length in bytes
+ * @param writable 1 to allow writes, 0 to read only
+ * @param device where the new handle is stored; the caller frees it with casemate_device_free()
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_ARGUMENT if the specification is wrong
+ */
+casemate_status casemate_device_open_spec(const char *spec,
+                                          const void *passphrase,
+                                          size_t passphrase_len,
+                                          int writable,
+                                          casemate_device **device,
+                                          casemate_error **error);
+
+/**
  * Opens an image for changes, or creates it. A new file grows as it is written, and gets its name with
  * casemate_device_commit(). Freed without a commit, a new file leaves nothing behind.
  *

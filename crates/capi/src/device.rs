@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 
+use casemate::image_spec::{ImageSpec, Opening};
 use casemate::luks::{LuksKey, LuksOptions};
 use casemate::verity::VerityOptions;
 use casemate::{Access, Error, Image, Providers, SecretVec, Work};
@@ -72,6 +73,39 @@ pub unsafe extern "C" fn casemate_device_open(
         // SAFETY: the header says what these pointers are.
         let (path, device) = unsafe { (c_path(path, "path")?, place(device, "device")?) };
         Ok(give(device, CDevice(Image::open(path, access)?)))
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, open) }
+}
+
+/// Opens an image with the layers that an image specification says, such as "disk.img,partition=2,luks,key-file=pw". Two
+/// commas are one comma of a name.
+///
+/// @param spec the specification, ended by a zero
+/// @param passphrase the passphrase of layers that name no key file; it is not kept. NULL if there is none
+/// @param passphrase_len its length in bytes
+/// @param writable 1 to allow writes, 0 to read only
+/// @param device where the new handle is stored; the caller frees it with casemate_device_free()
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_ARGUMENT if the specification is wrong
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_open_spec(
+    spec: *const c_char,
+    passphrase: *const c_void,
+    passphrase_len: usize,
+    writable: c_int,
+    device: *mut *mut CDevice,
+    error: *mut *mut CError,
+) -> Status {
+    let open = || {
+        let access = if writable == 0 { Access::Read } else { Access::Change };
+        // SAFETY: the header says what these pointers are.
+        let (spec, device) = unsafe { (c_path(spec, "spec")?, place(device, "device")?) };
+        // SAFETY: the header says what this pointer is.
+        let secret = unsafe { bytes(passphrase, passphrase_len, "passphrase")? };
+        let passphrase = (!passphrase.is_null()).then(|| SecretVec::from(secret));
+        let opening = Opening { work: &Work::default(), passphrase };
+        Ok(give(device, CDevice(ImageSpec::parse(spec)?.open(access, &opening)?)))
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, open) }

@@ -146,6 +146,24 @@ static void sectors(const uint8_t *key)
     CHECK(casemate_cipher_run(cipher, 1, 5, found, 100, NULL) == CASEMATE_COULD_NOT);
     casemate_cipher_free(cipher);
     casemate_device_free(encrypted);
+
+    /* All layers in one word. */
+    YES(casemate_device_open_spec("encrypted,crypt=aes-xts-plain64,key-file=disk.key,key-size=512,offset=512", NULL, 0,
+                                  0, &encrypted, &error));
+    CHECK(casemate_device_size(encrypted) == casemate_device_size(plain) - 512);
+    YES(casemate_device_read(plain, expected, sizeof(expected), 6 * 512, &error));
+    YES(casemate_device_read(encrypted, found, sizeof(found), 5 * 512, &error));
+    CHECK(memcmp(found, expected, sizeof(found)) == 0);
+    casemate_device_free(encrypted);
+    encrypted = NULL;
+    CHECK(casemate_device_open_spec("encrypted,lusk", NULL, 0, 0, &encrypted, &error) == CASEMATE_COULD_NOT);
+    CHECK(casemate_error_kind(error) == CASEMATE_KIND_ARGUMENT && encrypted == NULL);
+    CHECK(strstr(casemate_error_message(error), "did you mean luks?") != NULL);
+    casemate_error_free(error);
+    error = NULL;
+    CHECK(casemate_device_open_spec("plain,crypt=aes-xts-plain64", NULL, 0, 0, &encrypted, NULL) == CASEMATE_COULD_NOT);
+    YES(casemate_device_open_spec("plain,crypt=aes-xts-plain64", "secret", 6, 0, &encrypted, &error));
+    casemate_device_free(encrypted);
     casemate_device_free(plain);
 }
 

@@ -101,6 +101,9 @@ int main(void)
     REFUSED(casemate_device_crypt(NULL, bytes, 16, NULL, &other, place));
     REFUSED(casemate_device_crypt(device, NULL, 16, NULL, &other, place));
     REFUSED(casemate_device_crypt(device, bytes, 16, NULL, NULL, place));
+    REFUSED(casemate_device_open_spec(NULL, bytes, 1, 0, &other, place));
+    REFUSED(casemate_device_open_spec("image", NULL, 1, 0, &other, place));
+    REFUSED(casemate_device_open_spec("image", bytes, 1, 0, NULL, place));
     REFUSED(casemate_device_luks(NULL, bytes, 1, &other, place));
     REFUSED(casemate_device_luks(device, NULL, 1, &other, place));
     REFUSED(casemate_device_luks(device, bytes, 1, NULL, place));

@@ -324,6 +324,7 @@ fn images_are_changed_checked_and_served() {
     let plain = Rng::new(5).bytes(1 << 20);
     std::fs::write(folder.join("plain"), &plain).unwrap();
     encrypt(&folder.join("encrypted"), &plain, &key);
+    std::fs::write(folder.join("disk.key"), &key).unwrap();
 
     let flags = ["-std=c99", "-D_POSIX_C_SOURCE=200809L"];
     let sanitized = [&flags[..], &["-fsanitize=address,undefined", "-fno-sanitize-recover"]].concat();

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use casemate_blockdev::os::OsStrExt;
 use casemate_blockdev::{
-    AtFile, BlockDevice, Events, FileDevice, Medium, MemoryDevice, OutputFile, OverlayFile, Trial, Uuid,
-    Window, samples, signatures,
+    AtFile, BlockDevice, Events, FileDevice, Medium, MemoryDevice, OutputFile, OverlayFile, PartitionId,
+    Trial, Uuid, Window, samples, signatures,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -204,6 +204,15 @@ impl Image {
     /// Those of [`Medium::partition_so_far`].
     pub fn partition_so_far(mut self, number: u32) -> Result<Image, Error> {
         self.medium = self.medium.partition_so_far(number)?;
+        Ok(self)
+    }
+
+    /// A partition by number, UUID or name; with `so_far` as far as it is there, for an image that may be truncated.
+    ///
+    /// # Errors
+    /// Those of [`Medium::partition_named`].
+    pub fn partition_named(mut self, id: &PartitionId, so_far: bool) -> Result<Image, Error> {
+        self.medium = self.medium.partition_named(id, so_far)?;
         Ok(self)
     }
 

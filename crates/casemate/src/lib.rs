@@ -154,7 +154,7 @@
 //!
 //! # Modules
 //!
-//! [`verity`], [`fsverity`] and [`signature`], [`crypt`] and [`luks`], [`integrity`], [`ext4`], [`fscrypt`] and [`backup`], [`serve`] and [`nbd`]:
+//! [`ImageSpec`] says an image with its layers in one word. [`verity`], [`fsverity`] and [`signature`], [`crypt`] and [`luks`], [`integrity`], [`ext4`], [`fscrypt`] and [`backup`], [`serve`] and [`nbd`]:
 //! one for each format, with what hangs on an [`Image`] and the values that go in and come out. [`SecretSource`] reads keys
 //! and passphrases from wherever they are, [`Keys`] opens encrypted folders. [`blockdev`] has the devices, for those who bring
 //! their own ([`Image::over`]).
@@ -190,6 +190,7 @@ pub mod ext4;
 pub mod fscrypt;
 pub mod fsverity;
 pub mod image;
+pub mod image_spec;
 pub mod integrity;
 mod keys;
 pub mod luks;
@@ -205,6 +206,7 @@ pub mod rescue;
 #[cfg(target_os = "linux")]
 pub mod serve;
 pub mod target;
+pub mod units;
 pub mod verity;
 
 pub use casemate_blockdev as blockdev;
@@ -222,6 +224,7 @@ pub use casemate_providers::{
 pub use casemate_verity::{signature, tree};
 pub use errno::errno;
 pub use image::{Access, Image};
+pub use image_spec::ImageSpec;
 pub use keys::Keys;
 pub use output::Output;
 pub use target::Target;

@@ -21,7 +21,7 @@ use crate::{Advice, Error};
 /// assert_eq!(mapping.params.spec.to_string(), "aes-xts-plain64");
 /// # Ok::<(), casemate::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MappingOptions {
     /// dm-crypt's specification; aes-xts-plain64 by default.

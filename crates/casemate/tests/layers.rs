@@ -1,10 +1,14 @@
 //! Requests that devices over others pass down.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use casemate::blockdev::{BlockDevice, MemoryDevice, Named, Overlay, OverlayFile, Result, Window};
 use casemate::crypt::{CryptDevice, Mapping, Params, SectorCipher};
+use casemate::image_spec::{ImageSpec, KINDS, KeyPlace, LayerSpec};
 use casemate::verity::{Fec, FormatOptions, VerityOptions};
 use casemate::{Access, Image, Providers, SecretVec, Work};
 use casemate_testkit::{Rng, tempdir};
@@ -232,4 +236,191 @@ fn hash_trees_lie_in_images_of_any_nesting() {
     assert!(is_whole(&new) && !is_whole(&root));
     let found = std::fs::read(&path).unwrap();
     assert!(found[..64 << 10] == around[..64 << 10] && found[1088 << 10..] == around[1088 << 10..]);
+}
+
+/// Why a specification is refused.
+fn refusal(text: &str) -> String {
+    let error = ImageSpec::parse(text).unwrap_err();
+    error.text().strip_prefix("image specification: ").unwrap().to_owned()
+}
+
+#[test]
+fn what_is_wrong_with_a_specification_is_said_with_its_place() {
+    for (text, error) in [
+        ("", "it does not begin with the name of a file"),
+        (",luks", "it does not begin with the name of a file"),
+        ("disk.img,", "nothing follows the comma before character 10"),
+        ("disk.img,lusk", "unknown layer 'lusk' at character 10; did you mean luks?"),
+        (
+            "disk.img,part 2.img",
+            "unknown layer 'part 2.img' at character 10; a comma in the name of a file is written twice",
+        ),
+        ("disk.img,key-file=k", "unknown layer 'key-file' at character 10; it is an option of crypt"),
+        (
+            "d,luks,key-fil=k",
+            "unknown layer or option 'key-fil' of luks at character 8; did you mean key-file?",
+        ),
+        (
+            "d,luks,root-hash=00",
+            "unknown layer or option 'root-hash' of luks at character 8; it is an option of verity",
+        ),
+        ("d,luks=1", "'luks' at character 3: it takes no value"),
+        ("d,luks,key-file", "'key-file' at character 8: a value is missing: key-file=FILE"),
+        ("d,luks,key-file=", "'key-file' at character 8: its value is empty"),
+        ("d,luks,key-file=a,key-file=b", "'key-file' at character 19: it is given twice to luks"),
+        ("d,luks,key-file=a,key-fd=3", "'key-fd' at character 19: it does not go with 'key-file'"),
+        ("d,luks,keyfile-offset=3", "'keyfile-offset' at character 8: it goes with key-file or key-fd"),
+        ("d,luks,mac-key-file=m", "'mac-key-file' at character 8: it goes with policy"),
+        ("d,luks,kdf-limit=0", "'kdf-limit' at character 8: it is at least 1"),
+        ("d,luks,key-slot=x", "'key-slot' at character 8: its value is not a number that it takes"),
+        ("d,partition", "'partition' at character 3: a value is missing: partition=WHICH"),
+        ("d,partition=0", "'partition' at character 3: '0': partitions are counted from 1"),
+        (
+            "d,offset=1k",
+            "'offset' at character 3: k: not a unit of K, M, G, T (powers of 1024), s (sectors), B (bytes)",
+        ),
+        (
+            "d,crypt",
+            "'crypt' at character 3: a value is missing: crypt=SPEC, such as crypt=aes-xts-plain64, or crypt,table=FILE",
+        ),
+        ("d,crypt=a-b-c,table=t", "'crypt' at character 3: with 'table' it takes no value"),
+        ("d,crypt,table=t,key-size=8", "'key-size' at character 17: it does not go with 'table'"),
+        (
+            "d,crypt=a,crypt-offset=7",
+            "'crypt-offset' at character 11: not a multiple of 512 bytes; 7s are so many sectors",
+        ),
+        ("d,verity", "'verity' at character 3: it needs root-hash=HEX, or root-hash=@FILE"),
+        (
+            "d,verity,root-hash=00,no-superblock=1",
+            "'no-superblock' at character 23: it takes no value in verity",
+        ),
+        ("d,integrity", "'integrity' at character 3: a value is missing: integrity=ALGORITHM"),
+        (
+            "d,integrity=crc32c,journal-crypt=ctr-aes",
+            "'journal-crypt' at character 20: it goes with journal-crypt-key-file",
+        ),
+        ("d,ext4,luks", "'luks' at character 8: no layer lies on ext4, which comes last"),
+        ("d,ext4,protector=p", "'protector' at character 8: it goes with fscrypt-passphrase-file"),
+        ("\u{e4}\u{f6},lusk", "unknown layer 'lusk' at character 4; did you mean luks?"),
+    ] {
+        assert_eq!(refusal(text), error, "{text}");
+    }
+}
+
+#[test]
+fn a_secret_in_a_specification_is_refused_and_not_repeated() {
+    for word in ["passphrase", "password", "key", "secret"] {
+        let text = refusal(&format!("d,luks,{word}=hunter2"));
+        assert!(text.contains("no secret is given on a command line") && !text.contains("hunter2"), "{text}");
+    }
+    let text = refusal("d,luks,key-slot=hunter2");
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn two_commas_are_one_of_a_name() {
+    let spec = ImageSpec::parse("a,,b.img,luks,key-file=k,,,header=,,h,,").unwrap();
+    assert_eq!(spec.file(), "a,b.img");
+    let [LayerSpec::Luks(luks)] = spec.layers() else { panic!("{spec:?}") };
+    assert_eq!(luks.key, KeyPlace::File("k,".into(), 0));
+    assert_eq!(luks.header.as_deref(), Some(Path::new(",h,")));
+    assert_eq!(spec.to_string(), "a,,b.img,luks,key-file=k,,,header=,,h,,");
+    assert_eq!(ImageSpec::parse("a,,luks").unwrap(), ImageSpec::of_file("a,luks"));
+}
+
+/// A name that is a file's and a specification is refused: it never opens another file than the one that is meant.
+#[test]
+fn an_argument_opens_no_other_file_than_is_meant() {
+    let folder = tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).into_os_string();
+    let read = |name: &str| ImageSpec::of_argument(path(name));
+    for name in ["plain.img", "a,b.img", "disk.img,luks"] {
+        fs::write(path(name), "").unwrap();
+    }
+    assert_eq!(read("plain.img").unwrap(), ImageSpec::of_file(path("plain.img")));
+    // No layer is called b.img.
+    assert_eq!(read("a,b.img").unwrap(), ImageSpec::of_file(path("a,b.img")));
+    assert!(read("disk.img,luks").unwrap_err().text().contains("is the name of a file"));
+    assert_eq!(read("disk.img,,luks").unwrap(), ImageSpec::of_file(path("disk.img,luks")));
+    assert_eq!(read("plain.img,luks").unwrap().file(), Path::new(&path("plain.img")));
+    assert!(read("c,d.img").unwrap_err().text().contains("written twice"));
+}
+
+/// No word means two things, and none that the grammar can't read.
+#[test]
+fn words_are_told_apart() {
+    let heads: BTreeSet<&str> = KINDS.iter().flat_map(|kind| [kind.name, kind.alias]).collect();
+    for kind in KINDS {
+        let names: BTreeSet<&str> = kind.options.iter().map(|choice| choice.name).collect();
+        assert_eq!(names.len(), kind.options.len(), "{}", kind.name);
+        for name in &names {
+            assert!(!heads.contains(name) && !name.contains(['=', ',']), "{name}");
+        }
+    }
+}
+
+/// A value of an option that is taken for it.
+fn value(choice: &str, wanted: &str, rng: &mut Rng) -> String {
+    let names = ["k", "a,b", ",", "=x", "-", "d\u{e9}"];
+    match (choice, wanted) {
+        ("format", _) => "1".to_owned(),
+        ("data-block-size" | "hash-block-size", _) => "4096".to_owned(),
+        ("key-fd" | "skip" | "superblock" | "data-blocks" | "key-slot", _) | (_, "TIMES" | "BITS") => {
+            (rng.below(9) + 1).to_string()
+        }
+        (_, "BYTES") => format!("{}s", rng.below(9)),
+        (_, "HEX") => "00ff".to_owned(),
+        (_, "WHICH" | "[SPEC]") => {
+            ["2", "auto", "aes-cbc-essiv:sha256", "0fc63daf-8483-4772-8e79-3d69d8477de4"]
+                [rng.below(4) as usize]
+                .to_owned()
+        }
+        _ => names[rng.below(6) as usize].to_owned(),
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let mut rng = Rng::new(7);
+    let mut read = 0;
+    for _ in 0..20_000 {
+        let mut text = "disk,,.img".to_owned();
+        for _ in 0..rng.below(4) {
+            let kind = &KINDS[rng.below(KINDS.len() as u64) as usize];
+            let word = |name: &str, wanted: &str, rng: &mut Rng| match wanted {
+                "" => format!(",{name}"),
+                _ => format!(",{name}={}", value(name, wanted, rng).replace(',', ",,")),
+            };
+            text += &word(kind.name, kind.value, &mut rng);
+            for choice in kind.options {
+                if rng.below(4) == 0 || choice.name == "root-hash" {
+                    text += &word(choice.name, choice.value, &mut rng);
+                }
+            }
+        }
+        let Ok(spec) = ImageSpec::parse(&text) else { continue };
+        assert_eq!(ImageSpec::parse(spec.to_os_string()).unwrap(), spec, "{text}");
+        read += usize::from(!spec.layers().is_empty());
+    }
+    assert!(read > 2000, "{read}");
+}
+
+#[test]
+fn random_text_does_not_panic() {
+    let mut words: Vec<String> =
+        [",", ",,", "=", "", "\u{e9}", "-", "@", "0", "18446744073709551616", "T", "s", "\0"]
+            .map(str::to_owned)
+            .to_vec();
+    for kind in KINDS {
+        words.push(format!(",{}", kind.name));
+        words.extend(kind.options.iter().map(|choice| format!(",{}=", choice.name)));
+    }
+    let mut rng = Rng::new(8);
+    for _ in 0..50_000 {
+        let pick = |rng: &mut Rng| words[rng.below(words.len() as u64) as usize].clone();
+        let text: String = (0..rng.below(12)).map(|_| pick(&mut rng)).collect();
+        if let Ok(spec) = ImageSpec::parse(&text) {
+            assert_eq!(ImageSpec::parse(spec.to_os_string()).unwrap(), spec, "{text}");
+        }
+    }
 }

@@ -4,16 +4,19 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use casemate::Error;
 use casemate::blockdev::Events;
+use casemate::{Error, Output};
 
 use crate::answer::Answer;
 use crate::context::Context;
@@ -60,16 +63,53 @@ fn spawn() -> io::Result<(Vec<u8>, Child)> {
     Ok((said, child))
 }
 
+/// The file that messages go to.
+#[derive(clap::Args, Debug)]
+pub struct LogArgs {
+    /// Append messages to this file, with their times, from the moment when the work is there for others [default: standard error;
+    /// in the background the system's log].
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+}
+
+impl LogArgs {
+    /// Opens the file, so that it is known early whether it can be written.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` for one of these other files of the command.
+    pub fn open(&self, others: &[&Path]) -> Result<Log, Error> {
+        let Some(path) = &self.log else { return Ok(Log(None)) };
+        Output::check(path, others)?;
+        let file = File::options().append(true).create(true).open(path);
+        file.map(|file| Log(Some(file))).map_err(|error| Error::io(path.display(), error))
+    }
+}
+
+/// A file for messages, if there is one.
+pub struct Log(Option<File>);
+
+impl Log {
+    /// Sends messages there from now on.
+    pub fn begin(self) -> bool {
+        let Log(file) = self;
+        let is_given = file.is_some();
+        file.into_iter().for_each(streams::to_file);
+        is_given
+    }
+}
+
 /// Reports readiness, leaves the terminal, and closes the streams that a shell waits for, such as a pipe that it reads
 /// to the end.
-pub fn leave() -> Result<(), Error> {
+pub fn leave(log: Log) -> Result<(), Error> {
     let leave = || -> io::Result<()> {
         (&StandardOutput::default()).write_all(&[READY])?;
         rustix::process::setsid()?;
         let null = File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
         rustix::stdio::dup2_stdout(&null)?;
-        streams::to_log();
+        if !log.begin() {
+            streams::to_log();
+        }
         Ok(rustix::stdio::dup2_stderr(&null)?)
     };
     leave().map_err(|error| Error::io("the background", error))
@@ -108,12 +148,76 @@ fn is_ignored(signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
-/// Prints what goes wrong meanwhile with single requests.
-pub struct Faults;
+/// Prints what goes wrong meanwhile with single requests: so many messages at once, then a few. A damaged image has as many faults
+/// as it is read, and fills no disk with reports.
+#[derive(Default)]
+pub struct Faults(Mutex<Limit>);
 
 impl Events for Faults {
     fn note(&self, text: &str) {
-        say(format_args!("casemate: {text}"));
+        let mut limit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match limit.pass(Instant::now()) {
+            None => {}
+            Some(0) => say(format_args!("casemate: {text}")),
+            Some(left_out) => {
+                say(format_args!("casemate: {text} ({left_out} messages before it were left out)"))
+            }
+        }
+    }
+}
+
+impl Drop for Faults {
+    fn drop(&mut self) {
+        let left_out = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).left_out;
+        if left_out > 0 {
+            say(format_args!("casemate: {left_out} messages were left out at the end"));
+        }
+    }
+}
+
+/// How many messages pass.
+#[derive(Debug)]
+pub struct Limit {
+    /// Messages that may pass at once.
+    credit: u32,
+    /// When the credit was raised last.
+    raised: Option<Instant>,
+    /// Messages that were left out since the last one that passed.
+    left_out: u64,
+}
+
+/// Messages that pass at once.
+const BURST: u32 = 20;
+
+/// After this time one more message passes.
+const PAUSE: Duration = Duration::from_secs(10);
+
+impl Default for Limit {
+    fn default() -> Limit {
+        Limit { credit: BURST, raised: None, left_out: 0 }
+    }
+}
+
+impl Limit {
+    /// Whether a message passes at this time, and how many were left out before it.
+    fn pass(&mut self, now: Instant) -> Option<u64> {
+        let since = now.saturating_duration_since(*self.raised.get_or_insert(now));
+        let more = since.as_secs() / PAUSE.as_secs();
+        if more > 0 {
+            // OK to cast: at most the burst.
+            self.credit = (u64::from(self.credit).saturating_add(more)).min(BURST.into()) as u32;
+            self.raised = Some(now);
+        }
+        match self.credit.checked_sub(1) {
+            Some(rest) => {
+                self.credit = rest;
+                Some(std::mem::take(&mut self.left_out))
+            }
+            None => {
+                self.left_out += 1;
+                None
+            }
+        }
     }
 }
 
@@ -121,4 +225,24 @@ impl Events for Faults {
 pub fn exit_status(status: ExitStatus) -> u8 {
     let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     number.and_then(|number| u8::try_from(number).ok()).unwrap_or(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_messages_is_cut_and_counted() {
+        let (mut limit, start) = (Limit::default(), Instant::now());
+        let passed = (0..1000).filter(|_| limit.pass(start).is_some()).count();
+        assert_eq!(passed, 20);
+        // One each ten seconds, with what was left out before it.
+        assert_eq!(limit.pass(start + PAUSE - Duration::from_millis(1)), None);
+        assert_eq!(limit.pass(start + PAUSE), Some(981));
+        assert_eq!(limit.pass(start + PAUSE), None);
+        // After a pause as many pass as at the beginning.
+        let later = start + PAUSE * 1000;
+        assert_eq!(limit.pass(later), Some(1));
+        assert_eq!((0..1000).filter(|_| limit.pass(later).is_some()).count(), 19);
+    }
 }

@@ -1,7 +1,13 @@
 //! How the commands' help is arranged: a command's own options first, those of the layers under it last, and a page about
 //! these for all commands together.
 
-use clap::{Arg, Command};
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, Args, Command};
+
+use casemate::image_spec::KINDS;
+
+use crate::cmd::layers::spec_parser;
+use crate::context::Common;
 
 /// Options that many commands share, by their long names, under one heading.
 struct Group {
@@ -80,72 +86,174 @@ const GROUPS: &[Group] = &[
     Group { heading: "TLS", names: &["tls", "tls-"], is_layer: false },
 ];
 
-/// The text of `casemate help layers`.
-pub const LAYERS: &str = "\
+/// Sections of long help: the command, and its options under each heading, in the order of the command.
+const SECTIONS: &[(&str, &[(&str, &[&str])])] = &[
+    (
+        "serve",
+        &[
+            ("Image", &["export", "export-name", "write", "read-only", "size", "recovery-file", "overlay"]),
+            (
+                "Connections",
+                &[
+                    "socket",
+                    "tcp",
+                    "allow-remote",
+                    "exit-with-last",
+                    "max-clients",
+                    "handshake-timeout",
+                    "patience",
+                ],
+            ),
+            ("Process", &["exec", "fork", "pid-file", "log"]),
+        ],
+    ),
+    (
+        "mount",
+        &[
+            ("Folder", &["write", "fsverity", "allow-other", "uid", "gid", "control", "options"]),
+            ("Process", &["foreground", "log"]),
+        ],
+    ),
+    ("format", &[("Image", IMAGE_OF_LUKS), ("Key", KEY_OF_LUKS), ("Key slot", SLOT_OF_LUKS)]),
+    ("reencrypt", &[("Image", IMAGE_OF_LUKS), ("Key", KEY_OF_LUKS), ("Key slot", SLOT_OF_LUKS)]),
+    ("add-key", &[("Image", IMAGE_OF_LUKS), ("Key", KEY_OF_LUKS), ("New key slot", SLOT_OF_LUKS)]),
+    ("change-key", &[("Image", IMAGE_OF_LUKS), ("Key", KEY_OF_LUKS), ("New key slot", SLOT_OF_LUKS)]),
+];
+
+/// Where a LUKS volume is.
+const IMAGE_OF_LUKS: &[&str] = &["offset", "partition", "from", "size", "overwrite", "luks-header"];
+
+/// Options of the key that opens a LUKS volume.
+const KEY_OF_LUKS: &[&str] = &[
+    "key-file",
+    "key-fd",
+    "keyfile-offset",
+    "keyfile-size",
+    "key-slot",
+    "volume-key-file",
+    "kdf-limit",
+    "luks-policy",
+    "mac-key-file",
+];
+
+/// How a key slot is made.
+const SLOT_OF_LUKS: &[&str] = &[
+    "allow-empty-key",
+    "iter-time",
+    "keyslot-cipher",
+    "keyslot-key-size",
+    "new-key-file",
+    "new-keyfile-offset",
+    "new-keyfile-size",
+    "new-key-slot",
+    "pbkdf",
+    "pbkdf-force-iterations",
+    "pbkdf-memory",
+    "pbkdf-parallel",
+    "unbound",
+];
+
+/// A command whose options lie under the headings of its sections; those of LUKS alone where others have the name, too.
+fn in_sections(command: Command, parent: &str) -> Command {
+    let name = command.get_name().to_owned();
+    let is_own = matches!(name.as_str(), "serve" | "mount") || parent == "luks";
+    let Some((_, sections)) = SECTIONS.iter().find(|(known, _)| *known == name && is_own) else {
+        return command;
+    };
+    command.mut_args(|arg| {
+        let has = |(_, names): &&(&str, &[&str])| arg.get_long().is_some_and(|long| names.contains(&long));
+        match sections.iter().find(has) {
+            Some((heading, _)) => arg.help_heading(*heading),
+            None => arg,
+        }
+    })
+}
+
+/// Beginning of `casemate help layers`.
+const LAYERS_FIRST: &str = "\
 Layers
 
-Most commands read an image through layers, as the kernel stacks them. Name the
-layers from the image upwards:
+Most commands read an image through layers, as the kernel stacks them. An image is
+given with its layers in one word, from the file upwards:
 
-  1. a part of it       --partition N, or --offset BYTES
-  2. dm-crypt           --crypt SPEC, or --crypt-table FILE
-     LUKS               --luks, once
-     dm-integrity       --dm-integrity NAME
-     dm-verity          --dm-verity HASH ROOT
-                        in the order of the stack; all but --luks several times
-  3. the file system    --fscrypt-key FILE or --fscrypt-passphrase-file FILE
-                        opens encrypted files
-                        --fsverity DEMAND, of cat and extract, checks files
+  FILE[,LAYER[,OPTION...]...]
 
-An option belongs to the layer before it:
---crypt A --key-file 1 --crypt B --key-file 2
+An option belongs to the layer before it. A comma of a name is written twice.
+";
+
+/// End of `casemate help layers`.
+const LAYERS_LAST: &str = "\
+Sizes and offsets are in bytes. K, M, G and T are powers of 1024, s is a sector of
+512 bytes, B a byte. No secret is part of the word. Without a key file casemate asks for the
+passphrase, or reads the first line of standard input.
 
 Commands that change an image work through dm-crypt, LUKS and dm-integrity, but
-not through dm-verity. casemate mount takes the same layers. casemate serve takes
-them, and --overlay FILE on top, which keeps the clients' writes.
+not through dm-verity.
 
-dm-crypt
-  --key-file FILE (- is standard input) or --key-fd NUMBER has the key, from
-  --keyfile-offset BYTES on, with --key-size BITS (default 256; aes-xts with a
-  key of 64 bytes has 512). Without a key file casemate asks for a passphrase, or
-  reads the first line of standard input; --passphrase-hash derives the key.
-  --crypt-offset, --skip, --sector-size and --iv-large-sectors are cryptsetup's
-  --offset, --skip, --sector-size and --iv-large-sectors.
-
-LUKS
-  The passphrase is all of --key-file FILE or --key-fd NUMBER; without them it is
-  asked for, or is the first line of standard input. --volume-key-file FILE has
-  the volume key instead. --luks-header FILE is a detached header. --luks-policy
-  FILE is the policy that the header must meet (casemate luks check). --key-slot N
-  is the only slot to try. --kdf-limit N multiplies the allowed KDF costs.
-
-dm-integrity
-  NAME is the integrity algorithm, which the superblock does not record.
-  --integrity-key-file FILE has the key of hmac-sha256 and the like.
-  --integrity-data-device PATH is a separate data device.
-
-dm-verity
-  HASH is the file or device with the hash area. If it is the image itself, the
-  area begins at --verity-hash-offset BYTES, or is partition
-  --verity-hash-partition N. N is auto for the partition whose UUID is the second
-  half of the root hash, as systemd makes them. ROOT is the root hash in hex, or
-  @FILE. --verity-hash, --verity-salt, --verity-format, --verity-data-blocks,
-  --verity-data-block-size and --verity-hash-block-size must match the superblock.
-  With --verity-no-superblock they are required.
-
-Sizes and offsets are in bytes. K, M, G and T are powers of 1024, s is a sector of
-512 bytes, B is a byte.
+Layers as options
+  --partition WHICH, --offset BYTES, --crypt SPEC, --crypt-table FILE, --luks,
+  --dm-integrity NAME and --dm-verity HASH ROOT say the same, from the image
+  upwards. Their options are those above: --key-file, --key-size, ... of dm-crypt
+  and LUKS, --luks-header, --luks-policy, --integrity-key-file, --verity-salt, ...;
+  --superblock, --fscrypt-key, ... are those of ext4. The manual pages list them.
+  Layers are given in one of the two ways, not in both.
 
 Examples:
-  casemate ext4 ls --crypt aes-xts-plain64 --key-file disk.key --key-size 512 \\
-      disk.enc /etc
-  casemate ext4 cat --dm-verity root.verity @root.hash.txt root.img /etc/os-release
+  casemate ext4 ls disk.enc,crypt=aes-xts-plain64,key-file=disk.key,key-size=512 /
+  casemate ext4 ls disk.luks,luks,key-file=pass.key /
+  casemate ext4 ls disk.img,partition=1 /
+  casemate ext4 cat root.img,verity,root-hash=@root.hash.txt,hash-device=root.verity \\
+      /etc/os-release
+  casemate ext4 ls root.img,ext4,fscrypt-key=master.key /home
   casemate ext4 ls --crypt aes-xts-plain64 --key-file disk.key --key-size 512 \\
       --dm-verity root.verity @root.hash.txt disk.enc /
-  casemate ext4 ls --luks --key-file pass.key disk.luks /
-  casemate ext4 ls --fscrypt-key master.key root.img /home
-  casemate ext4 ls --partition 1 disk.img /
 ";
+
+/// The text of `casemate help layers`.
+pub fn layers() -> String {
+    let mut text = LAYERS_FIRST.to_owned();
+    for kind in KINDS {
+        let named = |name: &str, value: &str| match value.strip_prefix('[') {
+            Some(value) => format!("{name}[={value}"),
+            None if value.is_empty() => name.to_owned(),
+            None => format!("{name}={value}"),
+        };
+        text += &format!("\n{}\n    {}\n", named(kind.name, kind.value), kind.help);
+        for choice in kind.options {
+            let name = named(choice.name, choice.value);
+            let times = if choice.repeats { "; may be repeated" } else { "" };
+            text += &lines(&name, &format!("{}{times}", choice.help));
+        }
+    }
+    text + "\n" + LAYERS_LAST
+}
+
+/// Columns of a page that is not wrapped for its terminal.
+const COLUMNS: usize = 80;
+
+/// Where what a name stands for begins.
+const TEXT: usize = 30;
+
+/// A name, and what it stands for.
+fn lines(name: &str, text: &str) -> String {
+    let mut page = String::new();
+    let mut line = format!("  {name}");
+    if line.len() + 2 > TEXT {
+        page += &format!("{line}\n");
+        line.clear();
+    }
+    for word in text.split(' ') {
+        if line.len() + 1 + word.len() > COLUMNS {
+            page += &format!("{line}\n");
+            line.clear();
+        }
+        match line.len() {
+            len if len < TEXT => line += &format!("{}{word}", " ".repeat(TEXT - len)),
+            _ => line += &format!(" {word}"),
+        }
+    }
+    page + &line + "\n"
+}
 
 /// The exit statuses of every command.
 pub const EXIT_STATUS: &str = "\
@@ -212,6 +320,7 @@ const JOBS: &[(&str, &[(&str, &str)])] = &[
             ("base64", "Encode and decode base64"),
             ("completions", "Print a completion script for a shell"),
             ("man", "Write the manual pages"),
+            ("licenses", "Print the licenses of all packages in this command"),
         ],
     ),
 ];
@@ -242,22 +351,67 @@ fn with_front(command: Command) -> Command {
 pub fn arranged(command: Command) -> Command {
     let name = command.get_name().to_owned();
     let command = if name == "casemate" { with_front(command) } else { command };
-    let command = command.mut_subcommands(|command| under(arranged(command), &name));
+    let command = command.mut_subcommands(|command| in_sections(under(arranged(command), &name), &name));
     let has = |name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
-    let layers = HEADS.iter().filter(|name| is_image(&command) && has(name));
-    let layers: Vec<String> = layers.map(|name| format!("--{name}")).collect();
-    let is_image = is_image(&command);
-    let command = command.mut_args(|arg| place(arg, is_image));
-    if layers.is_empty() {
+    let heads = HEADS.iter().filter(|name| is_image(&command) && has(name));
+    let heads: Vec<String> = heads.map(|name| format!("--{name}")).collect();
+    let (is_image, takes_spec) = (is_image(&command), takes_spec(&command));
+    let command = command.mut_args(|arg| place(arg, is_image, takes_spec));
+    if heads.is_empty() {
         return command;
     }
     let examples = command.get_after_help().cloned().unwrap_or_default();
-    let line = format!("Layers: {}; see casemate help layers\n\n{examples}", layers.join(", "));
-    command.after_help(line).after_long_help(examples)
+    if !takes_spec {
+        let line = format!("Layers: {}; see casemate help layers\n\n{examples}", heads.join(", "));
+        return command.after_help(line).after_long_help(examples);
+    }
+    on_one_screen(command.after_help(format!("{ELSEWHERE}\n\n{examples}")).after_long_help(examples))
 }
 
 /// The options that a layer begins with.
 const HEADS: &[&str] = &["crypt", "luks", "dm-integrity", "dm-verity", "fscrypt-key"];
+
+/// Whether the image of a command can be given with its layers.
+fn takes_spec(command: &Command) -> bool {
+    let spec = ValueParser::new(spec_parser()).type_id();
+    command.get_arguments().any(|arg| arg.get_value_parser().type_id() == spec)
+}
+
+/// What the help of a command with layers leaves to other pages.
+const ELSEWHERE: &str = "Layers: IMAGE,partition=2,luks,key-file=FILE, or options; see casemate help layers\n\
+                         Common options: --json, --threads, -v, -q, ...; see casemate --help";
+
+/// A command whose --help is as short as its -h: an option a line, without those of layers. All of what the command is about is
+/// there.
+fn on_one_screen(command: Command) -> Command {
+    let about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+    let more = about.split_once("\n\n").map(|(_, more)| more.to_owned());
+    let has_own = command.get_arguments().any(|arg| arg.get_id() == "help");
+    let command = match has_own {
+        true => command.mut_arg("help", |arg| arg.action(ArgAction::HelpShort)),
+        false => {
+            let help = Arg::new("help")
+                .short('h')
+                .long("help")
+                .action(ArgAction::HelpShort)
+                .help("Print help")
+                .help_heading(None);
+            command.disable_help_flag(true).arg(help)
+        }
+    };
+    // In place of those that the command would have in common with all others.
+    let common = Common::augment_args(Command::new("common"));
+    let common = common.get_arguments().map(|arg| arg.clone().hide_short_help(true));
+    let command = command.args(common);
+    match more {
+        // In manual pages it is told with the rest.
+        Some(more) => command
+            .before_help(more)
+            .before_long_help("")
+            .help_template("{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}"),
+        None => command,
+    }
+}
 
 /// A command under one that a heading repeats: the options of casemate luks are about LUKS.
 fn under(command: Command, name: &str) -> Command {
@@ -280,9 +434,10 @@ fn group(arg: &Arg) -> Option<&'static Group> {
 }
 
 /// An option under the heading where it belongs; where a heading of a group leaked to another option, under none.
-fn place(arg: Arg, is_image: bool) -> Arg {
+fn place(arg: Arg, is_image: bool, takes_spec: bool) -> Arg {
+    let is_part = takes_spec && matches!(arg.get_long(), Some("offset" | "partition"));
     match group(&arg) {
-        Some(group) if is_image => arg.help_heading(group.heading).hide_short_help(group.is_layer),
+        Some(group) if is_image => arg.help_heading(group.heading).hide_short_help(group.is_layer || is_part),
         _ => {
             let leaked = GROUPS.iter().any(|group| arg.get_help_heading() == Some(group.heading));
             if leaked && is_image { arg.help_heading(None) } else { arg }
@@ -311,7 +466,7 @@ mod tests {
         let all: BTreeSet<&str> =
             command.get_subcommands().map(Command::get_name).filter(|name| *name != "help").collect();
         assert_eq!(named, all);
-        for line in front(&command).lines().chain(LAYERS.lines()).chain(EXIT_STATUS.lines()) {
+        for line in front(&command).lines().chain(layers().lines()).chain(EXIT_STATUS.lines()) {
             assert!(line.len() <= 88, "{line}");
         }
     }

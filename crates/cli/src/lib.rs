@@ -13,12 +13,15 @@ mod cmd;
 mod context;
 mod help;
 mod hints;
+#[cfg(target_os = "linux")]
+mod notify;
 mod outputs;
 mod passphrase;
 mod progress;
 mod size;
 mod streams;
 mod tools;
+mod version;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -94,7 +97,7 @@ pub fn understands(args: &[OsString]) -> bool {
 
 fn run(args: &[OsString]) -> u8 {
     if args.len() == 3 && args[1] == "help" && args[2] == "layers" {
-        let printed = Context::default().print(help::LAYERS).map(|()| answer::Answer::Yes);
+        let printed = Context::default().print(help::layers()).map(|()| answer::Answer::Yes);
         if let Some(error) = printed.as_ref().err().filter(|error| !error.is_broken_pipe()) {
             Context::default().complain(error);
         }
@@ -196,6 +199,15 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
         std::process::exit(2);
     }
     if !error.use_stderr() {
+        if error.kind() == clap::error::ErrorKind::DisplayVersion
+            && let Some(printed) = version::print_more(args)
+        {
+            let printed = printed.map(|()| answer::Answer::Yes);
+            if let Some(error) = printed.as_ref().err().filter(|error| !error.is_broken_pipe()) {
+                context_of(args).complain(error);
+            }
+            std::process::exit(answer::exit_status(&printed, "version").into());
+        }
         std::process::exit(match streams::print_parsed(error) {
             Ok(()) => 0,
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => answer::CUT.into(),
@@ -214,7 +226,7 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let context = context_of(args);
     if context.json() {
-        let first = text.split("\n\n").next().unwrap_or_default();
+        let first = text.split("\n\n").next().unwrap_or_default().trim_end();
         context.complain(&Error::argument(first.to_owned()));
     } else {
         tell(format_args!("{OWN_PREFIX}{text}"));

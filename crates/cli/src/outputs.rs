@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 
-use casemate::{Error, Output};
+use casemate::{Error, ImageSpec, Output};
 
 /// Options and arguments that name a file that is written, of all commands that have them.
 const OUTPUTS: &[&str] = &[
     "html",
     "journal",
+    "log",
     "manifest",
     "out",
     "out_descriptor",
@@ -57,11 +58,16 @@ pub fn check(command: &str, matches: &ArgMatches) -> Result<(), Error> {
     // Arguments that are not paths have another type.
     let paths = |id: &str| -> Vec<&Path> {
         let values = matches.try_get_many::<PathBuf>(id).ok().flatten();
-        values.into_iter().flatten().map(PathBuf::as_path).filter(|path| *path != Path::new("-")).collect()
+        let values = values.into_iter().flatten().map(PathBuf::as_path);
+        // Of an image whose layers are said beside it, the files beside it.
+        let specs = matches.try_get_many::<ImageSpec>(id).ok().flatten().into_iter().flatten();
+        let specs = specs.flat_map(ImageSpec::files_beside);
+        values.chain(specs).filter(|path| *path != Path::new("-")).collect()
     };
     let is_output = |id: &str| OUTPUTS.contains(&id) || OUTPUTS_OF.contains(&(command, id));
     for output in matches.ids().map(clap::Id::as_str).filter(|id| is_output(id)) {
-        let others = matches.ids().map(clap::Id::as_str).filter(|id| *id != output && !SOURCES.contains(id));
+        let is_source = |id: &str| SOURCES.contains(&id) && matches.try_get_many::<ImageSpec>(id).is_err();
+        let others = matches.ids().map(clap::Id::as_str).filter(|id| *id != output && !is_source(id));
         let others: Vec<&Path> = others.flat_map(paths).collect();
         for path in paths(output) {
             Output::check(path, &others)?;

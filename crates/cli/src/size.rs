@@ -1,26 +1,6 @@
 //! Sizes and places, in bytes, as every option takes them.
 
-/// A number of bytes; K, M, G and T stand for powers of 1024, s for sectors of 512 bytes, and B for bytes.
-pub fn bytes<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit: u64 = match &text[digits.len()..] {
-        "" | "B" => 1,
-        "s" => 512,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        "T" => 1 << 40,
-        other => {
-            return Err(format!(
-                "{other}: not a unit of K, M, G, T (powers of 1024), s (sectors), B (bytes)"
-            ));
-        }
-    };
-    let number: u64 =
-        digits.parse().map_err(|_| "not a number of bytes such as 4096, 4K or 8s".to_owned())?;
-    let bytes = number.checked_mul(unit).and_then(|bytes| T::try_from(bytes).ok());
-    bytes.ok_or_else(|| "too large".to_owned())
-}
+pub use casemate::units::{bytes, sectors};
 
 /// A number of bytes with its unit, for what other tools count in KiB: without a unit it would be another number there.
 pub fn with_unit(text: &str) -> Result<u64, String> {
@@ -43,14 +23,6 @@ pub fn place_with_unit(text: &str) -> Result<u64, String> {
             "it needs a unit: {number}s is what cryptsetup takes it for, {number}B is so many bytes"
         )),
         _ => bytes(text),
-    }
-}
-
-/// A number of bytes that are whole sectors: how many sectors.
-pub fn sectors(text: &str) -> Result<u64, String> {
-    match bytes::<u64>(text)? {
-        whole if whole.is_multiple_of(512) => Ok(whole / 512),
-        _ => Err(format!("not a multiple of 512 bytes; {text}s are so many sectors")),
     }
 }
 

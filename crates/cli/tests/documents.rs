@@ -208,3 +208,32 @@ fn documents_and_help_know_the_same_commands() {
     let unknown: Vec<_> = listed.difference(&shown).collect();
     assert!(unknown.is_empty(), "no document shows {unknown:?}");
 }
+
+/// The page of image specifications has every word that there is, and no other.
+#[test]
+fn the_page_of_image_specifications_has_every_layer_and_option() {
+    let page = fs::read_to_string(root().join("docs/reference/image-specification.md")).unwrap();
+    for kind in casemate::image_spec::KINDS {
+        let names = kind.options.iter().map(|choice| (choice.name, choice.value));
+        for (name, value) in names.chain([(kind.name, kind.value)]) {
+            let word = match value.trim_matches(['[', ']']) {
+                "" => format!("`{name}`"),
+                value => format!("`{name}={value}`"),
+            };
+            assert!(page.contains(&word), "{word}");
+        }
+    }
+    let known: BTreeSet<&str> = casemate::image_spec::KINDS
+        .iter()
+        .flat_map(|kind| kind.options.iter().map(|choice| choice.name).chain([kind.name, kind.alias]))
+        .collect();
+    let rows = page.lines().filter(|line| line.starts_with("| "));
+    for word in rows.flat_map(|row| row.split('`').skip(1).step_by(2)) {
+        let name = word.split(['=', ',']).next().unwrap();
+        assert!(
+            known.contains(name)
+                || ["-", "@FILE", "auto", "ctr-aes", "cbc-aes", "DESCRIPTOR:FILE"].contains(&name),
+            "{word}"
+        );
+    }
+}

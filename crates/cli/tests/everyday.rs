@@ -113,3 +113,47 @@ fn one_file_is_extracted_to_a_name_or_into_a_folder() {
     let output = place.own("extract image none/got --path /tree/a/two");
     assert!(output.status.code() == Some(2) && !place.path("none").exists());
 }
+
+/// A report of a fault needs more of the build; the version alone stays as scripts know it.
+#[test]
+fn a_version_says_more_if_asked() {
+    let place = Place::new(CASEMATE);
+    let version = concat!("casemate ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(place.yes("--version"), version);
+    let text = place.yes("--version --verbose");
+    assert!(text.starts_with(version), "{text}");
+    for line in
+        ["commit: ", "target: ", "CPU features: ", "sha256: sha256-", "xts(aes): xts-aes-", "LUKS: 1 and 2"]
+    {
+        assert!(text.lines().any(|found| found.starts_with(line)), "{line}: {text}");
+    }
+    let value: serde_json::Value = serde_json::from_str(&place.yes("--version --json")).unwrap();
+    assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
+    for tool in ["cryptsetup", "veritysetup", "integritysetup", "fsverity", "e2fsck", "mke2fs"] {
+        let all = value["links"].as_array().unwrap();
+        let told = all
+            .iter()
+            .find_map(|found| found.as_str()?.strip_prefix(tool))
+            .unwrap_or_else(|| panic!("{tool}"));
+        // A link says the same.
+        std::os::unix::fs::symlink(CASEMATE, place.path(tool)).unwrap();
+        let flag = if ["e2fsck", "mke2fs"].contains(&tool) { "-V" } else { "--version" };
+        let output = place.run(place.path(tool), flag);
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains(told.trim()), "{tool}: {said}");
+    }
+}
+
+#[test]
+fn licenses_of_all_packages_are_there() {
+    let place = Place::new(CASEMATE);
+    let text = place.yes("licenses");
+    for part in ["clap 4.", "rustix 1.", "serde_json 1.", "Permission is hereby granted", "Apache License"] {
+        assert!(text.contains(part), "{part}");
+    }
+    let lines = place.yes("licenses --json");
+    let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert!(first["package"].is_string() && first["license"].is_string(), "{first}");
+    assert!(lines.lines().count() > 100, "{}", lines.lines().count());
+}

@@ -146,26 +146,56 @@ fn every_example_runs_as_printed() {
     assert!(count > 70, "{count} examples");
 }
 
-/// Short help begins with what the command is for, and names the layers in one line.
+/// Help begins with what the command is for, and names the layers in one line.
 #[test]
 fn own_options_come_first_and_layers_last() {
     let help = |line: &str| run(Command::new(CASEMATE).args(line.split(' ')));
     for command in ["cat", "tree", "stat", "put", "mkdir", "extract", "check"] {
         let short = help(&format!("ext4 {command} -h"));
         assert!(short.lines().count() < 62, "{command}: {} lines", short.lines().count());
-        assert!(short.contains("Layers: --crypt, ") && short.contains("see casemate help layers"), "{short}");
-        assert!(!short.contains("--iv-large-sectors") && !short.contains("--verity-salt"), "{short}");
+        let line = short.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            line.contains("Layers: IMAGE,partition=2,") && line.contains("see casemate help layers"),
+            "{short}"
+        );
+        for hidden in ["--iv-large-sectors", "--verity-salt", "--offset", "--luks", "--fscrypt-key"] {
+            assert!(!short.contains(&format!("{hidden} ")), "{command}: {short}");
+        }
         let long = help(&format!("ext4 {command} --help"));
+        assert_eq!(long, short, "{command}");
         let place = |text: &str| long.find(text).unwrap_or_else(|| panic!("{command}: no {text}"));
         assert!(place("\nOptions:") < place("\nImage:"), "{long}");
-        assert!(
-            place("\nImage:") < place("\ndm-crypt:") && place("--iv-large-sectors") > place("\ndm-crypt:")
-        );
     }
     let long = help("ext4 tree --help");
     assert!(long.find("--level").unwrap() < long.find("\nImage:").unwrap(), "{long}");
+    // With verity verify they are options.
+    let long = help("verity verify --help");
+    assert!(long.contains("\ndm-crypt:") && long.contains("--iv-large-sectors"), "{long}");
+    // Every option is in the manual page.
+    let folder = tempdir().unwrap();
+    run(Command::new(CASEMATE).arg("man").arg(folder.path()));
+    let page = fs::read_to_string(folder.path().join("casemate-ext4-ls.1")).unwrap();
+    for option in ["iv\\-large\\-sectors", "verity\\-salt", "offset", "luks\\-header", "fscrypt\\-key"] {
+        assert!(page.contains(option), "{option}: {page}");
+    }
     // In casemate crypt the mapping is what it is about.
     assert!(help("crypt encrypt -h").contains("--iv-large-sectors"));
+}
+
+/// Help that is asked for most is seen at once, whatever the width of the terminal.
+#[test]
+fn help_of_what_reads_files_fits_on_one_screen() {
+    for command in ["ls", "stat", "cat", "tree", "readlink", "info", "du"] {
+        let help = run(Command::new(CASEMATE).args(["ext4", command, "--help"]));
+        assert!(help.lines().count() <= 42, "{command}: {} lines\n{help}", help.lines().count());
+        assert!(help.lines().all(|line| line.len() <= 100), "{help}");
+        let headings: Vec<&str> =
+            help.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
+        assert_eq!(headings[..3], ["Arguments:", "Options:", "Image:"], "{help}");
+        assert_eq!(headings.len(), 4, "{help}");
+    }
+    let help = run(Command::new(CASEMATE).args(["ext4", "ls", "--help"]));
+    assert!(help.contains("With --json, one object a line."), "{help}");
 }
 
 #[test]

@@ -307,7 +307,7 @@ fn a_hash_area_is_found_in_another_partition_of_the_disk() {
     place.is(&line(&wrong, "3"), 2, "does not match");
     place.is(&line(&root, "7"), 2, "there is no partition 7; there are: 1, 2, 3");
     place.is(&line(&root, "1"), 2, "no hash area of dm-verity begins here");
-    place.is(&line(&root, "second"), 2, "a partition's number, or auto");
+    place.is(&line(&root, "second"), 2, "no partition has the name 'second'");
     place.is(
         &format!("ext4 ls -P 2 --dm-verity plain {root} --verity-hash-partition 1 disk"),
         2,
@@ -317,4 +317,133 @@ fn a_hash_area_is_found_in_another_partition_of_the_disk() {
     // What was changed is found as everywhere.
     disk.write_all_at(&[0xff; 8192], 8192 * 512).unwrap();
     place.is(&line(&root, "auto"), 2, "does not match its hash tree");
+}
+
+/// A disk with the file systems `plain` and `more`, in partitions with names.
+fn disk(place: &Place, name: &str, volumes: &[&str]) {
+    let mut table = "label: gpt\n".to_owned();
+    let mut start = 2048;
+    let mut starts = Vec::new();
+    for (number, volume) in volumes.iter().enumerate() {
+        let sectors = fs::metadata(place.path(volume)).unwrap().len().div_ceil(512);
+        table += &format!(
+            "start={start},size={sectors},name=\"part-{volume}\",uuid=0FC63DAF-8483-4772-8E79-00000000000{number}\n"
+        );
+        starts.push(start);
+        start += sectors.next_multiple_of(2048);
+    }
+    fs::write(place.path("table"), table).unwrap();
+    place.sh(&format!("truncate -s {} {name} && sfdisk -q {name} <table", (start + 2048) * 512));
+    let disk = fs::OpenOptions::new().write(true).open(place.path(name)).unwrap();
+    for (volume, start) in volumes.iter().zip(starts) {
+        disk.write_all_at(&fs::read(place.path(volume)).unwrap(), start * 512).unwrap();
+    }
+}
+
+#[test]
+fn layers_in_a_specification_are_those_of_the_options() {
+    let (Some(place), Some(_)) = (place(), tool("sfdisk")) else { return };
+    let expected = everything(&place, "plain");
+    place.yes("crypt encrypt plain enc --key-file key --key-size 512 --sector-size 4096 --skip 8");
+    place.yes("luks format vol --from plain --key-file key --pbkdf pbkdf2 --pbkdf-force-iterations 1000");
+    place.yes("integrity format int --size 12M --from plain -I hmac-sha256 --integrity-key-file key");
+    let root = format(&place, "plain", "tree,hash");
+    fs::write(place.path("root.txt"), &root).unwrap();
+    disk(&place, "disk", &["enc", "vol", "plain", "tree,hash", "int"]);
+    // A partition table within a volume, which options can't say.
+    disk(&place, "inner", &["plain"]);
+    place.yes("luks format deep --from inner --key-file key --pbkdf pbkdf2 --pbkdf-force-iterations 1000");
+    fs::copy(place.path("disk"), place.path("a,b")).unwrap();
+
+    let crypt = "crypt=aes-xts-plain64,key-file=key,key-size=512,sector-size=4K,skip=8";
+    let verity = "verity,root-hash=@root.txt";
+    for (spec, options) in [
+        (format!("enc,{crypt}"), format!("{CRYPT} --sector-size 4096 --skip 8 enc")),
+        (format!("disk,partition=1,{crypt}"), format!("-P 1 {CRYPT} --sector-size 4096 --skip 8 disk")),
+        (
+            "disk,partition=part-vol,luks,key-file=key".to_owned(),
+            "-P part-vol --luks --key-file key disk".to_owned(),
+        ),
+        (
+            "disk,partition=0fc63daf-8483-4772-8e79-000000000001,luks,key-file=key,kdf-limit=2".to_owned(),
+            "-P 0fc63daf-8483-4772-8e79-000000000001 --luks --key-file key --kdf-limit 2 disk".to_owned(),
+        ),
+        (
+            "disk,partition=5,integrity=hmac-sha256,key-file=key".to_owned(),
+            "-P 5 --dm-integrity hmac-sha256 --integrity-key-file key disk".to_owned(),
+        ),
+        (
+            format!("plain,{verity},hash-device=tree,,hash"),
+            "--dm-verity tree,hash @root.txt plain".to_owned(),
+        ),
+        (
+            format!("disk,partition=3,{verity},hash-partition=part-tree,,hash"),
+            "-P 3 --dm-verity disk @root.txt --verity-hash-partition part-tree,hash disk".to_owned(),
+        ),
+        ("a,,b,partition=3".to_owned(), "-P 3 a,b".to_owned()),
+        ("deep,luks,key-file=key,partition=1".to_owned(), "plain".to_owned()),
+    ] {
+        assert!(everything(&place, &spec) == expected, "{spec}");
+        assert!(everything(&place, &options) == expected, "{options}");
+    }
+    disk(&place, "twins", &["plain", "plain"]);
+    place.is("ext4 ls twins,partition=part-plain", 2, "partitions 1, 2 have this name");
+    place.is("ext4 ls disk,partition=7", 2, "there is no partition 7; there are: 1, 2, 3, 4, 5");
+    // What reads the file system comes last: a backup, where the superblock is lost.
+    place.sh("mke2fs -q -F -t ext4 -b 1024 -d tree small 16M && dd if=/dev/zero of=small bs=1024 seek=1 count=1 conv=notrunc");
+    place.is("ext4 ls small", 2, "");
+    assert!(place.yes("ext4 ls small,ext4,superblock=8193").contains("data\n"));
+    assert!(place.yes("ext4 ls small --superblock 8193").contains("data\n"));
+    // What changes an image goes through all of it.
+    for spec in ["disk,partition=2,luks,key-file=key", "deep,luks,key-file=key,partition=1"] {
+        place.yes(&format!("ext4 mkdir -n {spec} /new"));
+        assert!(!place.yes(&format!("ext4 ls {spec}")).contains("new"));
+        place.yes(&format!("ext4 mkdir {spec} /new"));
+        assert!(place.yes(&format!("ext4 ls {spec}")).contains("new"));
+        place.is(&format!("ext4 check --repair -n {spec}"), 0, "");
+    }
+    place.is(&format!("ext4 mkdir disk,partition=3,{verity},hash-partition=4 /new"), 2, "dm-verity");
+    place.is(&format!("serve -w --exec true disk,partition=3,{verity},hash-partition=4"), 2, "dm-verity");
+    // Each export has its own layers.
+    let served = "serve -r --exec true --export a=disk,partition=2,luks,key-file=key --export b=plain";
+    place.is(served, 0, "");
+    place.is(&format!("{served} --luks --key-file key"), 2, "give all of them in one place");
+    // What was found is read by the commands that are shown.
+    let shown = place.yes("info deep,luks,key-file=key");
+    let commands: Vec<&str> =
+        shown.lines().filter_map(|line| line.trim().strip_prefix("$ casemate ")).collect();
+    assert!(commands.contains(&"ext4 ls deep,luks,key-file=key,partition=1 /"), "{shown}");
+    commands.iter().for_each(|line| drop(place.yes(line)));
+    let shown = place.yes("info a,,b");
+    assert!(
+        shown.contains("$ casemate ext4 ls -P 3 a,,b /\n") && shown.contains("luks dump -P 2 a,b\n"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_specification_that_can_be_misread_opens_nothing() {
+    let Some(place) = place() else { return };
+    for (line, said) in [
+        ("ext4 ls plain,lusk", "unknown layer 'lusk' at character 7; did you mean luks?"),
+        ("ext4 ls plain,luks,passphrase=hunter2", "no secret is given on a command line"),
+        ("ext4 ls -P 1 plain,luks,key-file=key", "give all of them in one place"),
+        ("ext4 ls --superblock 1 plain,ext4,superblock=1", "give all of it in one place"),
+        ("serve -r --exec true plain,ext4,superblock=1", "leave ext4 out"),
+        ("info plain,ext4,superblock=1", "leave ext4 out"),
+        ("serve -w --exec true --reencrypt plain", "a LUKS volume"),
+        ("serve -w --exec true --allow-discards plain", "--crypt or --luks"),
+        ("ext4 extract plain,luks,key-file=key --tar=key", "key"),
+        ("ext4 mkdir plain,crypt=aes-xts-plain64,key-file=key --recovery-file r /new", "plain text"),
+    ] {
+        let out = place.is(line, 2, said);
+        assert!(!String::from_utf8_lossy(&out.stderr).contains("hunter2"), "{line}");
+    }
+    assert_eq!(place.read("key").len(), 64);
+    // The name of a file that could be the layers of another one.
+    fs::copy(place.path("plain"), place.path("plain,offset=0")).unwrap();
+    place.is("ext4 ls plain,offset=0", 2, "is the name of a file, and says layers of another one");
+    place.yes("ext4 ls plain,,offset=0");
+    fs::copy(place.path("plain"), place.path("plain,new.img")).unwrap();
+    place.yes("ext4 ls plain,new.img");
 }

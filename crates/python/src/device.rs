@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use casemate::blockdev::{self, BlockDevice};
 use casemate::ext4::{self, ReadOptions, VerityPolicy, WriteOptions};
+use casemate::image_spec::{ImageSpec, Opening};
 use casemate::luks::LuksOptions;
 use casemate::{Access, Error, ErrorKind, Image, Keys, Work};
 use pyo3::buffer::PyBuffer;
@@ -65,6 +66,20 @@ impl Device {
     fn open(py: Python<'_>, path: PathBuf, writable: bool) -> PyResult<Device> {
         let access = if writable { Access::Change } else { Access::Read };
         py.detach(|| Image::open(path, access)).map(Device::from).map_err(raise)
+    }
+
+    #[staticmethod]
+    fn open_spec(
+        py: Python<'_>,
+        spec: PathBuf,
+        writable: bool,
+        passphrase: Option<Data>,
+        effort: Effort,
+    ) -> PyResult<Device> {
+        let access = if writable { Access::Change } else { Access::Read };
+        let passphrase = passphrase.map(|passphrase| passphrase.secret(py)).transpose()?;
+        let open = |work: &Work<'_>| ImageSpec::parse(spec)?.open(access, &Opening { work, passphrase });
+        working(py, effort, open).map(Device::from)
     }
 
     #[staticmethod]

@@ -144,19 +144,33 @@ pub struct JournalArgs {
     journal_crypt_key_file: Option<PathBuf>,
 }
 
+/// An algorithm, and the file of its key.
+type Sealed = Option<(String, PathBuf)>;
+
 impl JournalArgs {
-    /// Sets what is said of the journal.
-    pub fn set(&self, options: &mut IntegrityOptions) -> Result<(), Error> {
-        let read = |name: &Option<String>, path: &Option<PathBuf>, option: &str| match (name, path) {
+    /// The algorithms of the journal's codes and of its encryption, each with the file of its key.
+    pub fn spec(&self) -> Result<(Sealed, Sealed), Error> {
+        let both = |name: &Option<String>, path: &Option<PathBuf>, option: &str| match (name, path) {
             (None, None) => Ok(None),
-            (Some(name), Some(path)) => {
-                Ok(Some(Keyed { algorithm: name.clone(), key: read_key(&SecretSource::file(path))? }))
-            }
+            (Some(name), Some(path)) => Ok(Some((name.clone(), path.clone()))),
             _ => Err(Error::argument(format!("--{option} and --{option}-key-file go together"))),
         };
-        options.journal_code =
-            read(&self.journal_integrity, &self.journal_integrity_key_file, "journal-integrity")?;
-        options.journal_cipher = read(&self.journal_crypt, &self.journal_crypt_key_file, "journal-crypt")?;
+        Ok((
+            both(&self.journal_integrity, &self.journal_integrity_key_file, "journal-integrity")?,
+            both(&self.journal_crypt, &self.journal_crypt_key_file, "journal-crypt")?,
+        ))
+    }
+
+    /// Sets what is said of the journal.
+    pub fn set(&self, options: &mut IntegrityOptions) -> Result<(), Error> {
+        let read = |sealed: Sealed| match sealed {
+            Some((name, path)) => {
+                Ok::<_, Error>(Some(Keyed { algorithm: name, key: read_key(&SecretSource::file(path))? }))
+            }
+            None => Ok(None),
+        };
+        let (code, cipher) = self.spec()?;
+        (options.journal_code, options.journal_cipher) = (read(code)?, read(cipher)?);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use casemate::Error;
 
 use crate::answer::Answer;
 use crate::context::Context;
-use crate::help::{EXIT_STATUS, LAYERS};
+use crate::help::{EXIT_STATUS, layers};
 
 /// Write the manual pages, one for each command.
 #[derive(clap::Args, Debug)]
@@ -29,7 +29,7 @@ impl Args {
             write_pages(&command, &self.folder)?;
             let name = "casemate-layers - how commands read through partitions, dm-crypt and dm-verity";
             let head = title("casemate-layers");
-            let page = format!("{head}.SH NAME\n{}\n.SH DESCRIPTION\n{}", roff(name), unfilled(LAYERS));
+            let page = format!("{head}.SH NAME\n{}\n.SH DESCRIPTION\n{}", roff(name), unfilled(&layers()));
             fs::write(self.folder.join("casemate-layers.1"), page)
         };
         write().map_err(|error: io::Error| Error::io(self.folder.display(), error))?;

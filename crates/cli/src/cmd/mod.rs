@@ -15,6 +15,7 @@ pub mod integrity;
 #[cfg(target_os = "linux")]
 mod key;
 pub mod layers;
+mod licenses;
 pub mod luks;
 mod man;
 #[cfg(target_os = "linux")]
@@ -52,6 +53,7 @@ commands! {
         Integrity(integrity::Args),
         #[cfg(target_os = "linux")]
         Key(key::Args),
+        Licenses(licenses::Args),
         Luks(luks::Args),
         Man(man::Args),
         #[cfg(target_os = "linux")]

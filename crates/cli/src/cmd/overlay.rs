@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueHint};
 use serde_json::json;
 
-use casemate::{Access, Error, Image};
+use casemate::image_spec::ImageSpec;
+use casemate::{Access, Error};
 
-use super::layers::CryptArgs;
-use super::place::PlaceArgs;
+use super::layers::{Asking, CryptArgs, spec_parser};
+use super::place::PartArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 use crate::size::bytes;
@@ -38,8 +39,11 @@ struct CommitArgs {
     /// The overlay's file.
     #[arg(value_name = "OVERLAY")]
     overlay: PathBuf,
+    /// The image: a file or block device, or with the layers on it, such as disk.img,partition=2,luks,key-file=pw.
+    #[arg(value_name = "IMAGE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
+    image: ImageSpec,
     #[command(flatten)]
-    place: PlaceArgs,
+    part: PartArgs,
     /// Limit the image to N bytes.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with = "partition")]
     size: Option<u64>,
@@ -60,25 +64,27 @@ impl Args {
 
 impl CommitArgs {
     fn run(self, context: &Context) -> Result<Answer, Error> {
+        self.image.check_device()?;
+        let spec = self.part.sized(&self.image, self.size, self.crypt.specs()?)?;
         let image = match self.dry_run {
-            true => Image::open(&self.place.image, Access::ReadLocked)?.on_trial()?,
-            false => Image::open(&self.place.image, Access::Change)?,
+            true => spec.open_part(Access::ReadLocked, false)?.on_trial()?,
+            false => spec.open_part(Access::Change, false)?,
         };
-        let image = self.crypt.over(self.place.part.of(image, self.size)?, context, false)?;
+        let image = spec.lay(image, &Asking::of(context))?;
         let progress = context.progress(image.name(), 0);
         let work = context.work(context.providers().clone(), &progress);
         let blocks = image.commit_overlay(&self.overlay, &work)?;
         drop(progress);
         if context.json() {
             context.print_json(&json!({
-                "image": self.place.image.to_string_lossy(),
+                "image": spec.file().to_string_lossy(),
                 "overlay": self.overlay.to_string_lossy(),
                 "blocks": blocks,
                 "dry_run": self.dry_run,
             }))?;
         }
         let what = format!("{blocks} blocks of 4096 bytes written");
-        context.done_or_tried(self.dry_run, &self.place.image, &what);
+        context.done_or_tried(self.dry_run, spec.file(), &what);
         Ok(Answer::Yes)
     }
 }

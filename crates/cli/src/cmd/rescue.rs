@@ -3,18 +3,20 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use clap::ValueHint;
 use serde_json::{Value, json};
 
+use casemate::image_spec::ImageSpec;
 use casemate::rescue::{LARGEST_MAP, RescueMap, Rescued};
 use casemate::target::Loss;
 use casemate::{Access, Error, Image, Output};
 
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
-use crate::cmd::layers::LayerArgs;
+use crate::cmd::layers::{Asking, LayerArgs, spec_parser};
 use crate::cmd::overwrite::OverwriteArgs;
+use crate::cmd::place::PartArgs;
 use crate::context::Context;
-use crate::size::bytes;
 
 /// Copy what can be read of a damaged device and its layers.
 ///
@@ -27,18 +29,14 @@ use crate::size::bytes;
     \x20 casemate rescue disk.img plain.img --luks --key-file pass.key --image-map ddrescue.map\n\
     \x20 casemate rescue --dm-verity root.verity @root.hash.txt root.img copy.img")]
 pub struct Args {
-    /// The image file or block device.
-    #[arg(value_name = "IMAGE")]
-    image: PathBuf,
+    /// The image: a file or block device, or with the layers on it, such as disk.img,partition=2,luks,key-file=pw.
+    #[arg(value_name = "IMAGE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
+    image: ImageSpec,
     /// The file or block device to write; "-" is standard output. A new file gets its name at the end.
     #[arg(value_name = "TARGET")]
     target: PathBuf,
-    /// Begin at this byte of the image.
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
-    offset: u64,
-    /// Copy this partition (GPT or MBR), counted from 1.
-    #[arg(short = 'P', long, value_name = "N")]
-    partition: Option<u32>,
+    #[command(flatten)]
+    part: PartArgs,
     #[command(flatten)]
     maps: MapArgs,
     #[command(flatten)]
@@ -77,15 +75,15 @@ const MOST_RANGES: usize = 100;
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        check_output(&self.target, &[&self.image])?;
-        self.maps.check(&self.target, &[&self.image])?;
-        let image = Image::open(&self.image, Access::ReadLocked)?;
-        let image = match self.partition {
-            Some(number) => image.partition_so_far(number)?,
-            None => image.window(self.offset, None)?,
-        };
-        let image = self.layers.over(self.maps.under(image)?, context, false)?;
-        self.maps.copy(&image, &self.target, &[&self.image], self.overwrite, context)
+        self.image.check_device()?;
+        let spec = self.part.under(&self.image, self.layers.specs()?)?;
+        let mut inputs = spec.files_beside();
+        inputs.push(spec.file());
+        check_output(&self.target, &inputs)?;
+        self.maps.check(&self.target, &inputs)?;
+        let image = self.maps.under(spec.open_part(Access::ReadLocked, true)?)?;
+        let image = spec.lay(image, &Asking::of(context))?;
+        self.maps.copy(&image, &self.target, &inputs, self.overwrite, context)
     }
 }
 

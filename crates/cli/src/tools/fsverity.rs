@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::streams::{say, tell};
 
 /// The version whose command line this is.
-const VERSION: &str = "fsverity v1.5";
+pub(super) const VERSION: &str = "fsverity v1.5";
 
 const PREFIX: &str = "ERROR: ";
 

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::streams::say;
 
 /// The version whose command line this is.
-const VERSION: &str = "integritysetup 2.6.1";
+pub(super) const VERSION: &str = "integritysetup 2.6.1";
 
 const USAGE: &str = "\
 Usage: integritysetup [OPTION...] <action> <action-specific>

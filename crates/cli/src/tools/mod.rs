@@ -32,6 +32,16 @@ pub fn called_as(args: &[OsString]) -> Option<fn(&[OsString]) -> ExitCode> {
     tool(args).map(|(main, _)| main).or_else(|| is_strange(args).then_some(refuse_name as fn(&_) -> _))
 }
 
+/// The tools and their versions that the links answer as.
+pub const VERSIONS: &[&str] = &[
+    cryptsetup::VERSION,
+    "e2fsck 1.47.0",
+    fsverity::VERSION,
+    integritysetup::VERSION,
+    "mke2fs 1.47.4",
+    veritysetup::VERSION,
+];
+
 /// Packages of other tools than those that there are here, and how the names of their programs begin or end.
 const STRANGE: &[&str] = &[
     "badblocks",

@@ -21,7 +21,7 @@ use crate::context::{Context, read_small};
 use crate::streams::{say, tell, visible_lines};
 
 /// The version whose command line this is.
-const VERSION: &str = "veritysetup 2.6.1";
+pub(super) const VERSION: &str = "veritysetup 2.6.1";
 
 const USAGE: &str = "\
 Usage: veritysetup [OPTION...] <action> <action-specific>

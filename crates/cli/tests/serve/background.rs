@@ -1,7 +1,11 @@
 //! Servers in the background, sockets that somebody else has opened, and overlays that go back into their images.
 
 use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use casemate_testkit::{Place, Rng, nbd, run, run_any, status, stderr, stdout, tool, wait_until};
 
@@ -209,4 +213,115 @@ fn an_overlay_is_committed() {
         fs::remove_file(place.path("ovl")).unwrap();
     }
     place.is("overlay commit image image", 2, "the overlay can't be the image itself");
+}
+
+/// A damaged image has as many faults as it is read: a few of them are told, and how many there were besides.
+#[test]
+fn faults_of_a_server_in_the_background_go_to_its_log_and_do_not_fill_it() {
+    let place = place();
+    let said = place.yes("verity format image tree");
+    let root = said.lines().find_map(|line| line.strip_prefix("Root hash:")).unwrap().trim().to_owned();
+    place.flip("image", 5 * 4096, 1);
+    place.file("log", "what was there\n");
+    let served = format!(
+        "serve image,verity,root-hash={root},hash-device=tree --socket s --fork --pid-file pid --log log"
+    );
+    assert_eq!(status(&place.own(&served)), 0);
+    let mut client = nbd::Client::connect(place.path("s")).unwrap();
+    for _ in 0..200 {
+        assert!(client.read(5 * 4096, 4096).is_err());
+    }
+    drop(client);
+    run(Command::new("kill").arg(fs::read_to_string(place.path("pid")).unwrap().trim()));
+    wait_until(|| !place.path("pid").exists() && !place.path("s").exists());
+    wait_until(|| String::from_utf8(place.read("log")).unwrap().contains("left out"));
+    let log = String::from_utf8(place.read("log")).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines[0], "what was there");
+    // On a slow machine some more pass meanwhile.
+    assert!(lines.len() > 20 && lines.len() < 100, "{log}");
+    assert!(lines[1].contains("Z casemate[") && lines[1].contains("does not match its hash tree"), "{log}");
+    for (log, why) in
+        [("none/log", "none/log"), ("image", "this would replace"), ("tree", "this would replace")]
+    {
+        place.is(
+            &format!("serve image,verity,root-hash={root},hash-device=tree --socket s --log {log}"),
+            2,
+            why,
+        );
+    }
+    // An export has files of its own.
+    for output in ["--log", "--pid-file"] {
+        let served = format!("serve --export a=image,verity,root-hash={root},hash-device=tree --exec true");
+        place.is(&format!("{served} {output} tree"), 2, "this would replace");
+    }
+}
+
+/// As systemd's own: a path, or a name in no folder.
+#[test]
+fn a_service_manager_hears_of_the_beginning_and_the_end() {
+    let place = place();
+    let name = format!("casemate-test-{}", std::process::id());
+    let sockets = [
+        (place.path("notify").display().to_string(), UnixDatagram::bind(place.path("notify")).unwrap()),
+        (
+            format!("@{name}"),
+            UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap(),
+        ),
+    ];
+    for (name, socket) in sockets {
+        socket.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        let hear = || {
+            let mut buffer = [0; 1000];
+            let len = socket.recv(&mut buffer).unwrap();
+            String::from_utf8(buffer[..len].to_vec()).unwrap()
+        };
+        let mut command = place.command();
+        command.args("serve image -r --socket s".split(' ')).env("NOTIFY_SOCKET", &name);
+        let mut server = command.stdout(Stdio::null()).spawn().unwrap();
+        let ready = hear();
+        assert!(ready.starts_with("READY=1\nSTATUS=serving nbd+unix:///?socket="), "{ready}");
+        // Now clients can connect.
+        drop(nbd::Client::connect(place.path("s")).unwrap());
+        run(Command::new("kill").arg(server.id().to_string()));
+        assert_eq!(hear(), "STOPPING=1\nSTATUS=ending\n");
+        server.wait().unwrap();
+    }
+    // Nobody listens, and nothing waits.
+    let mut command = place.command();
+    command.args("serve image -r --exec true".split(' ')).env("NOTIFY_SOCKET", place.path("none"));
+    assert_eq!(status(&run_any(&mut command)), 0);
+}
+
+#[test]
+fn units_for_systemd_are_understood() {
+    let Some(analyze) = casemate_testkit::find_program("systemd-analyze") else { return };
+    let place = place();
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/systemd");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(units).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap().replace("/usr/bin/casemate", CASEMATE);
+        let name = path.file_name().unwrap().to_str().unwrap().replace('@', "@root");
+        place.file(path.file_name().unwrap(), &text);
+        for line in text.lines().filter_map(|line| line.strip_prefix("ExecStart=")) {
+            // The options are there, too.
+            let words = line
+                .replace("$OPTIONS ", "")
+                .replace("${IMAGE}", "image,lusk")
+                .replace("${FOLDER}", "folder");
+            let words = words.strip_prefix(CASEMATE).unwrap().replace("%i", "root");
+            let mut command = place.command();
+            command.env("LISTEN_FDS", "0");
+            let output = run_any(command.args(words.split_whitespace()));
+            assert!(stderr(&output).contains("unknown layer 'lusk'"), "{line}: {}", stderr(&output));
+        }
+        names.push(place.path(name));
+    }
+    assert_eq!(names.len(), 4);
+    for name in &names {
+        fs::copy(place.path(name.file_name().unwrap().to_str().unwrap().replace("@root", "@")), name)
+            .unwrap();
+    }
+    run(Command::new(analyze).args(["verify", "--man=no"]).args(&names));
 }

@@ -12,7 +12,7 @@
 from . import crypt, errors, ext4, fscrypt, fsverity, luks, nbd, verity
 from ._casemate import base64_decode, base64_encode, crc32c, crc32c_combine, crc32c_patch, sha256_many
 from ._casemate import version as _version
-from .device import Device, open
+from .device import Device, open, open_spec
 from .errors import ArgumentError, CorruptError, Error, LockedError, MismatchError, UnsupportedError
 from .ext4 import Ext4, Path, Stat, Writer
 
@@ -22,5 +22,5 @@ __version__ = _version()
 __all__ = [
     "ArgumentError", "CorruptError", "Device", "Error", "Ext4", "LockedError", "MismatchError", "Path", "Stat",
     "UnsupportedError", "Writer", "base64_decode", "base64_encode", "crc32c", "crc32c_combine", "crc32c_patch", "crypt",
-    "errors", "ext4", "fscrypt", "fsverity", "luks", "nbd", "open", "sha256_many", "verity",
+    "errors", "ext4", "fscrypt", "fsverity", "luks", "nbd", "open", "open_spec", "sha256_many", "verity",
 ]

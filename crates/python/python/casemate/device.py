@@ -268,3 +268,17 @@ class Device(io.RawIOBase):
 def open(path: StrPath, *, writable: bool = False) -> Device:
     """An image file or a block device. A writable one is locked: no other process can use it meanwhile."""
     return Device(_casemate.Device.open(path, writable))
+
+
+def open_spec(
+    spec: StrPath,
+    *,
+    writable: bool = False,
+    passphrase: str | Buffer | None = None,
+    threads: int | None = None,
+) -> Device:
+    """An image with the layers that an image specification says: "disk.img,partition=2,luks,key-file=pw".
+
+    `passphrase` opens the layers of dm-crypt and LUKS that name no key file. A comma of a name is written twice."""
+    phrase = None if passphrase is None else secret(passphrase)
+    return Device(_casemate.Device.open_spec(spec, writable, phrase, (threads, None)))

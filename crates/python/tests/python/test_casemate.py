@@ -223,6 +223,21 @@ class Devices(World):
                 device.luks(passphrase="wrong secret")
             self.assertNotIn("wrong secret", str(caught.exception))
             self.assertEqual(caught.exception.code, "wrong-key")
+            expected = device.luks(passphrase="secret").read()
+        (self.folder / "pass,phrase").write_bytes(b"secret")
+        key = str(self.folder / "pass,phrase").replace(",", ",,")
+        for spec, given in [(f"{path},luks", "secret"), (f"{path},luks,key-file={key}", None)]:
+            with casemate.open_spec(spec, passphrase=given) as device:
+                self.assertEqual(device.read(), expected)
+        self.assertEqual(casemate.open_spec(path).size, 20 << 20)
+        for spec, said in [
+            (f"{path},lusk", "did you mean luks?"),
+            (f"{path},luks", "no passphrase was given"),
+            (f"{path},ext4,superblock=1", "leave ext4 out"),
+        ]:
+            with self.assertRaises(casemate.ArgumentError) as caught:
+                casemate.open_spec(spec)
+            self.assertIn(said, str(caught.exception))
         with self.assertRaises(FileNotFoundError) as caught:
             casemate.open(self.folder / "none")
         self.assertEqual((caught.exception.code, caught.exception.advice), ("not-found", ()))

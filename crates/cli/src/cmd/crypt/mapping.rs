@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgGroup;
 
-use casemate::crypt::{Mapping, MappingOptions};
-use casemate::{Error, SecretSource};
+use casemate::Error;
+use casemate::crypt::Mapping;
+use casemate::image_spec::{CryptSpec, KeyPlace};
 
+use crate::cmd::layers::Asking;
 use crate::context::Context;
-use crate::passphrase::{self, Asked};
+use crate::passphrase::Asked;
 use crate::size::{bytes, sectors};
 
 /// The group of options that say that something is decrypted.
@@ -104,34 +106,37 @@ impl OwnMappingArgs {
 impl MappingArgs {
     /// The mapping of an image, keyed. Where there is a passphrase, it is asked for so often.
     pub fn mapping(&self, image: &Path, asked: Asked, context: &Context) -> Result<Mapping, Error> {
-        let work = context.work(context.naming(&self.crypt_provider), context);
-        let mut options = MappingOptions::default();
+        self.spec()?.mapping(&image.display().to_string(), &Asking::of(context).asking(asked))
+    }
+
+    /// The mapping as a value.
+    pub fn spec(&self) -> Result<CryptSpec, Error> {
+        let mut spec = CryptSpec::default();
+        let options = &mut spec.options;
         options.allow_equal_halves = self.allow_equal_halves;
-        options.drivers = self.crypt_provider.clone();
-        if let Some(path) = &self.crypt_table {
-            return options.of_table(&SecretSource::file(path), &work);
+        options.drivers.clone_from(&self.crypt_provider);
+        if self.crypt_table.is_some() {
+            spec.table.clone_from(&self.crypt_table);
+            return Ok(spec);
         }
         options.cipher = self.crypt.clone().ok_or_else(|| Error::argument("no --crypt was given"))?;
         options.key_bits = self.key_size;
-        options.passphrase_hash = self.passphrase_hash.clone();
+        options.passphrase_hash.clone_from(&self.passphrase_hash);
         options.offset = self.crypt_offset;
         options.iv_offset = self.skip;
         options.sector_size = self.sector_size;
         options.iv_large_sectors = self.iv_large_sectors;
-        match self.key_source() {
-            Some(key) => options.with_key(&key, &work),
-            None => options.with_passphrase(&passphrase::source(asked), &image.display().to_string(), &work),
-        }
+        spec.key = self.key_place();
+        Ok(spec)
     }
 
-    /// Where the key is, if that was said.
-    pub fn key_source(&self) -> Option<SecretSource> {
-        let source = match (&self.key_file, self.key_fd) {
-            (Some(path), _) => SecretSource::file(path),
-            (None, Some(number)) => SecretSource::descriptor(number),
-            (None, None) => return None,
-        };
-        Some(source.from_byte(self.keyfile_offset))
+    /// Where the key is.
+    pub fn key_place(&self) -> KeyPlace {
+        match (&self.key_file, self.key_fd) {
+            (Some(path), _) => KeyPlace::File(path.clone(), self.keyfile_offset),
+            (None, Some(number)) => KeyPlace::Descriptor(number, self.keyfile_offset),
+            (None, None) => KeyPlace::Asked,
+        }
     }
 
     /// The files that the mapping is read from.

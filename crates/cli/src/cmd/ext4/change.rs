@@ -1,13 +1,15 @@
 //! Options and steps that all commands share that change an image.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clap::ValueHint;
 use serde_json::json;
 use tempfile::TempDir;
 
 use casemate::ext4::{
     FileType, Inode, IntoNames, NewNode, PutReport, SeenDirectories, WriteOptions, Writer, source_date_epoch,
 };
+use casemate::image_spec::{ImageSpec, LayerSpec};
 use casemate::verity::Seed;
 use casemate::{Access, Error, probe};
 
@@ -15,15 +17,18 @@ use super::entry::join;
 use super::keys::KeyArgs;
 use crate::answer::Answer;
 use crate::cmd::explained::explained;
-use crate::cmd::layers::{CryptArgs, DECRYPTION};
-use crate::cmd::place::PlaceArgs;
+use crate::cmd::layers::{Asking, CryptArgs, DECRYPTION, file_system, spec_parser};
+use crate::cmd::place::PartArgs;
 use crate::context::Context;
 
 /// Which file system is changed, and how reproducibly.
 #[derive(clap::Args, Debug)]
 pub struct ChangeArgs {
+    /// The image: a file or block device, or with the layers on it, such as disk.img,partition=2,luks,key-file=pw.
+    #[arg(value_name = "IMAGE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
+    image: ImageSpec,
     #[command(flatten)]
-    pub place: PlaceArgs,
+    part: PartArgs,
     /// Derive random numbers (inode generations, nonces of encrypted files) from this number or text. With
     /// SOURCE_DATE_EPOCH in the environment the same change then gives the same image. Files with equal key and nonce
     /// reveal where their contents are equal: never reuse a seed for other contents under the same key.
@@ -51,10 +56,21 @@ pub struct Change {
 }
 
 impl ChangeArgs {
+    /// The image's file.
+    pub fn file(&self) -> &Path {
+        self.image.file()
+    }
+
     /// Opens the file system for changes; an interrupted change is completed first.
     pub fn open(&self, context: &Context) -> Result<Change, Error> {
         let access = if self.dry_run { Access::ReadLocked } else { Access::Change };
-        let mut image = self.place.open(access)?;
+        let spec = self.part.under(&self.image, self.crypt.specs()?)?;
+        let is_part = spec.parts().1.is_empty();
+        if self.recovery_file.is_some() && spec.layers().iter().any(LayerSpec::is_decryption) {
+            let text = "--recovery-file is not for an image that is decrypted: names and structures would lie there in plain text";
+            return Err(Error::argument(text).at(self.file().display()));
+        }
+        let mut image = spec.open_part(access, false)?;
         let mut options = WriteOptions::default();
         options.recovery_file = self.recovery_file.clone();
         let scratch = self.dry_run.then(TempDir::new).transpose();
@@ -64,10 +80,12 @@ impl ChangeArgs {
             let completed = image.completed(self.recovery_file.as_deref(), context.providers())?;
             image = completed.unwrap_or(image);
             image = image.on_trial()?;
-            options.recovery_file = (!self.crypt.decrypt()).then(|| scratch.path().join("recovery"));
+            options.recovery_file = is_part.then(|| scratch.path().join("recovery"));
         }
-        image = self.crypt.over(image, context, false)?;
-        options.keys = self.keys.keys()?;
+        image = spec.lay(image, &Asking::of(context))?;
+        let file_system = file_system(&self.image, self.keys.spec())?;
+        options.keys = file_system.keys()?;
+        options.superblock = file_system.superblock;
         options.seed = self.seed.as_deref().map(|text| seed(text, context)).transpose()?;
         options.time = source_date_epoch()?;
         let writer = image.ext4_writer(&options, &context.opening());
@@ -104,20 +122,21 @@ impl ChangeArgs {
     /// For programs: what was changed, or would be.
     pub fn print_change(&self, context: &Context) -> Result<(), Error> {
         match context.json() {
-            true => context
-                .print_json(&json!({"image": self.place.image.to_string_lossy(), "dry_run": self.dry_run})),
+            true => {
+                context.print_json(&json!({"image": self.file().to_string_lossy(), "dry_run": self.dry_run}))
+            }
             false => Ok(()),
         }
     }
 
     /// Reports that the change is made, or would be in a dry run.
     pub fn done(&self, context: &Context, what: &str) {
-        context.done_or_tried(self.dry_run, &self.place.image, what);
+        context.done_or_tried(self.dry_run, self.file(), what);
     }
 
     /// The device and inode of the image, if it is a file.
     pub fn image_file(&self) -> Option<(u64, u64)> {
-        let metadata = std::fs::metadata(&self.place.image).ok().filter(std::fs::Metadata::is_file)?;
+        let metadata = std::fs::metadata(self.file()).ok().filter(std::fs::Metadata::is_file)?;
         casemate::blockdev::os::inode(&metadata)
     }
 
@@ -141,7 +160,7 @@ impl ChangeArgs {
 
     /// The result of something that happened in the image.
     pub fn place<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        result.map_err(|error| error.at(self.place.image.display()))
+        result.map_err(|error| error.at(self.file().display()))
     }
 }
 
@@ -199,7 +218,7 @@ pub fn node(mode: Option<u16>, usual: u16) -> NewNode {
 pub fn print_report(context: &Context, change: &ChangeArgs, report: &PutReport) -> Result<(), Error> {
     if context.json() {
         context.print_json(&json!({
-            "image": change.place.image.to_string_lossy(),
+            "image": change.file().to_string_lossy(),
             "dry_run": change.dry_run,
             "files": report.files,
             "directories": report.directories,

@@ -40,7 +40,7 @@ impl Args {
         let used = usage.blocks.saturating_sub(usage.free);
         if context.json() {
             context.print_json(&json!({
-                "image": self.image.place.image.to_string_lossy(),
+                "image": self.image.file().to_string_lossy(),
                 "bytes": bytes(usage.blocks),
                 "used": bytes(used),
                 "free": bytes(usage.free),

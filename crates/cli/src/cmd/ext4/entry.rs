@@ -74,6 +74,12 @@ pub fn long_time(time: Time) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{nanoseconds:09} +0000")
 }
 
+/// A number of seconds since 1970 as logs have it, in UTC.
+pub fn utc(seconds: u64) -> String {
+    let (year, month, day, hour, minute, second) = calendar(i64::try_from(seconds).unwrap_or(i64::MAX));
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
 /// A path as a JSON object, to which what is said of it comes.
 pub fn path_value(path: &[u8]) -> Value {
     let mut value = json!({"path": String::from_utf8_lossy(path)});

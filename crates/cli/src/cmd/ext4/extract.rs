@@ -110,8 +110,7 @@ impl Args {
                 copy(Target::Tar(&mut out))?
             }
             (Some(file), _) => {
-                let mut out =
-                    BufWriter::with_capacity(1 << 20, Output::create(file, &[&self.image.place.image])?);
+                let mut out = BufWriter::with_capacity(1 << 20, Output::create(file, &[self.image.file()])?);
                 let report = copy(Target::Tar(&mut out))?;
                 out.flush().map_err(|error| Error::io(file.display(), error))?;
                 let output =
@@ -252,7 +251,7 @@ impl Args {
     fn one(&self, fs: &FileSystem, inode: &Inode, target: &Path, context: &Context) -> Result<Answer, Error> {
         let name = Path::new(&self.path).file_name().unwrap_or_default();
         let target = if target.is_dir() { target.join(name) } else { target.to_owned() };
-        let mut output = Output::create(&target, &[&self.image.place.image])?;
+        let mut output = Output::create(&target, &[self.image.file()])?;
         if !self.overwrite && target.is_file() {
             let text = format!("{}: exists; use --overwrite to replace it", target.display());
             return Err(Error::argument(text));

@@ -1,29 +1,33 @@
 //! The image, and how it is read: options that all commands take.
 
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
+use clap::{ValueEnum, ValueHint};
 
 use casemate::ext4::{FileSystem, ReadOptions, VerityPolicy, WriteOptions, Writer, source_date_epoch};
+use casemate::image_spec::{FileSystemSpec, ImageSpec};
 use casemate::{Access, Error, Image, probe};
 
 use super::keys::KeyArgs;
 use crate::cmd::explained::explained;
-use crate::cmd::layers::LayerArgs;
-use crate::cmd::place::PlaceArgs;
+use crate::cmd::layers::{Asking, LayerArgs, file_system, spec_parser};
+use crate::cmd::place::PartArgs;
 use crate::context::Context;
 
 /// Where the file system is and how it is read.
 #[derive(clap::Args, Debug)]
 pub struct ImageArgs {
+    /// The image: a file or block device, or with the layers on it, such as disk.img,partition=2,luks,key-file=pw.
+    #[arg(value_name = "IMAGE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
+    image: ImageSpec,
     #[command(flatten)]
-    pub place: PlaceArgs,
+    part: PartArgs,
     /// Read structures with a wrong checksum, too.
     #[arg(long)]
     ignore_checksums: bool,
-    /// Use the superblock backup in this block, as e2fsck -b does, and its group descriptors where the primary ones are
-    /// damaged. Usually there is a backup in block 8193, 16384 or 32768.
+    /// Use the superblock backup in this block and its group descriptors, as e2fsck -b does: usually 8193, 16384 or
+    /// 32768.
     #[arg(long, value_name = "BLOCK")]
     superblock: Option<u64>,
     /// Read the image as it is: do not replay the journal in memory, nor apply a recovery file.
@@ -33,7 +37,7 @@ pub struct ImageArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "no_replay")]
     recovery_file: Option<PathBuf>,
     #[command(flatten)]
-    pub keys: KeyArgs,
+    keys: KeyArgs,
     #[command(flatten)]
     layers: LayerArgs,
 }
@@ -81,31 +85,51 @@ impl Drop for Opened<'_> {
 }
 
 impl ImageArgs {
+    /// The image's file.
+    pub fn file(&self) -> &Path {
+        self.image.file()
+    }
+
+    /// The image with all that lies on it.
+    fn spec(&self) -> Result<ImageSpec, Error> {
+        self.part.under(&self.image, self.layers.specs()?)
+    }
+
+    /// How the file system is read.
+    fn file_system(&self) -> Result<FileSystemSpec, Error> {
+        let mut given = self.keys.spec();
+        given.superblock = self.superblock;
+        file_system(&self.image, given)
+    }
+
+    /// Whether keys of encrypted files were given.
+    pub fn has_keys(&self) -> bool {
+        self.file_system().is_ok_and(|spec| spec.has_keys())
+    }
+
     /// The image that the file system lies on, decrypted and verified as the options say.
     pub fn image(&self, access: Access, context: &Context) -> Result<Image, Error> {
-        let image = match self.place.part.partition {
-            // An image that is cut off is read as far as it goes.
-            Some(number) if access != Access::Change => {
-                Image::open(&self.place.image, access)?.partition_so_far(number)?
-            }
-            _ => self.place.open(access)?,
-        };
-        self.layers.over(image, context, false)
+        let spec = self.spec()?;
+        // An image that is cut off is read as far as it goes.
+        let image = spec.open_part(access, access != Access::Change)?;
+        spec.lay(image, &Asking::of(context))
     }
 
     /// Opens the image for a dry run: writes go to a temporary file that lies below decryption.
     pub fn trial(&self, context: &Context) -> Result<Image, Error> {
-        let image = self.place.open(Access::ReadLocked)?;
+        let spec = self.spec()?;
+        let image = spec.open_part(Access::ReadLocked, false)?;
         let completed = image.completed(self.recovery_file.as_deref(), context.providers())?;
-        self.layers.over(completed.unwrap_or(image).on_trial()?, context, false)
+        spec.lay(completed.unwrap_or(image).on_trial()?, &Asking::of(context))
     }
 
     /// How it is changed.
     pub fn write_options(&self) -> Result<WriteOptions, Error> {
         let mut options = WriteOptions::default();
-        options.keys = self.keys.keys()?;
+        let file_system = self.file_system()?;
+        options.keys = file_system.keys()?;
         options.recovery_file = self.recovery_file.clone();
-        options.superblock = self.superblock;
+        options.superblock = file_system.superblock;
         options.time = source_date_epoch()?;
         Ok(options)
     }
@@ -113,11 +137,12 @@ impl ImageArgs {
     /// How the file system is read.
     pub fn options(&self) -> Result<ReadOptions, Error> {
         let mut options = ReadOptions::default();
-        options.keys = self.keys.keys()?;
+        let file_system = self.file_system()?;
+        options.keys = file_system.keys()?;
         options.verify_checksums = !self.ignore_checksums;
         options.replay_journal = !self.no_replay;
         options.recovery_file = self.recovery_file.clone();
-        options.superblock = self.superblock;
+        options.superblock = file_system.superblock;
         options.inode_paths = true;
         Ok(options)
     }
@@ -158,6 +183,6 @@ impl ImageArgs {
 
     /// An error that happened in the image.
     pub fn error(&self, error: Error) -> Error {
-        error.at(self.place.image.display())
+        error.at(self.file().display())
     }
 }

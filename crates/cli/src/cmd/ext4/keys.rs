@@ -1,10 +1,12 @@
 //! The keys of encrypted files: options that all commands take.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use casemate::fscrypt::{KeyDescriptor, KeyId};
-use casemate::{Error, KdfLimits, Keys, SecretSource};
+use clap::ValueHint;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+use casemate::image_spec::{FileSystemSpec, KeyFile};
+use casemate::{Error, Keys};
 
 /// Raw keys of encrypted files.
 #[derive(clap::Args, Debug)]
@@ -12,7 +14,7 @@ pub struct RawKeyArgs {
     /// Read encrypted files with the raw master key in this file (16 to 64 bytes, as fscryptctl takes it); "-" is
     /// standard input. May be repeated. DESCRIPTOR:FILE, with 16 hexadecimal digits, is for version 1 policies with an
     /// unusual descriptor.
-    #[arg(long = "fscrypt-key", value_name = "FILE", help_heading = "Encrypted files")]
+    #[arg(long = "fscrypt-key", value_name = "FILE", value_parser = key_file(), value_hint = ValueHint::FilePath, help_heading = "Encrypted files")]
     files: Vec<KeyFile>,
 }
 
@@ -51,55 +53,31 @@ pub struct KeyArgs {
     fscrypt_kdf_limit: u32,
 }
 
-/// A file with a key, and the descriptor that the key has.
-#[derive(Clone, Debug)]
-struct KeyFile {
-    descriptor: Option<KeyDescriptor>,
-    path: PathBuf,
-}
-
-impl FromStr for KeyFile {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<KeyFile, Self::Err> {
-        if let Some((descriptor, path)) = text.split_once(':')
-            && let Some(KeyId::Descriptor(descriptor)) = KeyId::from_hex(descriptor)
-        {
-            return Ok(KeyFile { descriptor: Some(descriptor), path: path.into() });
-        }
-        Ok(KeyFile { descriptor: None, path: text.into() })
-    }
+fn key_file() -> impl TypedValueParser<Value = KeyFile> {
+    OsStringValueParser::new().map(|text| KeyFile::parse(&text))
 }
 
 impl KeyArgs {
-    /// Whether there are any.
-    pub fn are_given(&self) -> bool {
-        !self.raw.files.is_empty() || !self.passphrases.is_empty()
+    /// The keys' places as values.
+    pub fn spec(&self) -> FileSystemSpec {
+        let mut spec = self.raw.spec();
+        spec.passphrase_files.clone_from(&self.passphrases);
+        spec.protectors.clone_from(&self.protectors);
+        spec.metadata.clone_from(&self.fscrypt_metadata);
+        spec.kdf_limit = self.fscrypt_kdf_limit;
+        spec
     }
 
     /// All keys that were given.
     pub fn keys(&self) -> Result<Keys, Error> {
-        let limits = KdfLimits::default().times(self.fscrypt_kdf_limit);
-        let mut keys = self.raw.keys()?.with_kdf_limits(limits);
-        for path in &self.passphrases {
-            keys = keys.with_secret(&SecretSource::file(path))?;
-        }
-        if let Some(folder) = &self.fscrypt_metadata {
-            keys = keys.with_metadata(folder)?;
-        }
-        Ok(self.protectors.iter().fold(keys, Keys::with_protector))
+        self.spec().keys()
     }
 }
 
 impl RawKeyArgs {
-    /// All raw keys that were given.
-    pub fn keys(&self) -> Result<Keys, Error> {
-        self.files.iter().try_fold(Keys::default(), |keys, file| {
-            let source = SecretSource::file(&file.path);
-            match file.descriptor {
-                Some(descriptor) => keys.with_described(descriptor, &source),
-                None => keys.with_raw(&source),
-            }
-        })
+    fn spec(&self) -> FileSystemSpec {
+        let mut spec = FileSystemSpec::default();
+        spec.raw_keys.clone_from(&self.files);
+        spec
     }
 }

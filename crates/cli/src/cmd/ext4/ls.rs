@@ -26,7 +26,7 @@ use crate::context::{Context, Failures};
     \x20 casemate ext4 ls root.img\n\
     \x20 casemate ext4 ls -l root.img /etc /usr\n\
     \x20 casemate ext4 ls --json root.img /etc\n\
-    \x20 casemate ext4 ls --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc /home"
+    \x20 casemate ext4 ls disk.enc,crypt=aes-xts-plain64,key-file=disk.key,key-size=512 /home"
 )]
 pub struct Args {
     #[command(flatten)]

@@ -9,7 +9,7 @@ mod chown;
 mod df;
 mod digest;
 mod du;
-mod entry;
+pub mod entry;
 mod extract;
 mod fallocate;
 pub mod find;

@@ -100,7 +100,7 @@ impl Args {
         if sources.len() > 1 && !is_folder {
             let text =
                 format!("{}: several files go into a directory; -p makes it", String::from_utf8_lossy(to));
-            return Err(Error::argument(text).at(self.change.place.image.display()));
+            return Err(Error::argument(text).at(self.change.file().display()));
         }
         let mut report = PutReport::default();
         for source in &sources {

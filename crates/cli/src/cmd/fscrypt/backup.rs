@@ -71,8 +71,7 @@ impl BackupArgs {
         let report = if is_standard {
             write(&mut BufWriter::with_capacity(1 << 20, context.output().for_data()?))?
         } else {
-            let mut out =
-                BufWriter::with_capacity(1 << 20, Output::create(&self.tar, &[&self.image.place.image])?);
+            let mut out = BufWriter::with_capacity(1 << 20, Output::create(&self.tar, &[self.image.file()])?);
             let report = write(&mut out)?;
             let output =
                 out.into_inner().map_err(|error| Error::io(self.tar.display(), error.into_error()))?;

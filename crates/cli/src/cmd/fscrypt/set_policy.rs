@@ -44,7 +44,7 @@ impl Args {
         self.change.change(context, |writer| {
             ext4::set_policy(
                 writer,
-                self.change.place.image.display(),
+                self.change.file().display(),
                 self.path.as_bytes(),
                 key,
                 &policy,

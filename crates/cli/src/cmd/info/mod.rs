@@ -6,15 +6,18 @@ mod scan;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use clap::ValueHint;
 use serde_json::{Map, Value, json};
 
+use casemate::blockdev::PartitionId;
+use casemate::image_spec::{ImageSpec, LayerSpec, LuksSpec};
 use casemate::probe::{self, Found, Look, Progress, Stale, Tag};
 use casemate::{Access, Error, Image, Output};
 
 use crate::answer::Answer;
 use crate::cmd::explained::name;
-use crate::cmd::layers::LayerArgs;
-use crate::cmd::place::{PartArgs, PlaceArgs};
+use crate::cmd::layers::{Asking, LayerArgs, spec_parser};
+use crate::cmd::place::PartArgs;
 use crate::context::Context;
 use crate::size::shown;
 use crate::streams::visible;
@@ -33,10 +36,13 @@ use crate::streams::visible;
     \x20 casemate info root.img\n\
     \x20 casemate info --html root.html root.img\n\
     \x20 casemate info --scan disk.img\n\
-    \x20 casemate info --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc")]
+    \x20 casemate info disk.enc,crypt=aes-xts-plain64,key-file=disk.key,key-size=512")]
 pub struct Args {
+    /// The image: a file or block device, or with the layers on it, such as disk.img,partition=2,luks,key-file=pw.
+    #[arg(value_name = "IMAGE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
+    image: ImageSpec,
     #[command(flatten)]
-    place: PlaceArgs,
+    part: PartArgs,
     /// Also write an HTML page of the findings to this file; "-" is standard output, without the text.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -50,42 +56,44 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let image = self.layers.over(self.place.open(Access::Read)?, context, false)?;
+        self.image.check_device()?;
+        let spec = self.part.under(&self.image, self.layers.specs()?)?;
+        let image = spec.lay(spec.open_part(Access::Read, false)?, &Asking::of(context))?;
         if self.scan {
-            return self.search(&image, context);
+            return self.search(&image, &spec, context);
         }
         let found = probe::look(&image)?;
-        let by_backup = found.is_backup_table;
-        let PartArgs { partition, offset } = self.place.part;
-        let place =
-            Place { image: quoted(&self.place.image), partition, offset, by_backup, has_layers: false };
+        let file = spec.file();
+        let place = Place { spec: spec.clone(), by_backup: found.is_backup_table };
         let answer = if found.what.is_some() { Answer::Yes } else { Answer::No };
         if let Some(path) = &self.html {
-            let text = page::html(&self.place.image.display().to_string(), &found, &place);
+            let text = page::html(&file.display().to_string(), &found, &place);
             if path == Path::new("-") {
                 context.print(text)?;
                 return Ok(answer);
             }
-            Output::write_whole(path, &[&self.place.image], text.as_bytes())?;
+            Output::write_whole(path, &[file], text.as_bytes())?;
         }
         match context.json() {
             true => context.print_json(&value(&found, &place))?,
-            false => context.print(lines(&self.place.image.display().to_string(), &found, &place))?,
+            false => context.print(lines(&file.display().to_string(), &found, &place))?,
         }
         Ok(answer)
     }
 
     /// Searches all of the image.
-    fn search(&self, image: &Image, context: &Context) -> Result<Answer, Error> {
-        let name = self.place.image.display().to_string();
+    fn search(&self, image: &Image, spec: &ImageSpec, context: &Context) -> Result<Answer, Error> {
+        let name = spec.file().display().to_string();
         let progress = context.progress(&name, image.device().size());
         let work = context.work(context.providers().clone(), &progress);
         let found = probe::scan(image, &work)?;
         drop(progress);
-        let has_layers = !self.layers.layers().is_empty();
-        let offset = if has_layers { 0 } else { image.start() };
-        let place =
-            Place { image: quoted(&self.place.image), partition: None, offset, by_backup: false, has_layers };
+        let spec = match spec.parts().1 {
+            // Where it lies in the file, whatever part of that was searched.
+            [] => at_offset(&ImageSpec::of_file(spec.file()), image.start()),
+            _ => Some(spec.clone()),
+        };
+        let place = Place { spec: spec.unwrap_or_else(|| ImageSpec::of_file(&name)), by_backup: false };
         match context.json() {
             true => context.print_json(&scan::json(&found, &place))?,
             false => context.print(scan::text(&name, &found, &place))?,
@@ -100,24 +108,73 @@ impl Args {
 /// Place of something found, for the command lines that are suggested.
 #[derive(Clone)]
 struct Place {
-    image: String,
-    partition: Option<u32>,
-    offset: u64,
+    spec: ImageSpec,
     /// Whether partitions were found by the backup GPT alone.
     by_backup: bool,
     /// Whether layers lie on the image.
-    has_layers: bool,
+}
+
+/// An image from a byte on; `None` for what no device has.
+fn at_offset(spec: &ImageSpec, start: u64) -> Option<ImageSpec> {
+    let whole = || ImageSpec::of_file(spec.file());
+    match spec.layers() {
+        _ if start == 0 => Some(spec.clone()),
+        [LayerSpec::Window { offset, size: None }] => {
+            let offset = offset.checked_add(start)?;
+            Some(whole().with_layer(LayerSpec::Window { offset, size: None }))
+        }
+        _ => Some(spec.clone().with_layer(LayerSpec::Window { offset: start, size: None })),
+    }
+}
+
+impl Place {
+    /// The partition and the offset that options can say, if they can say everything.
+    fn options(&self) -> Option<(Option<PartitionId>, u64)> {
+        match self.spec.layers() {
+            [] => Some((None, 0)),
+            [LayerSpec::Partition(id)] => Some((Some(id.clone()), 0)),
+            [LayerSpec::Window { offset, size: None }] => Some((None, *offset)),
+            _ => None,
+        }
+    }
+}
+
+/// The commands that read something found through layers: those that take an image specification.
+fn commands_through_layers(found: &Found, place: &Place) -> Vec<String> {
+    let spec = match found.partition {
+        Some(_) if place.by_backup => {
+            place.spec.clone().with_layer(LayerSpec::Window { offset: found.start, size: Some(found.len) })
+        }
+        Some(number) => place.spec.clone().with_layer(LayerSpec::Partition(PartitionId::Number(number))),
+        None => place.spec.clone(),
+    };
+    let image = quoted(Path::new(&spec.to_os_string()));
+    match found.what {
+        Some(probe::EXT) => {
+            let copy = found.superblock.map_or(String::new(), |block| format!(" --superblock {block}"));
+            vec![format!("casemate ext4 ls{copy} {image} /"), format!("casemate ext4 check {image}")]
+        }
+        Some(probe::LUKS) => {
+            let inner = spec.with_layer(LayerSpec::Luks(LuksSpec::default()));
+            vec![format!("casemate info {}", quoted(Path::new(&inner.to_os_string())))]
+        }
+        Some(probe::VERITY | probe::GPT | probe::MBR) | None => Vec::new(),
+        Some(_) => vec![format!("casemate serve -r -U - {image}   # for any NBD client")],
+    }
 }
 
 /// The commands that read something found, or make it readable.
 fn commands(found: &Found, place: &Place) -> Vec<String> {
-    let image = &place.image;
-    let at = match (found.partition.or(place.partition), place.offset) {
+    let Some((partition, offset)) = place.options() else { return commands_through_layers(found, place) };
+    let file = place.spec.file();
+    // Those that take a specification know a comma of a name by another one.
+    let (image, plain) = (quoted(Path::new(&ImageSpec::of_file(file).to_os_string())), quoted(file));
+    let at = match (found.partition.map(PartitionId::Number).or(partition), offset) {
         // By their numbers other commands find those of the table at the beginning.
         (Some(_), offset) if place.by_backup => {
             format!(" --offset {}", found.start.saturating_add(offset))
         }
-        (Some(number), _) => format!(" -P {number}"),
+        (Some(id), _) => format!(" -P {}", quoted(Path::new(&id.to_string()))),
         (None, 0) => String::new(),
         (None, offset) => format!(" --offset {offset}"),
     };
@@ -127,21 +184,21 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
             vec![format!("casemate ext4 ls{at}{copy} {image} /"), format!("casemate ext4 check{at} {image}")]
         }
         Some(probe::VERITY) => {
-            let start = found.start.saturating_add(place.offset);
+            let start = found.start.saturating_add(offset);
             let offset = if start == 0 { String::new() } else { format!(" --hash-offset {start}") };
-            vec![format!("casemate verity dump{offset} {image}")]
+            vec![format!("casemate verity dump{offset} {plain}")]
         }
         Some(probe::GPT | probe::MBR) => Vec::new(),
         Some(probe::LUKS) if found.fact("under way").is_some() => {
-            vec![format!("casemate luks dump{at} {image}"), format!("casemate luks reencrypt{at} {image}")]
+            vec![format!("casemate luks dump{at} {plain}"), format!("casemate luks reencrypt{at} {plain}")]
         }
-        Some(probe::LUKS) => vec![format!("casemate luks dump{at} {image}")],
-        Some(probe::INTEGRITY) => vec![format!("casemate integrity dump{at} {image}")],
-        Some(probe::QCOW2) => vec![format!("qemu-img convert -O raw {image} raw.img")],
-        Some(probe::SPARSE) => vec![format!("simg2img {image} raw.img")],
-        Some("gzip data") => vec![format!("gzip -dc {image}")],
-        Some("xz data") => vec![format!("xz -dc {image}")],
-        Some("zstd data") => vec![format!("zstd -dc {image}")],
+        Some(probe::LUKS) => vec![format!("casemate luks dump{at} {plain}")],
+        Some(probe::INTEGRITY) => vec![format!("casemate integrity dump{at} {plain}")],
+        Some(probe::QCOW2) => vec![format!("qemu-img convert -O raw {plain} raw.img")],
+        Some(probe::SPARSE) => vec![format!("simg2img {plain} raw.img")],
+        Some("gzip data") => vec![format!("gzip -dc {plain}")],
+        Some("xz data") => vec![format!("xz -dc {plain}")],
+        Some("zstd data") => vec![format!("zstd -dc {plain}")],
         Some("a tar archive") => vec![format!("casemate ext4 put --tar={image} root.img /")],
         Some(_) => vec![format!("casemate serve{at} -r -U - {image}   # for any NBD client")],
         None if found.content.is_some_and(|content| content.look == Look::Random) => {

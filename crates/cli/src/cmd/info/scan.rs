@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use casemate::probe::{Copy, Found, Scan, Volume};
 
-use super::{Place, commands, value};
+use super::{Place, at_offset, commands, value};
 use crate::cmd::explained::name;
 use crate::size::shown;
 use crate::streams::visible;
@@ -25,13 +25,9 @@ fn at_its_place(volume: &Volume, place: &Place) -> Option<(Found, Place)> {
     if volume.missing_before > 0 || volume.is_stale {
         return None;
     }
-    let offset = place.offset.checked_add(volume.found.start)?;
-    // Commands look behind layers at the beginning only.
-    if place.has_layers && volume.found.start > 0 {
-        return None;
-    }
+    let spec = at_offset(&place.spec, volume.found.start)?;
     let found = Found { start: 0, ..volume.found.clone() };
-    let place = Place { offset, partition: None, by_backup: true, ..place.clone() };
+    let place = Place { spec, by_backup: true };
     Some((found, place))
 }
 

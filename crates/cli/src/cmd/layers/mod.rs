@@ -1,26 +1,23 @@
 //! The layers between an image and what reads it: options of every command that takes them.
 
+mod image;
 mod stack;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::ArgGroup;
 
-use casemate::blockdev::Events;
-use casemate::integrity::IntegrityOptions;
-use casemate::luks::{LuksKey, LuksOptions, Reencrypting, Volume};
-use casemate::verity::partition_uuids;
-use casemate::{Access, Advice, Error, Image, SecretSource, probe};
+use casemate::image_spec::{HashPartition, ImageSpec, IntegritySpec, LayerSpec, VeritySpec};
+use casemate::{Error, Image};
 
+pub use self::image::{Asking, file_system, spec_parser};
 use self::stack::{LayerOptions, Stack, ids};
 pub use super::crypt::mapping::DECRYPTION;
 use super::crypt::mapping::MappingArgs;
-use super::explained::{explained, without_hash_area};
 use super::luks::options::UnlockArgs;
-use super::verity::options::{HashArgs, parse_root_hash};
+use super::verity::options::HashArgs;
 use crate::cmd::integrity::JournalArgs;
 use crate::context::Context;
-use crate::passphrase::Asked;
 use crate::size::bytes;
 
 /// dm-crypt, LUKS, dm-integrity and dm-verity over an image, any number of times, in the order in which they are given.
@@ -158,34 +155,18 @@ struct VerityArgs {
         requires = "dm_verity"
     )]
     hash_offset: u64,
-    /// The partition of HASH that has the hash area, counted from 1; "auto" is the one whose UUID is the second half of the
-    /// root hash, as systemd makes them.
+    /// The partition of HASH that has the hash area: number, UUID or name; "auto" is the one whose UUID is the second half of
+    /// the root hash, as systemd makes them.
     #[arg(
         long = "verity-hash-partition",
         alias = "hash-partition",
-        value_name = "N",
-        value_parser = hash_partition,
+        value_name = "WHICH",
         requires = "dm_verity"
     )]
     hash_partition: Option<HashPartition>,
     /// Make or expect no superblock; the other options give the parameters.
     #[arg(long = "verity-no-superblock", alias = "no-superblock", requires = "dm_verity")]
     no_superblock: bool,
-}
-
-/// Which partition has a hash area.
-#[derive(Clone, Copy, Debug)]
-enum HashPartition {
-    Number(u32),
-    /// The one that the root hash tells.
-    Auto,
-}
-
-fn hash_partition(text: &str) -> Result<HashPartition, String> {
-    match text {
-        "auto" => Ok(HashPartition::Auto),
-        _ => text.parse().map(HashPartition::Number).map_err(|_| "a partition's number, or auto".to_owned()),
-    }
 }
 
 /// Options that begin a dm-crypt, LUKS or dm-integrity layer, each with all options of its layer.
@@ -214,159 +195,69 @@ impl LayerOptions for Layer {
 }
 
 impl LayerArgs {
-    /// Whether something is verified, so that nothing can be written.
-    pub fn verify(&self) -> bool {
-        self.layers().iter().any(|layer| layer.verity.dm_verity.is_some())
-    }
-
-    /// Opens a LUKS volume whose reencryption was begun, the only layer, so that it can be written while that goes on.
-    pub fn reencrypting(
-        &self,
-        image: Image,
-        zone: Option<u64>,
-        context: &Context,
-    ) -> Result<(Image, Reencrypting), Error> {
-        match self.layers() {
-            [layer] if layer.crypt.luks => layer.crypt.reencrypting(image, zone, context),
-            _ => Err(Error::argument("--reencrypt is of a LUKS volume with no other layer")),
-        }
-    }
-
-    /// Lays them on an image. Discards pass the decryption only with `allow_discards`.
-    pub fn over(&self, mut image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
-        for (number, layer) in self.layers().iter().enumerate() {
-            image = match &layer.verity.dm_verity {
-                Some(verity) => layer.with_verity(verity, image, context)?,
-                None => {
-                    let of = asked_for(&image, number, self.layers().len());
-                    layer.crypt.over(image, &of, context, allow_discards)?
-                }
-            };
-        }
-        Ok(image)
+    /// The layers as values.
+    pub fn specs(&self) -> Result<Vec<LayerSpec>, Error> {
+        let spec = |layer: &Layer| match &layer.verity.dm_verity {
+            Some(verity) => layer.verity(verity).map(LayerSpec::Verity),
+            None => layer.crypt.spec(),
+        };
+        self.layers().iter().map(spec).collect()
     }
 }
 
 impl CryptArgs {
-    /// Whether something is decrypted.
-    pub fn decrypt(&self) -> bool {
-        !self.layers().is_empty()
+    /// The mappings as values.
+    pub fn specs(&self) -> Result<Vec<LayerSpec>, Error> {
+        self.layers().iter().map(CryptLayer::spec).collect()
     }
 
     /// Lays the mappings on an image, if there are any.
-    pub fn over(&self, mut image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
-        for (number, layer) in self.layers().iter().enumerate() {
-            let of = asked_for(&image, number, self.layers().len());
-            image = layer.over(image, &of, context, allow_discards)?;
-        }
-        Ok(image)
-    }
-}
-
-/// Name of the volume in a prompt for its passphrase.
-fn asked_for(image: &Image, number: usize, layers: usize) -> PathBuf {
-    match layers {
-        1 => image.name().into(),
-        _ => format!("{}, layer {}", image.name(), number + 1).into(),
+    pub fn over(&self, image: Image, context: &Context) -> Result<Image, Error> {
+        let file = ImageSpec::of_file(image.name());
+        let spec = self.specs()?.into_iter().fold(file, ImageSpec::with_layer);
+        spec.lay(image, &Asking::of(context))
     }
 }
 
 impl Layer {
-    fn with_verity(&self, verity: &[String], image: Image, context: &Context) -> Result<Image, Error> {
-        let [hash, root] = verity else { return Err(Error::argument("--dm-verity takes HASH and ROOT")) };
+    fn verity(&self, verity: &[String]) -> Result<VeritySpec, Error> {
+        let [device, root] = verity else { return Err(Error::argument("--dm-verity takes HASH and ROOT")) };
         let options = self.hash.options(self.verity.hash_offset, self.verity.no_superblock)?;
-        let root = parse_root_hash(root)?;
-        let providers = context.naming(self.hash.provider.as_slice());
-        let hash = match (image.is_file(hash.as_ref()), self.verity.hash_partition) {
-            (true, None) => image.clone(),
-            (true, Some(_)) => image.disk()?.into(),
-            (false, _) => Image::open(hash, Access::ReadLocked)?,
-        };
-        let hash = match self.verity.hash_partition {
-            None => hash,
-            Some(HashPartition::Number(number)) => hash.partition(number)?,
-            Some(HashPartition::Auto) => hash.partition_of_uuid(partition_uuids(&root)?.hash)?,
-        };
-        let verified = image.verity(&hash, &root, &options, &providers);
-        verified.map_err(|error| match self.verity.hash_offset {
-            0 => without_hash_area(error, &hash, Advice::LayerHashOffset),
-            _ => error,
-        })
+        let mut spec = VeritySpec::new(root);
+        spec.hash_device = Some(device.into());
+        spec.hash_offset = options.hash_offset;
+        spec.hash_partition = self.verity.hash_partition.clone();
+        spec.superblock = options.superblock;
+        spec.algorithm = options.algorithm;
+        spec.hash_type = options.hash_type;
+        spec.data_block_size = options.data_block_size;
+        spec.hash_block_size = options.hash_block_size;
+        spec.data_blocks = options.data_blocks;
+        spec.salt = options.salt;
+        spec.driver = options.driver;
+        Ok(spec)
     }
 }
 
 impl IntegrityArgs {
-    fn over(&self, name: &str, image: Image, context: &Context) -> Result<Image, Error> {
-        let mut options = IntegrityOptions::default();
-        options.algorithm = name.to_owned();
-        options.bitmap = self.integrity_bitmap_mode;
-        self.journal.0.set(&mut options)?;
-        if let Some(path) = &self.integrity_key_file {
-            options = options.with_key(&SecretSource::file(path))?;
-        }
-        let data = self.integrity_data_device.as_ref().map(|path| image.open_alike(path)).transpose()?;
-        let over = image.clone().integrity(data.as_ref(), &options, context.providers());
-        let over = over.map_err(|error| explained(error, &image, probe::INTEGRITY))?;
-        if over.has_unknown_blocks() {
-            context.note(&format!(
-                "{}: by its superblock tags were still to be computed; blocks without one are read and not checked",
-                image.name()
-            ));
-        }
-        Ok(over)
+    fn spec(&self, name: &str) -> Result<IntegritySpec, Error> {
+        let mut spec = IntegritySpec::new(name);
+        spec.key_file = self.integrity_key_file.clone();
+        spec.data_device = self.integrity_data_device.clone();
+        spec.bitmap = self.integrity_bitmap_mode;
+        (spec.journal_code, spec.journal_cipher) = self.journal.0.spec()?;
+        Ok(spec)
     }
 }
 
 impl CryptLayer {
-    /// Lays the mapping on an image; a person is asked for the passphrase of `of`.
-    fn over(&self, image: Image, of: &Path, context: &Context, allow_discards: bool) -> Result<Image, Error> {
+    fn spec(&self) -> Result<LayerSpec, Error> {
         if let Some(name) = &self.integrity.dm_integrity {
-            return self.integrity.over(name, image, context);
+            return self.integrity.spec(name).map(LayerSpec::Integrity);
         }
-        if self.luks {
-            return self.with_luks(image, of, context, allow_discards);
+        match self.luks {
+            true => Ok(LayerSpec::Luks(self.unlock.spec(self.mapping.key_place()))),
+            false => self.mapping.spec().map(LayerSpec::Crypt),
         }
-        let mut mapping = self.mapping.mapping(of, Asked::Once, context)?;
-        mapping.allow_discards = allow_discards;
-        image.crypt(mapping)
-    }
-
-    fn with_luks(
-        &self,
-        image: Image,
-        of: &Path,
-        context: &Context,
-        allow_discards: bool,
-    ) -> Result<Image, Error> {
-        let (volume, key, mut options) = self.luks_volume(image, of, Access::ReadLocked, context)?;
-        options.allow_discards = allow_discards;
-        volume.open(&key, &options, &context.opening())
-    }
-
-    fn reencrypting(
-        &self,
-        image: Image,
-        zone: Option<u64>,
-        context: &Context,
-    ) -> Result<(Image, Reencrypting), Error> {
-        let of = PathBuf::from(image.name());
-        let (volume, key, options) = self.luks_volume(image, &of, Access::Change, context)?;
-        volume.open_reencrypting(&key, &options, zone, &context.opening())
-    }
-
-    /// The volume, its key, and how it is opened. A header that lies apart is opened for `access`.
-    fn luks_volume(
-        &self,
-        image: Image,
-        of: &Path,
-        access: Access,
-        context: &Context,
-    ) -> Result<(Volume, LuksKey, LuksOptions), Error> {
-        let header = self.unlock.header(&image, access)?;
-        let volume = image.luks_volume(header.as_ref(), context.providers());
-        let volume =
-            volume.map_err(|error| explained(error, header.as_ref().unwrap_or(&image), probe::LUKS))?;
-        let key = self.unlock.key(self.mapping.key_source(), None, of)?;
-        Ok((volume, key, self.unlock.options()?))
     }
 }

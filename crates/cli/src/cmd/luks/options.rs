@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use casemate::blockdev::os::FileTypeExt;
 use casemate::blockdev::{Partition, partitions};
+use casemate::image_spec::{KeyPlace, LuksSpec, read_policy};
 use casemate::luks::{AreaCipher, LuksKey, LuksOptions, Policy, Volume};
 use casemate::target::{Consent, Made};
 use casemate::{Access, Error, Image, SecretSource, SecretVec, Target, probe};
@@ -11,8 +12,8 @@ use casemate::{Access, Error, Image, SecretSource, SecretVec, Target, probe};
 use super::manners::Wanted;
 use crate::cmd::explained::explained;
 use crate::cmd::place::PlaceArgs;
-use crate::context::{Context, read_small};
-use crate::passphrase::{self, Asked, Part};
+use crate::context::Context;
+use crate::passphrase::{self, Part};
 use crate::size::{bytes, place_with_unit};
 
 /// Options that open a LUKS volume, except for where its passphrase is read.
@@ -129,18 +130,16 @@ pub struct VolumeArgs {
 }
 
 impl UnlockArgs {
-    /// The key: of the place that is named, or of a person.
-    pub fn key(
-        &self,
-        source: Option<SecretSource>,
-        size: Option<usize>,
-        of: &Path,
-    ) -> Result<LuksKey, Error> {
-        match (&self.volume_key_file, source) {
-            (Some(path), _) => LuksKey::volume_key(&SecretSource::file(path)),
-            (None, Some(source)) => LuksKey::file(&source, size),
-            (None, None) => LuksKey::passphrase(&passphrase::source(Asked::Once), &of.display().to_string()),
-        }
+    /// A volume that is opened so, with the passphrase of a place.
+    pub fn spec(&self, key: KeyPlace) -> LuksSpec {
+        let mut spec = LuksSpec::default();
+        spec.key = key;
+        spec.volume_key_file.clone_from(&self.volume_key_file);
+        spec.header.clone_from(&self.luks_header);
+        (spec.key_slot, spec.kdf_limit) = (self.key_slot, self.kdf_limit);
+        spec.policy.clone_from(&self.policy.luks_policy);
+        spec.mac_key_file.clone_from(&self.policy.mac_key_file);
+        spec
     }
 
     /// The volume key of so many bytes in the file that was named.
@@ -159,12 +158,6 @@ impl UnlockArgs {
         options.keyslot = self.key_slot;
         options.policy = self.policy.policy()?;
         Ok(options)
-    }
-
-    /// The header, if it lies apart from the data in an image.
-    pub fn header(&self, image: &Image, access: Access) -> Result<Option<Image>, Error> {
-        let path = self.luks_header.as_ref().filter(|path| !image.is_file(path));
-        path.map(|path| Image::open(path, access)).transpose()
     }
 
     /// Refuses what says how a volume is opened, where one is made.
@@ -189,10 +182,7 @@ impl PolicyArgs {
     /// The policy with its key, if there is one.
     pub fn policy(&self) -> Result<Option<Policy>, Error> {
         let Some(path) = &self.luks_policy else { return Ok(None) };
-        let text = read_small(path)?;
-        let text = str::from_utf8(&text).map_err(|_| Error::argument("a policy is text"));
-        let policy = text.and_then(str::parse::<Policy>).map_err(|error| error.at(path.display()));
-        let mut policy = policy?;
+        let mut policy = read_policy(path)?;
         policy.mac_key = self.mac_key()?;
         Ok(Some(policy))
     }

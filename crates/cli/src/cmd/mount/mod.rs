@@ -17,8 +17,9 @@ use casemate_fuse::{Mount, MountOptions, Unmount};
 pub use self::kernel_options::KernelOptions;
 use super::ext4::image::{ImageArgs, Verity};
 use crate::answer::Answer;
-use crate::background::{self, Faults};
+use crate::background::{self, Faults, LogArgs};
 use crate::context::Context;
+use crate::notify::Manager;
 
 /// Mount an ext4 image in a folder through FUSE, read-only unless --write is given.
 ///
@@ -31,7 +32,7 @@ use crate::context::Context;
     \x20 mkdir folder && casemate mount root.img folder\n\
     \x20 casemate umount folder\n\
     \x20 casemate mount --write root.img folder && echo hello > folder/note && casemate umount folder\n\
-    \x20 casemate mount --luks --key-file pass.key disk.luks folder && casemate umount folder\n\
+    \x20 casemate mount disk.luks,luks,key-file=pass.key folder && casemate umount folder\n\
     \x20 casemate mount root.img folder --fscrypt-key master.key --allow-other --uid 1000\n\
     \x20 casemate umount folder\n\
     \n\
@@ -72,6 +73,8 @@ pub struct Args {
     /// Stay in the foreground, and report read errors. SIGINT and SIGTERM unmount.
     #[arg(long)]
     foreground: bool,
+    #[command(flatten)]
+    log: LogArgs,
     /// Option of the process in the background.
     #[arg(long, hide = true, conflicts_with = "foreground")]
     forked: bool,
@@ -97,7 +100,9 @@ impl Args {
         options.flags = self.options.flags();
         options.readers = context.threads();
         options.control = self.control.clone();
-        options.events = Some(Arc::new(Faults));
+        options.events = Some(Arc::new(Faults::default()));
+        let log = self.log.open(&[self.image.file()])?;
+        let manager = if self.forked { Manager::none() } else { Manager::of_environment() };
         let (events, incoming) = mpsc::channel();
         background::send_signals(&[SIGINT, SIGTERM, SIGHUP], &events, |_| Event::Stop)?;
         let ended = move |closed| drop(events.send(Event::Ended(closed)));
@@ -121,7 +126,7 @@ impl Args {
         let told = |event: &str| match context.json() {
             true => context.print_json(&json!({
                 "event": event,
-                "image": self.image.place.image.to_string_lossy(),
+                "image": self.image.file().to_string_lossy(),
                 "folder": mount.folder().to_string_lossy(),
                 "pid": std::process::id(),
             })),
@@ -132,13 +137,17 @@ impl Args {
         };
         told("mounted")?;
         if self.forked {
-            background::leave()?;
+            background::leave(log)?;
             // No folder is in use because this process was started in it.
             std::env::set_current_dir("/").map_err(|error| Error::io("/", error))?;
+        } else {
+            log.begin();
         }
+        manager.ready(&format!("mounted {} on {}", self.image.file().display(), mount.folder().display()));
         loop {
             match incoming.recv() {
                 Ok(Event::Stop) => {
+                    manager.stopping();
                     if let Err(error) = mount.unmount(Unmount::WhenUnused) {
                         let is_busy = error.is_busy();
                         context.complain(&error);
@@ -162,7 +171,7 @@ impl Args {
     /// Looks whether the keys that were given are those of encrypted folders at the top and in these: reading finds a key to be of use,
     /// or missing.
     fn try_keys(&self, fs: &FileSystem) {
-        if !self.image.keys.are_given() {
+        if !self.image.has_keys() {
             return;
         }
         let inodes = fs.inodes();

@@ -27,6 +27,7 @@ use self::options::Place;
 use crate::answer::Answer;
 use crate::background::{self, Faults, exit_status};
 use crate::context::Context;
+use crate::notify::Manager;
 use crate::streams::{say, tell};
 
 /// Event that the server waits for.
@@ -44,9 +45,13 @@ impl Args {
         let mut options = ServeOptions::default();
         options.tls = self.tls()?;
         options.limits = self.limits(context);
-        options.events = Some(Arc::new(Faults));
+        options.events = Some(Arc::new(Faults::default()));
         let (images, reencrypting) = self.images(context)?;
         let read_only = images.iter().all(|(_, image)| image.is_read_only());
+        let files = self.files()?;
+        let paths: Vec<&Path> = files.iter().map(AsRef::as_ref).collect();
+        let log = self.log.open(&paths)?;
+        let manager = if self.forked { Manager::none() } else { Manager::of_environment() };
         let Place { listener, folder: _folder, is_given } = self.listener(read_only, context)?;
         raise_file_limit();
 
@@ -58,7 +63,6 @@ impl Args {
         let served: Vec<(Arc<Export>, &Image)> =
             service.exports().iter().cloned().zip(images.iter().map(|(_, image)| image)).collect();
         // Whoever reads the URIs finds it.
-        let paths: Vec<&Path> = images.iter().filter_map(|(_, image)| image.path()).collect();
         let _pid_file = self.pid_file.as_deref().map(|path| PidFile::write(path, &paths)).transpose()?;
         let mut child = None;
         match &self.exec {
@@ -86,8 +90,11 @@ impl Args {
             );
         }
         if self.forked {
-            background::leave()?;
+            background::leave(log)?;
+        } else {
+            log.begin();
         }
+        manager.ready(&format!("serving {}", service.uris().join(" ")));
 
         let is_ending = AtomicBool::new(false);
         let answer = thread::scope(|scope| {
@@ -100,6 +107,7 @@ impl Args {
             is_ending.store(true, Ordering::Relaxed);
             answer
         })?;
+        manager.stopping();
         let clients = service.clients();
         let stopped = service.stop(Duration::from_secs(self.patience));
         stopped?;

@@ -6,17 +6,19 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ArgGroup, ValueEnum};
+use clap::{ArgGroup, ValueEnum, ValueHint};
 use listenfd::ListenFd;
 
 use casemate::blockdev::Events;
+use casemate::image_spec::{ImageSpec, LayerSpec};
 use casemate::luks::Reencrypting;
 use casemate::nbd::protocol::MAX_NAME;
 use casemate::nbd::tls::{Clients, Tls};
 use casemate::nbd::{Limits, Listener};
 use casemate::{Access, Error, Image, probe};
 
-use crate::cmd::layers::{DECRYPTION, LayerArgs};
+use crate::background::LogArgs;
+use crate::cmd::layers::{Asking, LayerArgs, spec_parser};
 use crate::cmd::place::PartArgs;
 use crate::context::Context;
 use crate::size::bytes;
@@ -29,7 +31,7 @@ use crate::size::bytes;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate serve --socket disk.sock disk.img\n\
-    \x20 casemate serve --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc \\\n\
+    \x20 casemate serve disk.enc,crypt=aes-xts-plain64,key-file=disk.key,key-size=512 \\\n\
     \x20     --exec 'nbdcopy \"$uri\" plain.img'\n\
     \x20 casemate serve --dm-verity root.verity @root.hash.txt --overlay changes.ovl root.img \\\n\
     \x20     --exec 'qemu-io -f raw -c \"write 0 4k\" \"$uri\"'\n\
@@ -41,7 +43,7 @@ use crate::size::bytes;
     \n\
     A socket that a service manager hands over (LISTEN_FDS, as systemd does it) is used instead of --socket and --tcp.\n\
     \n\
-    Layers from the image upwards: partition or offset, then --crypt and --dm-verity in the order of the options, then --overlay. Clients can only read, unless --write or --overlay is given.",
+    From the image upwards: its layers, then --overlay. Clients can only read, unless --write or --overlay is given.",
     // A service manager may have opened a socket.
     group = ArgGroup::new("place")
         .args(["socket", "tcp", "exec"])
@@ -52,17 +54,18 @@ use crate::size::bytes;
     mut_arg("key_file", |arg| arg.short_alias('d')),
     mut_arg("key_size", |arg| arg.short_alias('s')))]
 pub struct Args {
-    /// The image file or block device.
-    #[arg(required_unless_present = "export")]
-    image: Option<PathBuf>,
-    /// Export another image under this name; may be repeated. All images use the same options.
+    /// The image: a file or block device, or with the layers on it, such as disk.img,partition=2,luks,key-file=pw.
+    #[arg(required_unless_present = "export", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
+    image: Option<ImageSpec>,
+    /// Export another image under this name; may be repeated. All images use the same options; an image with layers of its own
+    /// takes no options of layers.
     #[arg(
         long,
         value_name = "NAME=IMAGE",
         value_parser = export,
         conflicts_with_all = ["overlay", "dm_verity", "luks_header", "recovery_file"]
     )]
-    export: Vec<(String, PathBuf)>,
+    export: Vec<(String, ImageSpec)>,
     /// Listen on this Unix socket, for this user only; "-" creates one in a private folder.
     #[arg(short = 'U', long, value_name = "PATH", conflicts_with = "tcp")]
     socket: Option<PathBuf>,
@@ -114,7 +117,6 @@ pub struct Args {
     #[arg(
         long,
         help_heading = "LUKS",
-        requires = "luks",
         requires = "write",
         conflicts_with_all = ["export", "allow_discards"]
     )]
@@ -134,6 +136,8 @@ pub struct Args {
     /// Write the process ID to this file once clients can connect; it is removed at exit.
     #[arg(long, value_name = "FILE")]
     pub pid_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: LogArgs,
     /// Maximum number of clients; more are refused. All together have 1 GiB of memory for requests and replies.
     #[arg(long, value_name = "N", default_value = "4096")]
     max_clients: NonZero<usize>,
@@ -151,7 +155,6 @@ pub struct Args {
     #[arg(
         long,
         help_heading = "dm-crypt",
-        requires = DECRYPTION,
         requires = "write",
         conflicts_with_all = ["read_only", "dm_verity", "overlay"]
     )]
@@ -195,9 +198,12 @@ fn export_name(name: &str) -> Result<String, String> {
 }
 
 /// A name, and the image behind the first "=".
-fn export(text: &str) -> Result<(String, PathBuf), String> {
+fn export(text: &str) -> Result<(String, ImageSpec), String> {
     match text.split_once('=') {
-        Some((name, image)) if !image.is_empty() => Ok((export_name(name)?, image.into())),
+        Some((name, image)) if !image.is_empty() => {
+            let image = ImageSpec::of_argument(image).map_err(|error| error.to_string())?;
+            Ok((export_name(name)?, image))
+        }
         _ => Err("give a name and an image, as in root=root.img".to_owned()),
     }
 }
@@ -217,36 +223,67 @@ pub struct Place {
 impl Args {
     /// The images by their exports' names, with everything on them.
     pub fn images(&self, context: &Context) -> Result<Images, Error> {
-        let image = self.image.iter().map(|path| (&self.export_name, path));
-        let others = self.export.iter().map(|(name, path)| (name, path));
         let (mut images, mut reencrypting) = (Vec::new(), None);
-        for (name, path) in image.chain(others) {
-            images.push((name.clone(), self.image(path, &mut reencrypting, context)?));
+        for (name, spec) in self.specs()? {
+            images.push((name.clone(), self.image(&spec, &mut reencrypting, context)?));
         }
         Ok((images, reencrypting))
+    }
+
+    /// The files of all images and of their layers, which no output may replace.
+    ///
+    /// # Errors
+    /// `Argument` for layers that are given in two ways.
+    pub fn files(&self) -> Result<Vec<PathBuf>, Error> {
+        let specs = self.specs()?;
+        let files =
+            specs.iter().flat_map(|(_, spec)| std::iter::once(spec.file()).chain(spec.files_beside()));
+        Ok(files.map(Path::to_owned).collect())
+    }
+
+    /// The images by their exports' names, each with its layers.
+    fn specs(&self) -> Result<Vec<(&String, ImageSpec)>, Error> {
+        let image = self.image.iter().map(|image| (&self.export_name, image));
+        let others = self.export.iter().map(|(name, image)| (name, image));
+        let spec = |(name, image): (_, &ImageSpec)| {
+            image.check_device()?;
+            Ok((name, self.part.sized(image, self.size, self.layers.specs()?)?))
+        };
+        image.chain(others).map(spec).collect()
     }
 
     /// An image with everything on it.
     fn image(
         &self,
-        path: &Path,
+        spec: &ImageSpec,
         reencrypting: &mut Option<Reencrypting>,
         context: &Context,
     ) -> Result<Image, Error> {
         let protected = !self.write;
-        let image = Image::open(path, if protected { Access::ReadLocked } else { Access::Change })?;
-        let mut image = self.part.of(image, self.size)?;
+        if self.allow_discards && !spec.layers().iter().any(LayerSpec::is_decryption) {
+            return Err(Error::argument(
+                "--allow-discards is for an image that is decrypted: --crypt or --luks",
+            ));
+        }
+        let access = if protected { Access::ReadLocked } else { Access::Change };
+        let mut image = spec.open_part(access, false)?;
         if let Ok(Some(what @ (probe::QCOW2 | probe::SPARSE))) = probe::device(&*image.device()) {
             let name = image.name();
             context.note(&format!("{name}: {what}: served as it is, not the disk in it (see casemate info)"));
         }
         image = image.settled(self.recovery_file.as_deref(), &context.opening())?;
         image = if self.reencrypt {
-            let (image, rest) = self.layers.reencrypting(image, self.hotzone_size, context)?;
+            let [LayerSpec::Luks(luks)] = spec.parts().1 else {
+                return Err(Error::argument("--reencrypt is of a LUKS volume (--luks) with no other layer"));
+            };
+            let of = image.name().to_owned();
+            let (volume, key, options) = luks.volume(&image, &of, Access::Change, &Asking::of(context))?;
+            let (image, rest) =
+                volume.open_reencrypting(&key, &options, self.hotzone_size, &context.opening())?;
             *reencrypting = Some(rest);
             image
         } else {
-            self.layers.over(image, context, self.allow_discards)?
+            spec.lay(image, &Asking::of(context).allowing_discards(self.allow_discards))?
         };
         image.note_noise(context);
         match &self.overlay {
@@ -262,7 +299,11 @@ impl Args {
 
     /// Whether no option decides if clients may write, so that a note is useful.
     pub fn says_nothing_of_writing(&self) -> bool {
-        !(self.write || self.read_only || self.overlay.is_some() || self.layers.verify())
+        let verify = |(_, spec): (_, ImageSpec)| {
+            spec.layers().iter().any(|layer| matches!(layer, LayerSpec::Verity(_)))
+        };
+        let verifies = || self.specs().is_ok_and(|specs| specs.into_iter().any(verify));
+        !(self.write || self.read_only || self.overlay.is_some() || verifies())
     }
 
     /// Begins to listen where the options say.

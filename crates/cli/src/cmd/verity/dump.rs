@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use casemate::blockdev::PartitionId;
 use casemate::{Access, Advice, Error, Image};
 
 use super::info;
@@ -20,9 +21,9 @@ pub struct Args {
     /// First byte of the hash area.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     hash_offset: u64,
-    /// The partition (GPT or MBR) of the device that has the hash area, counted from 1.
-    #[arg(short = 'P', long, value_name = "N")]
-    partition: Option<u32>,
+    /// The partition (GPT or MBR) of the device that has the hash area: its number, counted from 1, UUID or name.
+    #[arg(short = 'P', long, value_name = "WHICH")]
+    partition: Option<PartitionId>,
     #[command(flatten)]
     crypt: CryptArgs,
 }
@@ -30,11 +31,11 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let image = Image::open(&self.hash, Access::Read)?;
-        let image = match self.partition {
-            Some(number) => image.partition(number)?,
+        let image = match &self.partition {
+            Some(id) => image.partition_named(id, false)?,
             None => image,
         };
-        let image = self.crypt.over(image, context, false)?;
+        let image = self.crypt.over(image, context)?;
         let layout = image.verity_superblock(self.hash_offset);
         let layout = layout.map_err(|error| without_hash_area(error, &image, Advice::HashOffset))?;
         if context.json() {

@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use casemate::blockdev::{Events, is_same_file};
-use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume, hex};
+use casemate::blockdev::{Events, PartitionId, is_same_file};
+use casemate::image_spec::read_root_hash;
+use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume};
 use casemate::{Access, Advice, Error, Image, Output, Work};
 
 use crate::cmd::explained::without_hash_area;
 use crate::cmd::layers::CryptArgs;
-use crate::context::{Context, read_small};
+use crate::context::Context;
 use crate::size::bytes;
 
 /// How blocks are hashed.
@@ -53,13 +54,13 @@ pub struct StoredArgs {
     /// Make or expect no superblock; the other options give the parameters.
     #[arg(long)]
     pub no_superblock: bool,
-    /// The partition (GPT or MBR) of DATA_DEVICE that has the data, counted from 1.
-    #[arg(short = 'P', long, value_name = "N")]
-    partition: Option<u32>,
+    /// The partition (GPT or MBR) of DATA_DEVICE that has the data: its number, counted from 1, UUID or name.
+    #[arg(short = 'P', long, value_name = "WHICH")]
+    partition: Option<PartitionId>,
     /// The partition of HASH_DEVICE that has the hash area. Without it, a HASH_DEVICE that is the data device has the hash
     /// area behind the data: in the same partition, and encrypted as the data are.
-    #[arg(long, value_name = "N")]
-    hash_partition: Option<u32>,
+    #[arg(long, value_name = "WHICH")]
+    hash_partition: Option<PartitionId>,
     #[command(flatten)]
     pub options: HashArgs,
     #[command(flatten)]
@@ -157,14 +158,14 @@ impl StoredArgs {
         };
         let disk =
             if self.data.exists() { open(&self.data) } else { Image::open(&self.data, Access::ReadLocked) }?;
-        let data = match self.partition {
-            Some(number) => disk.clone().partition(number)?,
+        let data = match &self.partition {
+            Some(id) => disk.clone().partition_named(id, false)?,
             None => disk.clone(),
         };
-        let data = self.crypt.over(data, context, false)?;
-        let hash = match (self.hash_partition, disk.is_file(&self.hash)) {
-            (Some(number), true) => disk.partition(number)?,
-            (Some(number), false) => open(&self.hash)?.partition(number)?,
+        let data = self.crypt.over(data, context)?;
+        let hash = match (&self.hash_partition, disk.is_file(&self.hash)) {
+            (Some(id), true) => disk.partition_named(id, false)?,
+            (Some(id), false) => open(&self.hash)?.partition_named(id, false)?,
             (None, true) => data.clone(),
             (None, false) => open(&self.hash)?,
         };
@@ -279,17 +280,6 @@ impl RootHashArgs {
                 return Err(Error::argument(text.to_owned()));
             }
         };
-        parse_root_hash(&text).map(Some)
+        read_root_hash(&text).map(Some)
     }
-}
-
-/// Reads a root hash in hex, or from the file behind an @.
-pub fn parse_root_hash(text: &str) -> Result<Vec<u8>, Error> {
-    if let Some(path) = text.strip_prefix('@') {
-        let bytes = read_small(Path::new(path))?;
-        let text = String::from_utf8_lossy(&bytes);
-        return parse_root_hash(text.trim_end().trim_start_matches('@')).map_err(|error| error.at(path));
-    }
-    let wrong = || Error::argument(format!("'{text}' is not a root hash: it must be hex digits"));
-    hex::decode(text).filter(|bytes| !bytes.is_empty()).ok_or_else(wrong)
 }

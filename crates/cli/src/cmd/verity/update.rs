@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use casemate::Error;
+use casemate::image_spec::read_root_hash;
 use casemate::tree::Ranges;
 use casemate::verity::hex;
 
-use super::options::{ChangedArgs, Changes, parse_root_hash};
+use super::options::{ChangedArgs, Changes};
 use crate::answer::Answer;
 use crate::context::Context;
 use crate::size::bytes;
@@ -38,7 +39,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let old_root = self.old_root_hash.as_deref().map(parse_root_hash).transpose()?;
+        let old_root = self.old_root_hash.as_deref().map(read_root_hash).transpose()?;
         context.heed_signals();
         let root_hash_file = self.area.begin(self.root_hash_file.as_deref())?;
         let stored = &self.area.stored;

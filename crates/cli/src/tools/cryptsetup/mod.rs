@@ -31,7 +31,7 @@ use line::{Line, Refusal};
 use options::Tool;
 
 /// The version whose command line this is.
-const VERSION: &str = "cryptsetup 2.6.1";
+pub(super) const VERSION: &str = "cryptsetup 2.6.1";
 
 const USAGE: &str = "\
 Usage: cryptsetup [OPTION...] <action> <action-specific>
