@@ -286,7 +286,7 @@ fn one_bad_block_costs_one_file_and_small_files_are_read_together() {
 
     let inode = fs.metadata("2/file-1234").unwrap();
     let first = fs.inodes().mapping_at(&inode, 0).unwrap().unwrap();
-    let bad = first.physical * u64::from(fs.inodes().layout().block_size);
+    let bad = fs.inodes().layout().offset(first.physical);
     let worn = open(device(bad..bad + 1), &ReadOptions::default()).unwrap();
     let (found, _) = at_once(&worn, 2);
     assert_eq!(found.len(), expected.len());

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::ErrorKind;
 
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 pub use casemate_blockdev::{Error, Result};
 
@@ -206,8 +206,13 @@ impl Place {
         Place { structure, block: None, group: None, inode: None }
     }
 
-    pub(crate) fn at(self, block: u64) -> Place {
-        Place { block: Some(block), ..self }
+    pub(crate) fn at(self, block: Block) -> Place {
+        Place { block: Some(block.get()), ..self }
+    }
+
+    /// A place in a block of the journal, which is counted within it.
+    pub(crate) fn at_log(self, block: u32) -> Place {
+        Place { block: Some(block.into()), ..self }
     }
 
     /// The error that something about this place contradicts the format.

@@ -1,10 +1,11 @@
 //! Units as types: one number cannot be taken for another by mistake.
 //!
-//! Each unit is made and read by named methods. None has `Deref`, `From` or arithmetic with plain numbers. Where a unit is
+//! Each unit is made and read by named methods. None has `Deref` or `From`. Where a unit is
 //! stored as a number of the format, `get` and `new` stand at the field.
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::ops::{Add, AddAssign, Sub};
 
 /// Number of an inode, from 1 on. An index in a table is one less; 0 stands for no inode on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,6 +81,194 @@ impl InodeNo {
 }
 
 impl fmt::Display for InodeNo {
+    /// The plain number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Number of a block of the file system, counted from the beginning of the device.
+///
+/// A number of blocks is added with `+`, and the difference of two numbers is a number of blocks. A byte is made by
+/// [`Layout::offset`](crate::Layout::offset) alone. Blocks within a file or the journal are plain numbers, and no `Block`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Block(u64);
+
+impl Block {
+    /// The block with this number, whether or not the file system has one.
+    pub const fn new(number: u64) -> Block {
+        Block(number)
+    }
+
+    /// The block that a byte of the device lies in.
+    pub(crate) const fn of_byte(byte: u64, block_size: u64) -> Block {
+        Block(byte / block_size)
+    }
+
+    /// The block with a stored number, where 0 stands for none.
+    pub(crate) const fn some(number: u64) -> Option<Block> {
+        if number == 0 { None } else { Some(Block(number)) }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The number as a field of 32 bits has it, if there is room for it.
+    pub(crate) fn low(self) -> Option<u32> {
+        u32::try_from(self.0).ok()
+    }
+
+    /// The number of a block as it is stored, where 0 stands for none.
+    pub(crate) fn stored(block: Option<Block>) -> u64 {
+        block.map_or(0, Block::get)
+    }
+
+    /// The cluster that the block lies in, where each has so many blocks.
+    pub(crate) const fn cluster(self, cluster_blocks: u64) -> Cluster {
+        Cluster(self.0 / cluster_blocks)
+    }
+
+    /// Blocks of its cluster before the block, where each has so many blocks.
+    pub(crate) const fn within_cluster(self, cluster_blocks: u64) -> u64 {
+        self.0 % cluster_blocks
+    }
+
+    /// The block before; the first one for itself.
+    pub(crate) const fn before(self) -> Block {
+        Block(self.0.saturating_sub(1))
+    }
+
+    /// The byte that the block begins at. Blocks of the file system only: no overflow.
+    pub(crate) const fn offset(self, block_size: u64) -> u64 {
+        self.0 * block_size
+    }
+
+    /// The byte that the block begins at, unless that is behind the last one of 64 bits.
+    pub(crate) fn checked_offset(self, block_size: u64) -> Option<u64> {
+        self.0.checked_mul(block_size)
+    }
+
+    /// The block `count` blocks later, unless that has no number.
+    pub fn checked_add(self, count: u64) -> Option<Block> {
+        self.0.checked_add(count).map(Block)
+    }
+
+    /// The block `count` blocks later, or that with the last number of 64 bits.
+    pub(crate) const fn saturating_add(self, count: u64) -> Block {
+        Block(self.0.saturating_add(count))
+    }
+
+    /// Blocks from another one up to this one, unless that comes later.
+    pub fn checked_since(self, earlier: Block) -> Option<u64> {
+        self.0.checked_sub(earlier.0)
+    }
+
+    /// The blocks from this one up to another one.
+    pub(crate) fn until(self, end: Block) -> impl DoubleEndedIterator<Item = Block> + Clone {
+        (self.0..end.0).map(Block)
+    }
+
+    /// This block and those that follow it, `count` in all.
+    pub fn run(self, count: u64) -> impl DoubleEndedIterator<Item = Block> + Clone {
+        self.until(self + count)
+    }
+}
+
+impl Add<u64> for Block {
+    type Output = Block;
+
+    /// The block `count` blocks later.
+    fn add(self, count: u64) -> Block {
+        Block(self.0 + count)
+    }
+}
+
+impl AddAssign<u64> for Block {
+    fn add_assign(&mut self, count: u64) {
+        self.0 += count;
+    }
+}
+
+impl Sub<Block> for Block {
+    type Output = u64;
+
+    /// Blocks from an earlier one up to this one.
+    fn sub(self, earlier: Block) -> u64 {
+        self.0 - earlier.0
+    }
+}
+
+/// Blocks of the file system that lie one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Run {
+    /// The first block.
+    pub first: Block,
+    /// Number of blocks.
+    pub len: u64,
+}
+
+impl Run {
+    /// The blocks from one up to another one, which comes later.
+    pub fn between(first: Block, end: Block) -> Run {
+        Run { first, len: end - first }
+    }
+
+    /// The block behind the last one.
+    pub fn end(self) -> Block {
+        self.first + self.len
+    }
+
+    /// The blocks that two runs share.
+    pub fn shared(self, other: Run) -> Option<Run> {
+        let (first, end) = (self.first.max(other.first), self.end().min(other.end()));
+        (first < end).then(|| Run::between(first, end))
+    }
+}
+
+/// Number of a cluster of the file system, counted from block 0 of the device: what one bit of a block bitmap stands for.
+///
+/// Without the feature bigalloc it has one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Cluster(u64);
+
+impl Cluster {
+    /// The cluster with this number.
+    pub const fn new(number: u64) -> Cluster {
+        Cluster(number)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The first block of the cluster, where each has so many blocks.
+    pub const fn first_block(self, cluster_blocks: u64) -> Block {
+        Block(self.0 * cluster_blocks)
+    }
+}
+
+impl Add<u64> for Cluster {
+    type Output = Cluster;
+
+    /// The cluster `count` clusters later.
+    fn add(self, count: u64) -> Cluster {
+        Cluster(self.0 + count)
+    }
+}
+
+impl Sub<Cluster> for Cluster {
+    type Output = u64;
+
+    /// Clusters from an earlier one up to this one.
+    fn sub(self, earlier: Cluster) -> u64 {
+        self.0 - earlier.0
+    }
+}
+
+impl fmt::Display for Block {
     /// The plain number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -59,7 +59,7 @@ fn compare_with_debugfs(debugfs: &Path, fs: &Ext4, image: &Path, what: &str) {
             } else if inode.kind() == FileType::Regular && !inode.has(InodeFlags::INLINE_DATA) {
                 let last = inode.size().div_ceil(u64::from(fs.layout().block_size)).max(1) - 1;
                 for block in [0, last / 3, last] {
-                    let physical = fs.mapping_at(&inode, block)?.map_or(0, |mapping| mapping.physical);
+                    let physical = fs.mapping_at(&inode, block)?.map_or(0, |mapping| mapping.physical.get());
                     ask(&format!("bmap <{}> {block}", inode.number()), format!("{physical}\n").as_bytes());
                 }
             }

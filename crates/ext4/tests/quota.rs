@@ -241,7 +241,7 @@ fn damaged_quota_files_do_no_harm() {
         let inode = fs.inode(InodeNo::new(file).unwrap()).unwrap();
         for block in 0..inode.size() / 1024 {
             let run = fs.mapping_at(&inode, block).unwrap().unwrap();
-            blocks.push((run.physical + block - run.logical) as usize);
+            blocks.push((run.physical + (block - run.logical)).get() as usize);
         }
     }
     drop(writer);

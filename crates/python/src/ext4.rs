@@ -185,11 +185,12 @@ impl FileSystem {
 
     /// Where a file's contents lie: bytes in the file and on the device, how many, and whether they were ever written.
     fn extents(&self, py: Python<'_>, number: u32) -> PyResult<Vec<(u64, u64, u64, bool)>> {
-        let size = u64::from(self.fs.inodes().layout().block_size);
+        let layout = self.fs.inodes().layout();
+        let size = u64::from(layout.block_size);
         let read = || {
             let mut found = Vec::new();
             self.fs.inodes().mappings(&self.inode(number)?, 0, |run| {
-                found.push((run.logical * size, run.physical * size, run.len * size, !run.unwritten));
+                found.push((run.logical * size, layout.offset(run.physical), run.len * size, !run.unwritten));
                 Ok(ControlFlow::Continue(()))
             })?;
             Ok(found)

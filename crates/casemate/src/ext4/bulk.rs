@@ -148,7 +148,9 @@ impl FileSystem {
         };
         fs.mappings(inode, 0, next)?;
         let [Some(run), None] = runs else { return Ok(None) };
-        let is_whole = run.logical == 0 && !run.unwritten && fs.layout().offset(run.len) >= inode.size();
+        let is_whole = run.logical == 0
+            && !run.unwritten
+            && run.len.saturating_mul(fs.layout().block_size.into()) >= inode.size();
         Ok(is_whole.then(|| fs.layout().offset(run.physical)))
     }
 

@@ -34,9 +34,9 @@ use casemate_verity::signature::Certificate;
 
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
-    CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Finding, FindingKind,
-    Incompat, Inode, InodeFlags, InodeNo, IntoNames, Level, Name, Names, Place, Problem, SUPERBLOCK_SIZE,
-    SeenDirectories, Structure, Superblock, Time, Usage, VerityCount, Xattr, uuid_text,
+    Block, CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Finding,
+    FindingKind, Incompat, Inode, InodeFlags, InodeNo, IntoNames, Level, Name, Names, Place, Problem,
+    SUPERBLOCK_SIZE, SeenDirectories, Structure, Superblock, Time, Usage, VerityCount, Xattr, uuid_text,
 };
 pub use casemate_trees::manifest::Format as DescriptionFormat;
 pub use casemate_trees::{Glob, Pattern, Selection};
@@ -192,7 +192,7 @@ impl ReadOptions {
     /// How a file system is opened that may be damaged, or end early.
     fn open_anyhow(&self, ring: LiveKeys, uses: &Arc<KeyUse>, providers: &Providers) -> OpenOptions {
         let options = self.open_seen(ring, Arc::clone(uses), providers);
-        OpenOptions { cut_short: true, superblock: self.superblock, ..options }
+        OpenOptions { cut_short: true, superblock: self.superblock.map(Block::new), ..options }
     }
 }
 
@@ -315,7 +315,7 @@ impl Image {
             certificate: options.certificate.clone(),
         };
         let open = options.open_seen(LiveKeys::new(ring), Arc::clone(uses), &work.providers);
-        let open = OpenOptions { superblock: options.superblock, ..open };
+        let open = OpenOptions { superblock: options.superblock.map(Block::new), ..open };
         Ok(CheckOptions { open, verity: Some(Arc::new(verity)) })
     }
 

@@ -72,8 +72,8 @@ fn encrypted(fs: &Ext4) -> Vec<Inode> {
 fn place_in_inode(fs: &Ext4, image: &[u8], inode: &Inode, bytes: &[u8]) -> usize {
     let layout = fs.layout();
     let (group, index) = layout.inode_position(inode.number()).unwrap();
-    let descriptor = (layout.descriptor_block(0) * u64::from(layout.block_size)) as usize
-        + (group * layout.descriptor_size) as usize;
+    let descriptor =
+        layout.offset(layout.descriptor_block(0)) as usize + (group * layout.descriptor_size) as usize;
     let table = u32::from_le_bytes(image[descriptor + 8..][..4].try_into().unwrap());
     let at = table as usize * layout.block_size as usize + (index * layout.inode_size) as usize;
     let raw = &image[at..at + layout.inode_size as usize];
@@ -116,7 +116,8 @@ fn encrypted_names_and_links_are_checked_where_their_keys_are() {
             match inode.kind() {
                 // Of one block: hash trees tell by themselves that a name is another.
                 FileType::Directory if inode.size() == block_size as u64 && names < 12 => {
-                    let first = fs.mapping_at(&inode, 0).unwrap().unwrap().physical as usize * block_size;
+                    let first =
+                        fs.mapping_at(&inode, 0).unwrap().unwrap().physical.get() as usize * block_size;
                     let inodes = fs.superblock().inodes;
                     let with_hash = inode.has(InodeFlags::CASEFOLD);
                     let format = EntryFormat { with_type: true, with_hash, inodes };
@@ -200,7 +201,9 @@ fn files_with_fs_verity_match_their_trees() {
         let block = u64::from(fs.layout().block_size);
         let on_disk = |inode: &Inode, offset: u64| {
             let run = fs.mapping_at(inode, offset / block).unwrap();
-            run.map(|run| ((run.physical + offset / block - run.logical) * block + offset % block) as usize)
+            run.map(|run| {
+                (fs.layout().offset(run.physical + (offset / block - run.logical)) + offset % block) as usize
+            })
         };
         let files = manifest["files"].as_array().unwrap();
         // Sizes around those of blocks and of trees, then algorithms, salts and signatures.

@@ -232,7 +232,9 @@ fn blocks(fs: &Ext4, inode: &Inode, key: &MasterKey, info: &InodeInfo, place: &s
             own.resize(block as usize, 0);
             cipher.encrypt(logical * per_block, &mut own).unwrap();
             let mut stored = vec![0; block as usize];
-            fs.device().read_at(&mut stored, (run.physical + logical - run.logical) * block).unwrap();
+            fs.device()
+                .read_at(&mut stored, fs.layout().offset(run.physical + (logical - run.logical)))
+                .unwrap();
             assert!(own == stored, "{place}: block {logical}");
             count += 1;
         }

@@ -83,7 +83,7 @@ fn a_file_with_a_tree_in_an_encrypted_folder() {
     assert_eq!(read, data);
 
     // A changed byte of ciphertext is found by the tree, which is over what it decrypts to.
-    let first = fs.mapping_at(&file, 5).unwrap().unwrap().physical * 4096;
+    let first = fs.mapping_at(&file, 5).unwrap().unwrap().physical.get() * 4096;
     let mut damaged = bytes;
     damaged[first as usize + 77] ^= 1;
     let manifest = Manifest::new("damaged", damaged, value);

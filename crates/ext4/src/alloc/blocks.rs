@@ -6,20 +6,20 @@ use crate::format::bitmap;
 use crate::format::features::Incompat;
 use crate::format::group::{Bitmap, Descriptor};
 use crate::format::inode::FileType;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// The purpose that blocks are allocated for, which decides where the search begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
     /// Behind what the file has already, if anything is free there.
-    Behind(u64),
+    Behind(Block),
     /// Anywhere near this group, in one piece if possible.
     Near(u32),
 }
 
 impl Allocator {
     /// Takes up to `want` clusters in one run: its first block, and how many clusters.
-    pub fn allocate(&mut self, goal: Goal, want: u64) -> Result<(u64, u64)> {
+    pub fn allocate(&mut self, goal: Goal, want: u64) -> Result<(Block, u64)> {
         let layout = *self.fs.layout();
         let mut want = want.min(layout.clusters_per_group.into());
         if self.keeps_reserve {
@@ -31,12 +31,12 @@ impl Allocator {
             }
         }
         let (first_group, from, exact) = match goal {
-            Goal::Behind(block) => match block.next_multiple_of(self.ratio()) {
+            Goal::Behind(block) => match Block::new(block.get().next_multiple_of(self.ratio())) {
                 behind if layout.contains(behind, 1) => {
                     let (group, bit) = self.cluster_position(behind);
                     (group, bit, true)
                 }
-                _ => (self.cluster_position(block - 1).0, 0, false),
+                _ => (self.cluster_position(block.before()).0, 0, false),
             },
             Goal::Near(group) => {
                 let block = self.near.get(&group).copied().filter(|block| layout.contains(*block, 1));
@@ -76,7 +76,7 @@ impl Allocator {
     }
 
     /// Takes the clusters that blocks lie in, as far as they are free.
-    pub fn take_blocks(&mut self, block: u64, len: u64) -> Result<()> {
+    pub fn take_blocks(&mut self, block: Block, len: u64) -> Result<()> {
         let ratio = self.ratio();
         let (mut at, end) = (block, block + len);
         while at < end {
@@ -101,7 +101,7 @@ impl Allocator {
     }
 
     /// Frees the clusters that blocks lie in.
-    pub fn free_blocks(&mut self, block: u64, len: u64) -> Result<()> {
+    pub fn free_blocks(&mut self, block: Block, len: u64) -> Result<()> {
         let ratio = self.ratio();
         self.transaction.forget(block, len);
         let (mut block, end) = (block, block + len);
@@ -191,17 +191,19 @@ impl Allocator {
             (descriptor.fields().inode_bitmap(), 1),
             (descriptor.fields().inode_table(), layout.inode_table_blocks()),
         ];
-        if own.iter().any(|(first, len)| start < first + len && *first < end) {
+        if own.iter().any(|(first, len)| start < *first + *len && *first < end) {
             let place = Place::group(Structure::BlockBitmap, group).at(descriptor.fields().block_bitmap());
-            return Err(place.malformed(format!("blocks {start} to {} hold metadata of the group", end - 1)));
+            return Err(
+                place.malformed(format!("blocks {start} to {} hold metadata of the group", end.before()))
+            );
         }
         Ok(())
     }
 
     /// The group and the cluster in it that a block lies in.
-    fn cluster_position(&self, block: u64) -> (u32, u64) {
+    fn cluster_position(&self, block: Block) -> (u32, u64) {
         let layout = self.fs.layout();
-        let within = block - u64::from(layout.first_data_block);
+        let within = block - layout.group_start(0);
         let per_group = u64::from(layout.blocks_per_group);
         // OK to truncate: blocks of the file system only.
         ((within / per_group) as u32, within % per_group / self.ratio())

@@ -7,6 +7,7 @@ use crate::format::csum::{Context, Kind};
 use crate::format::features::Compat;
 use crate::format::group::{Bitmap, Descriptor};
 use crate::transaction::patch::{Part, Patching};
+use crate::units::Block;
 
 impl Allocator {
     /// A group's descriptor as it is now.
@@ -67,7 +68,7 @@ impl Allocator {
     pub fn set_run(&mut self, which: Bitmap, group: u32, first: u64, last: u64, used: bool) -> Result<()> {
         let layout = self.fs.layout();
         let (start, each) = match which {
-            Bitmap::Blocks => (layout.group_start(group), self.ratio()),
+            Bitmap::Blocks => (layout.group_start(group).get(), self.ratio()),
             Bitmap::Inodes => (u64::from(group) * u64::from(layout.inodes_per_group) + 1, 1),
         };
         let place = Place::group(which.structure(), group);
@@ -255,7 +256,7 @@ impl Allocator {
     }
 
     /// The block that a group's descriptor lies in, and where in it.
-    fn descriptor_place(&self, group: u32) -> (u64, usize) {
+    fn descriptor_place(&self, group: u32) -> (Block, usize) {
         let layout = self.fs.layout();
         let per_block = layout.descriptors_per_block();
         let base = (group % per_block) as usize * layout.descriptor_size as usize;

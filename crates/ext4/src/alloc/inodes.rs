@@ -6,7 +6,7 @@ use crate::format::bitmap;
 use crate::format::csum::Kind;
 use crate::format::group::BLOCK_UNINIT;
 use crate::format::group::{Bitmap, Descriptor};
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 impl Allocator {
     /// Takes an inode for something in the directory `parent`.
@@ -39,7 +39,7 @@ impl Allocator {
     }
 
     /// The first block of a group's inodes.
-    pub fn inode_table(&self, group: u32) -> Result<u64> {
+    pub fn inode_table(&self, group: u32) -> Result<Block> {
         Ok(self.descriptor(group)?.fields().inode_table())
     }
 

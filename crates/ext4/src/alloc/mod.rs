@@ -15,6 +15,7 @@ use crate::format::group::Bitmap;
 use crate::format::inode::Time;
 use crate::read::fs::Ext4;
 use crate::transaction::Transaction;
+use crate::units::Block;
 
 pub(crate) use blocks::Goal;
 
@@ -32,7 +33,7 @@ pub(crate) struct Allocator {
     pins: Pins,
     /// Hints, of which wrong ones cost time and nothing else: for each group, the block behind the last one that was
     /// allocated for it, and the first inode that may be free.
-    near: HashMap<u32, u64>,
+    near: HashMap<u32, Block>,
     next_inodes: HashMap<u32, u32>,
     /// Whether blocks that are reserved for root are left free.
     keeps_reserve: bool,
@@ -127,7 +128,7 @@ impl Allocator {
     }
 
     /// A block's bytes, through the cache, which keeps it from now on. It is checked when it comes in.
-    pub fn load(&self, block: u64, place: Place, check: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
+    pub fn load(&self, block: Block, place: Place, check: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
         if self.transaction.holds(block) {
             return Ok(());
         }

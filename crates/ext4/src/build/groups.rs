@@ -5,17 +5,18 @@ use crate::build::space::Taken;
 use crate::error::Result;
 use crate::format::features::Incompat;
 use crate::format::layout::Layout;
+use crate::units::Block;
 
 /// Where a group's bitmaps and inode table lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
-    pub block_bitmap: u64,
-    pub inode_bitmap: u64,
-    pub inode_table: u64,
+    pub block_bitmap: Block,
+    pub inode_bitmap: Block,
+    pub inode_table: Block,
 }
 
 /// One of a group's places.
-type Field = fn(&mut Places) -> &mut u64;
+type Field = fn(&mut Places) -> &mut Block;
 
 /// The places of all groups' metadata.
 #[derive(Clone, Debug)]
@@ -81,7 +82,7 @@ fn fixed(geometry: &Geometry, layout: &Layout) -> Taken {
     for group in std::iter::once(0).chain(layout.copy_groups()) {
         let start = layout.group_start(group);
         let superblock = if group == 0 { layout.superblock_block() } else { start };
-        taken.take(start.min(superblock), superblock + 1 + kept - start.min(superblock));
+        taken.take(start.min(superblock), superblock - start.min(superblock) + 1 + kept);
     }
     for index in (0..layout.descriptor_blocks()).filter(|index| layout.is_meta(*index)) {
         taken.take(layout.descriptor_block(index), 1);

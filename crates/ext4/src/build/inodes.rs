@@ -2,7 +2,7 @@
 
 use crate::build::plan::Plan;
 use crate::build::shapes::LONGEST_INLINE_TARGET;
-use crate::build::space::Run;
+use crate::build::space::FileRun;
 use crate::build::tree::{Body, Entry};
 use crate::build::writer::Writing;
 use crate::error::Result;
@@ -12,7 +12,7 @@ use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
 
 use crate::build::directory::store;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 impl Writing<'_> {
     /// The first inodes of a group's table, with the blocks of their maps.
@@ -36,7 +36,7 @@ impl Writing<'_> {
         if let Some(index) = self.plan.index(number) {
             return self.file(number, index).map(Some);
         }
-        let special = |runs: &[Run], blocks: &[u64], size: u64| {
+        let special = |runs: &[FileRun], blocks: &[Block], size: u64| {
             let mut inode = self.blank(number, FileType::Regular, shapes.time);
             inode.set_permissions(0o600);
             inode.set_links(1);
@@ -66,7 +66,7 @@ impl Writing<'_> {
     }
 
     /// The inode that keeps room for descriptors.
-    fn resize(&self, double: u64) -> Inode {
+    fn resize(&self, double: Block) -> Inode {
         let Plan { geometry, layout, shapes, .. } = self.plan;
         let per_block = block_map::per_block(self.block as u64);
         let mut inode = self.blank(InodeNo::RESIZE, FileType::Regular, shapes.time);
@@ -74,7 +74,7 @@ impl Writing<'_> {
         inode.set_links(1);
         inode.set_size((DIRECT as u64 + per_block + per_block * per_block) * self.block as u64);
         // OK to truncate: blocks of numbers lie before block 2^32.
-        block_map::number(DIRECT + 1).set(inode.block_area_mut(), double as u32);
+        block_map::number(DIRECT + 1).set(inode.block_area_mut(), double.get() as u32);
         let copies = 1 + layout.copy_groups().count().min(per_block as usize) as u64;
         let blocks = 1 + u64::from(geometry.reserved_descriptor_blocks) * copies;
         self.set_sectors(&mut inode, blocks);
@@ -99,7 +99,7 @@ impl Writing<'_> {
             inode.xattr_area_mut().copy_from_slice(&shape.attributes.area);
         }
         if let Some(block) = shape.attributes.block {
-            inode.set_xattr_block(space.attribute_blocks[block as usize]);
+            inode.set_xattr_block(Some(space.attribute_blocks[block as usize]));
         }
         match body {
             Body::Directory(_) => {
@@ -151,7 +151,7 @@ impl Writing<'_> {
     }
 
     /// Gives an inode its map, whose blocks are written, and counts them with so many others.
-    fn set_map(&self, inode: &mut Inode, runs: &[Run], blocks: &[u64], others: u64) -> Result<()> {
+    fn set_map(&self, inode: &mut Inode, runs: &[FileRun], blocks: &[Block], others: u64) -> Result<()> {
         let form = self.plan.shapes.map;
         let map = form.map(runs, blocks, &self.sums, &Self::context(inode.number()))?;
         inode.block_area_mut().copy_from_slice(&map.root);
@@ -166,7 +166,7 @@ impl Writing<'_> {
     }
 
     /// Clusters of data and of a map.
-    fn clusters(&self, runs: &[Run], blocks: &[u64]) -> u64 {
+    fn clusters(&self, runs: &[FileRun], blocks: &[Block]) -> u64 {
         let cluster = self.plan.geometry.cluster_blocks;
         runs.iter().map(|run| u64::from(run.len.div_ceil(cluster))).sum::<u64>() + blocks.len() as u64
     }

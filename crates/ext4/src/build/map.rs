@@ -1,11 +1,12 @@
 //! Maps of files whose blocks are known: trees of extents, or the block maps of ext2 and ext3.
 
 use crate::build::directory::store;
-use crate::build::space::Run;
+use crate::build::space::FileRun;
 use crate::error::{Error, Result, invalid};
 use crate::format::block_map::{self, DIRECT};
 use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::extent::{self, Extent, ExtentIndex, LONGEST};
+use crate::units::Block;
 
 /// Entries of a tree's root.
 const IN_ROOT: usize = 4;
@@ -21,7 +22,7 @@ pub(crate) struct Form {
 #[derive(Debug)]
 pub(crate) struct Map {
     pub root: Vec<u8>,
-    pub blocks: Vec<(u64, Vec<u8>)>,
+    pub blocks: Vec<(Block, Vec<u8>)>,
 }
 
 impl Form {
@@ -43,7 +44,7 @@ impl Form {
     }
 
     /// Blocks of a file's map besides what lies in the inode.
-    pub fn blocks(&self, runs: &[Run]) -> u32 {
+    pub fn blocks(&self, runs: &[FileRun]) -> u32 {
         let count = if self.has_extents {
             let mut below = runs.iter().map(|run| u64::from(run.len).div_ceil(LONGEST)).sum::<u64>() as usize;
             let mut blocks = 0;
@@ -81,11 +82,17 @@ impl Form {
     ///
     /// # Errors
     /// `Unsupported` for blocks that a map has no numbers for.
-    pub fn map(&self, runs: &[Run], blocks: &[u64], sums: &Checksums, context: &Context) -> Result<Map> {
+    pub fn map(
+        &self,
+        runs: &[FileRun],
+        blocks: &[Block],
+        sums: &Checksums,
+        context: &Context,
+    ) -> Result<Map> {
         if self.has_extents {
             return Ok(self.extents(runs, blocks, sums, context));
         }
-        if runs.iter().any(|run| run.physical + u64::from(run.len) > 1 << 32) {
+        if runs.iter().any(|run| (run.physical + u64::from(run.len)).get() > 1 << 32) {
             return Err(Error::unsupported("more than 2^32 blocks without the feature extent"));
         }
         Ok(self.pointers(runs, blocks))
@@ -95,7 +102,7 @@ impl Form {
         extent::capacity(self.block_size)
     }
 
-    fn extents(&self, runs: &[Run], blocks: &[u64], sums: &Checksums, context: &Context) -> Map {
+    fn extents(&self, runs: &[FileRun], blocks: &[Block], sums: &Checksums, context: &Context) -> Map {
         let mut map = Map { root: Vec::new(), blocks: Vec::new() };
         // Bytes of entries, each with the first block that it is about.
         let mut below: Vec<(u32, [u8; 12])> = Vec::with_capacity(runs.len());
@@ -133,7 +140,7 @@ impl Form {
         map
     }
 
-    fn pointers(&self, runs: &[Run], blocks: &[u64]) -> Map {
+    fn pointers(&self, runs: &[FileRun], blocks: &[Block]) -> Map {
         let mut map = Map { root: vec![0; 60], blocks: Vec::new() };
         let per_block = block_map::per_block(self.block_size as u64);
         let mut free = blocks.iter().copied();
@@ -141,7 +148,7 @@ impl Form {
             for at in (0..run.len).take_while(|at| run.logical + at < DIRECT as u32) {
                 // OK to truncate, here and below: checked to be less than 2^32.
                 block_map::number((run.logical + at) as usize)
-                    .set(&mut map.root, (run.physical + u64::from(at)) as u32);
+                    .set(&mut map.root, (run.physical + u64::from(at)).get() as u32);
             }
         }
         for (level, zone) in zones(per_block) {
@@ -149,10 +156,9 @@ impl Form {
             for run in runs {
                 let start = u64::from(run.logical).max(zone.start);
                 let end = (u64::from(run.logical) + u64::from(run.len)).min(zone.end);
-                below.extend(
-                    (start..end)
-                        .map(|at| (at - zone.start, (run.physical + (at - u64::from(run.logical))) as u32)),
-                );
+                below.extend((start..end).map(|at| {
+                    (at - zone.start, (run.physical + (at - u64::from(run.logical))).get() as u32)
+                }));
             }
             if below.is_empty() {
                 continue;
@@ -166,7 +172,7 @@ impl Form {
                     }
                     // OK to unwrap: as many blocks were counted.
                     let block = free.next().unwrap();
-                    above.push((entries[0].0 / per_block, block as u32));
+                    above.push((entries[0].0 / per_block, block.get() as u32));
                     map.blocks.push((block, bytes));
                 }
                 below = above;
@@ -186,8 +192,8 @@ fn zones(per_block: u64) -> impl Iterator<Item = (usize, std::ops::Range<u64>)> 
 }
 
 /// The parts of runs in a zone, counted from its start.
-fn parts(runs: &[Run], zone: &std::ops::Range<u64>) -> Vec<(u64, u64)> {
-    let part = |run: &Run| {
+fn parts(runs: &[FileRun], zone: &std::ops::Range<u64>) -> Vec<(u64, u64)> {
+    let part = |run: &FileRun| {
         let start = u64::from(run.logical).max(zone.start);
         let end = (u64::from(run.logical) + u64::from(run.len)).min(zone.end);
         (start < end).then(|| (start - zone.start, end - zone.start))

@@ -16,13 +16,13 @@ use crate::build::options::{BuildOptions, BuildSize, Features};
 use crate::build::quota;
 use crate::build::seal::{Seal, Sealer};
 use crate::build::shapes::{Shapes, Wanted, inode_number, inodes};
-use crate::build::space::{Free, Run};
+use crate::build::space::{FileRun, Free};
 use crate::build::tree::{Body, TOP, Tree};
 use crate::error::{Error, Result, invalid};
 use crate::format::features::{Compat, Incompat};
 use crate::format::layout::Layout;
 use crate::format::superblock::{NewSuperblock, Superblock};
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo, Run};
 
 /// Sizes that are tried until one fits.
 const MOST_TRIES: usize = 1000;
@@ -53,23 +53,23 @@ pub struct Plan {
 /// Blocks that were given to files.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
-    pub runs: Vec<Run>,
-    pub map_blocks: Vec<u64>,
+    pub runs: Vec<FileRun>,
+    pub map_blocks: Vec<Block>,
     /// Where each file's runs and blocks of its map end.
     pub ends: Vec<(usize, usize)>,
-    pub attribute_blocks: Vec<u64>,
-    pub journal: Vec<Run>,
-    pub journal_map: Vec<u64>,
-    pub orphan_file: Vec<Run>,
-    pub orphan_map: Vec<u64>,
+    pub attribute_blocks: Vec<Block>,
+    pub journal: Vec<FileRun>,
+    pub journal_map: Vec<Block>,
+    pub orphan_file: Vec<FileRun>,
+    pub orphan_map: Vec<Block>,
     /// Runs and map of each quota file.
-    pub quotas: Vec<(Vec<Run>, Vec<u64>)>,
+    pub quotas: Vec<(Vec<FileRun>, Vec<Block>)>,
     /// The block of multi-mount protection.
-    pub mmp: Option<u64>,
+    pub mmp: Option<Block>,
     /// The block that leads to the reserved blocks of descriptors.
-    pub resize: Option<u64>,
+    pub resize: Option<Block>,
     /// Everything that is in use: starts and ends, in order.
-    pub used: Vec<(u64, u64)>,
+    pub used: Vec<Run>,
 }
 
 impl Plan {
@@ -193,7 +193,7 @@ impl Plan {
     }
 
     /// Runs and blocks of the map of the file with this place in the order.
-    pub(crate) fn place(&self, index: usize) -> (&[Run], &[u64]) {
+    pub(crate) fn place(&self, index: usize) -> (&[FileRun], &[Block]) {
         let (run, block) = index.checked_sub(1).map_or((0, 0), |before| self.space.ends[before]);
         let (run_end, block_end) = self.space.ends[index];
         (&self.space.runs[run..run_end], &self.space.map_blocks[block..block_end])
@@ -293,14 +293,14 @@ impl Wanted<'_> {
             _ => self.shapes(&geometry)?,
         };
         let (space, free) = self.space(&geometry, &layout, &groups, &shapes);
-        let in_groups = groups.taken.ranges().last().map_or(0, |(_, end)| end);
-        let missing = free.end().max(in_groups).saturating_sub(geometry.blocks);
+        let in_groups = groups.taken.ranges().last().map_or(Block::default(), Run::end);
+        let missing = free.end().max(in_groups).checked_since(layout.end()).unwrap_or(0);
         let wanted = match self.options.size {
             BuildSize::Fitting { free, .. } => free,
             BuildSize::Bytes(_) => 0,
         };
         let wanted = wanted.max(self.options.min_free).div_ceil(self.options.block_size.into());
-        let left = free.left(geometry.blocks).saturating_sub(geometry.reserved_blocks);
+        let left = free.left(layout.end()).saturating_sub(geometry.reserved_blocks);
         Ok(match missing.max(wanted.saturating_sub(left)) {
             0 => Ok(Parts { geometry, superblock, layout, groups, shapes, space }),
             more => {
@@ -366,30 +366,30 @@ impl Wanted<'_> {
     /// Gives everything its blocks.
     fn space(&self, geometry: &Geometry, layout: &Layout, groups: &Groups, shapes: &Shapes) -> (Space, Free) {
         // With 1 KiB blocks and bigalloc the superblock lies behind the first block.
-        let first = u64::from(geometry.first_data_block).max(layout.superblock_block());
+        let first = layout.group_start(0).max(layout.superblock_block());
         let mut free = Free::new(&groups.taken, first, geometry.cluster_blocks.into());
         let mut space = Space::default();
-        let map_blocks = |free: &mut Free, runs: &[Run], blocks: &mut Vec<u64>| {
+        let map_blocks = |free: &mut Free, runs: &[FileRun], blocks: &mut Vec<Block>| {
             for _ in 0..shapes.map.blocks(runs) {
                 free.take(0, 1, |run| blocks.push(run.physical));
             }
         };
         if geometry.journal_blocks > 0 {
-            free.take_whole(geometry.journal_blocks, geometry.blocks, |run| space.journal.push(run));
+            free.take_whole(geometry.journal_blocks, layout.end(), |run| space.journal.push(run));
             map_blocks(&mut free, &space.journal, &mut space.journal_map);
         }
         if geometry.features.compat.has(Compat::RESIZE_INODE) {
             free.take(0, 1, |run| space.resize = Some(run.physical));
         }
         if shapes.orphan_file.is_some() {
-            free.take_whole(geometry.orphan_blocks, geometry.blocks, |run| space.orphan_file.push(run));
+            free.take_whole(geometry.orphan_blocks, layout.end(), |run| space.orphan_file.push(run));
             map_blocks(&mut free, &space.orphan_file, &mut space.orphan_map);
         }
         for quota in &shapes.quotas {
             let mut runs = Vec::new();
             // OK to truncate: a file of owners that are in memory.
             let blocks = quota.size.div_ceil(shapes.map.block_size) as u32;
-            free.take_whole(blocks, geometry.blocks, |run| runs.push(run));
+            free.take_whole(blocks, layout.end(), |run| runs.push(run));
             let mut map = Vec::new();
             map_blocks(&mut free, &runs, &mut map);
             space.quotas.push((runs, map));
@@ -402,7 +402,7 @@ impl Wanted<'_> {
             free.take(0, 1, |run| space.attribute_blocks.push(run.physical));
         }
         // Directories first, so that they lie together.
-        let mut places: Vec<(Vec<Run>, Vec<u64>)> = Vec::new();
+        let mut places: Vec<(Vec<FileRun>, Vec<Block>)> = Vec::new();
         for shape in shapes.files.iter().filter(|shape| shape.arranged.is_some()) {
             let (mut runs, mut blocks) = (Vec::new(), Vec::new());
             shape.data.each(|first, len| free.take(first, len, |run| push(&mut runs, run)));
@@ -431,7 +431,7 @@ impl Wanted<'_> {
 }
 
 /// Adds a run, to the last one if it goes on there.
-fn push(runs: &mut Vec<Run>, run: Run) {
+fn push(runs: &mut Vec<FileRun>, run: FileRun) {
     if let Some(last) = runs.last_mut()
         && last.logical + last.len == run.logical
         && last.physical + u64::from(last.len) == run.physical

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
 
-use crate::build::space::Run;
+use crate::build::space::FileRun;
 use crate::error::Result;
 use crate::read::encryption::EncryptedContents;
 
@@ -40,7 +40,7 @@ pub(crate) struct Sealed {
 pub(crate) struct Part<'a> {
     pub device: &'a dyn BlockDevice,
     /// Runs of the whole file.
-    pub runs: &'a [Run],
+    pub runs: &'a [FileRun],
     pub first: u32,
     pub block: u64,
     pub size: u64,
@@ -57,7 +57,7 @@ impl Part<'_> {
         let (place, end) = match self.runs.get(next) {
             Some(run) if u64::from(run.logical) * self.block <= at => {
                 let into = at - u64::from(run.logical) * self.block;
-                (Some(run.physical * self.block + into), self.end(run))
+                (Some(run.physical.offset(self.block) + into), self.end(run))
             }
             Some(run) => (None, u64::from(run.logical) * self.block),
             None => (None, u64::MAX),
@@ -67,7 +67,7 @@ impl Part<'_> {
     }
 
     /// The byte of the file behind a run.
-    fn end(&self, run: &Run) -> u64 {
+    fn end(&self, run: &FileRun) -> u64 {
         (u64::from(run.logical) + u64::from(run.len)) * self.block
     }
 }

@@ -12,7 +12,7 @@ use crate::build::identity::Sums;
 use crate::build::plan::Plan;
 use crate::build::quota;
 use crate::build::seal::Part;
-use crate::build::space::Run;
+use crate::build::space::FileRun;
 use crate::build::tree::Body;
 use crate::error::{Error, Result};
 use crate::format::bitmap;
@@ -24,7 +24,7 @@ use crate::format::mmp::{self, MmpBlock};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockMut};
 use crate::format::{journal_superblock, orphan};
 use crate::read::encryption::EncryptedContents;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo, Run};
 
 /// Bytes that are written at once, and that a thread takes on at a time.
 const CHUNK: usize = 1 << 20;
@@ -65,7 +65,7 @@ pub(super) struct Writing<'a> {
 #[derive(Clone, Copy)]
 struct Unit {
     index: u32,
-    run: Run,
+    run: FileRun,
 }
 
 /// Contents that a thread reads, piece by piece.
@@ -141,7 +141,7 @@ impl Plan {
 }
 
 impl Writing<'_> {
-    pub fn offset(&self, block: u64) -> u64 {
+    pub fn offset(&self, block: Block) -> u64 {
         self.plan.layout.offset(block)
     }
 
@@ -152,10 +152,10 @@ impl Writing<'_> {
     /// Makes everything read as zeros that is read without having been written, on a target that may hold anything.
     fn zero(&self) -> Result<()> {
         let journal =
-            self.plan.space.journal.iter().map(|run| (run.physical, run.physical + u64::from(run.len)));
-        let start = std::iter::once((0, 1));
-        for (start, end) in start.chain(self.plan.groups.taken.ranges()).chain(journal) {
-            self.device.write_zeroes(self.offset(start), self.offset(end) - self.offset(start), true)?;
+            self.plan.space.journal.iter().map(|run| Run { first: run.physical, len: run.len.into() });
+        let start = std::iter::once(Run { first: Block::new(0), len: 1 });
+        for run in start.chain(self.plan.groups.taken.ranges()).chain(journal) {
+            self.device.write_zeroes(self.offset(run.first), run.len * self.block as u64, true)?;
         }
         Ok(())
     }
@@ -170,8 +170,7 @@ impl Writing<'_> {
         }
         let Some(inode) = shapes.orphan_file else { return Ok(()) };
         let mut gather = Gather::new(self.device);
-        for block in space.orphan_file.iter().flat_map(|run| run.physical..run.physical + u64::from(run.len))
-        {
+        for block in space.orphan_file.iter().flat_map(|run| run.physical.run(run.len.into())) {
             let mut bytes = orphan::new_bytes(self.block);
             store(&self.sums, Subject::OrphanBlock, &Context { block, ..Self::context(inode) }, &mut bytes);
             gather.add(self.offset(block), self.block)?.copy_from_slice(&bytes);
@@ -190,11 +189,11 @@ impl Writing<'_> {
         {
             let block = layout.superblock_block() + 1 + u64::from(index);
             // OK to truncate, here and below: checked to be less than 2^32, with the superblock.
-            block_map::number(index as usize % per_block).set(&mut first, block as u32);
+            block_map::number(index as usize % per_block).set(&mut first, block.get() as u32);
             let mut copies = vec![0; self.block];
             for (at, group) in layout.copy_groups().enumerate().take(per_block) {
                 let copy = block + u64::from(group) * u64::from(layout.blocks_per_group);
-                block_map::number(at).set(&mut copies, copy as u32);
+                block_map::number(at).set(&mut copies, copy.get() as u32);
             }
             self.device.write_at(&copies, self.offset(block))?;
         }
@@ -312,7 +311,7 @@ impl Writing<'_> {
                     let len = (in_contents - done).min(in_chunk);
                     let (logical, physical) = (run.logical + done, run.physical + u64::from(done));
                     // OK to truncate: no more than there are inodes.
-                    units.push(Unit { index: index as u32, run: Run { logical, physical, len } });
+                    units.push(Unit { index: index as u32, run: FileRun { logical, physical, len } });
                     done += len;
                     filled += len;
                     if filled >= in_chunk {
@@ -516,11 +515,12 @@ impl Writing<'_> {
         let end = start + layout.blocks_in(group);
         let cluster = u64::from(layout.cluster_blocks);
         let mut bits = vec![0; self.block];
-        let first = space.used.partition_point(|(_, used_end)| *used_end <= start);
+        let own = Run::between(start, end);
+        let first = space.used.partition_point(|run| run.end() <= start);
         let (mut used, mut done) = (0, 0);
-        for (from, to) in space.used[first..].iter().take_while(|(from, _)| *from < end) {
-            let from = ((from.max(&start) - start) / cluster).max(done);
-            let to = (to.min(&end) - start).div_ceil(cluster);
+        for run in space.used[first..].iter().map_while(|run| run.shared(own)) {
+            let from = ((run.first - start) / cluster).max(done);
+            let to = (run.end() - start).div_ceil(cluster);
             if from < to {
                 bitmap::flip(&mut bits, from, to - from);
                 used += to - from;
@@ -576,7 +576,7 @@ impl Writing<'_> {
         let mut raw = *self.plan.superblock.as_bytes();
         let free: u64 = descriptors.iter().map(|one| u64::from(one.fields().free_clusters())).sum();
         let cluster = u64::from(geometry.cluster_blocks);
-        let fixed: u64 = groups.taken.ranges().map(|(start, end)| (end - start).div_ceil(cluster)).sum();
+        let fixed: u64 = groups.taken.ranges().map(|run| run.len.div_ceil(cluster)).sum();
         let overhead =
             u64::from(geometry.first_data_block) + fixed + u64::from(geometry.journal_blocks) / cluster;
         let mut fields = SuperblockMut { raw: &mut raw };

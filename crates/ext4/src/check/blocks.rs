@@ -9,7 +9,7 @@ use crate::format::extent::{self, ExtentNode};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::raw_inode::RawInode;
 use crate::read::map::Mapping;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// Blocks that a file can have.
 const MOST_BLOCKS: u64 = 1 << 32;
@@ -23,12 +23,12 @@ pub(crate) struct Walked {
     pub last: Option<u64>,
     pub last_written: Option<u64>,
     /// Where block 0 lies, and whether all others follow it.
-    pub first: Option<u64>,
+    pub first: Option<Block>,
     pub in_one_run: bool,
     /// Whether everything could be followed.
     pub is_sound: bool,
     /// The block before, on the disk and in the file: neighbours may share a cluster.
-    previous: Option<(u64, u64)>,
+    previous: Option<(Block, u64)>,
 }
 
 impl Walked {
@@ -114,10 +114,11 @@ impl Worker<'_, '_> {
         (mut start, end): (u64, u64),
         walked: &mut Walked,
     ) -> Result<()> {
-        let blocks = self.check.fs.layout().blocks;
-        let first = u64::from(self.check.fs.layout().first_data_block).max(1);
-        let is_inside =
-            |block: u64, len: u64| block >= first && block.checked_add(len).is_some_and(|end| end <= blocks);
+        let layout = self.check.fs.layout();
+        let (first, blocks) = (layout.group_start(0).max(Block::new(1)), layout.end());
+        let is_inside = |block: Block, len: u64| {
+            block >= first && block.checked_add(len).is_some_and(|end| end <= blocks)
+        };
         if node.depth() == 0 {
             let most = self.most_directory_blocks(file.kind);
             for extent in node.extents() {
@@ -177,7 +178,7 @@ impl Worker<'_, '_> {
     fn extent_block(
         &mut self,
         file: File<'_>,
-        block: u64,
+        block: Block,
         depth: u16,
         (start, end): (u64, u64),
         parent: Place,
@@ -255,12 +256,10 @@ impl Worker<'_, '_> {
         const MOST_WRONG: u32 = 12;
         let layout = self.check.fs.layout();
         let covered = block_map::per_block(layout.block_size.into()).pow(level);
-        let (at, block) = (*logical, u64::from(block));
+        let at = *logical;
         *logical += covered;
-        if block == 0 {
-            return Ok(());
-        }
-        if block < u64::from(layout.first_data_block) || block >= layout.blocks {
+        let Some(block) = Block::some(block.into()) else { return Ok(()) };
+        if block < layout.group_start(0) || block >= layout.end() {
             walked.is_sound = false;
             *wrong += 1;
             if *wrong <= MOST_WRONG {
@@ -322,14 +321,14 @@ impl Worker<'_, '_> {
     }
 
     /// A block of the map itself.
-    fn map_block(&mut self, file: File<'_>, block: u64, walked: &mut Walked) {
+    fn map_block(&mut self, file: File<'_>, block: Block, walked: &mut Walked) {
         walked.count += 1;
         let layout = self.check.fs.layout();
         let cluster = u64::from(layout.cluster_blocks);
         // The blocks that the inode reserves for descriptors are claimed with these: all but the top of its tree.
         let top = block_map::number(DOUBLE).get(file.inode.block_area());
-        if file.inode.number != InodeNo::RESIZE || block == u64::from(top) {
-            self.own(file.inode.number, block / cluster * cluster, cluster);
+        if file.inode.number != InodeNo::RESIZE || block == Block::new(top.into()) {
+            self.own(file.inode.number, block.cluster(cluster).first_block(cluster), cluster);
         }
     }
 
@@ -338,7 +337,7 @@ impl Worker<'_, '_> {
         &mut self,
         file: File<'_>,
         logical: u64,
-        physical: u64,
+        physical: Block,
         len: u64,
         unwritten: bool,
         walked: &mut Walked,
@@ -351,12 +350,12 @@ impl Worker<'_, '_> {
                 self.own(file.inode.number, physical, len);
             }
         } else {
-            let first = physical / cluster;
-            let mut clusters = (end - 1) / cluster - first + 1;
-            let mut from = first * cluster;
-            let fits = logical % cluster == physical % cluster;
+            let first = physical.cluster(cluster);
+            let mut clusters = end.before().cluster(cluster) - first + 1;
+            let mut from = first.first_block(cluster);
+            let fits = logical % cluster == physical.within_cluster(cluster);
             if let Some((block, before)) = walked.previous {
-                let same = block / cluster == first;
+                let same = block.cluster(cluster) == first;
                 if same && fits {
                     // The cluster of the block before goes on.
                     clusters -= 1;
@@ -381,7 +380,7 @@ impl Worker<'_, '_> {
             None => logical == 0,
             Some((block, before)) => (before + 1, block + 1) == (logical, physical),
         };
-        walked.previous = Some((end - 1, logical + len - 1));
+        walked.previous = Some((end.before(), logical + len - 1));
         let last = logical + len - 1;
         walked.last = Some(walked.last.map_or(last, |other| other.max(last)));
         if !unwritten {

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::layout::Layout;
+use crate::units::{Block, Run};
 
 /// Words of a chunk, which is there from the first claim in it on: that of a million blocks.
 const WORDS: u64 = 1 << 14;
@@ -11,20 +12,20 @@ const WORDS: u64 = 1 << 14;
 /// The blocks of a file system that have owners.
 pub(crate) struct Claims {
     /// The block of the first bit.
-    first: u64,
-    end: u64,
+    first: Block,
+    end: Block,
     chunks: Vec<OnceLock<Box<[AtomicU64]>>>,
 }
 
 impl Claims {
     pub fn new(layout: &Layout) -> Claims {
-        let first = u64::from(layout.first_data_block);
-        let chunks = (layout.blocks - first).div_ceil(64 * WORDS);
-        Claims { first, end: layout.blocks, chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
+        let (first, end) = (layout.group_start(0), layout.end());
+        let chunks = (end - first).div_ceil(64 * WORDS);
+        Claims { first, end, chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
     }
 
     /// Claims blocks, of those that there are, and tells of runs that are somebody's already.
-    pub fn claim(&self, block: u64, len: u64, mut twice: impl FnMut(u64, u64)) {
+    pub fn claim(&self, block: Block, len: u64, mut twice: impl FnMut(Run)) {
         let start = block.max(self.first);
         let end = block.saturating_add(len).min(self.end);
         let mut at = start;
@@ -38,7 +39,7 @@ impl Claims {
             while left != 0 {
                 let from = left.trailing_zeros();
                 let run = (left >> from).trailing_ones();
-                twice(at - low + u64::from(from), run.into());
+                twice(Run { first: self.first + (bit - low + u64::from(from)), len: run.into() });
                 left = if from + run == 64 { 0 } else { left >> (from + run) << (from + run) };
             }
             at += count;
@@ -46,7 +47,7 @@ impl Claims {
     }
 
     /// The 64 bits from a block on, as a bitmap on the disk has them.
-    pub fn bits(&self, block: u64) -> u64 {
+    pub fn bits(&self, block: Block) -> u64 {
         let bit = block - self.first;
         let (word, low) = (bit / 64, bit % 64);
         let part = self.read(word) >> low;
@@ -54,7 +55,7 @@ impl Claims {
     }
 
     /// Whether one of these blocks is claimed.
-    pub fn any(&self, block: u64, len: u64) -> bool {
+    pub fn any(&self, block: Block, len: u64) -> bool {
         (0..len).step_by(64).any(|at| {
             let mask = !0 >> (64 - (len - at).min(64));
             self.bits(block + at) & mask != 0
@@ -88,16 +89,16 @@ mod tests {
             let block = 1 + rng.below(layout.blocks - 1);
             let len = 1 + rng.below(200);
             let mut found = Vec::new();
-            claims.claim(block, len, |block, len| found.extend(block..block + len));
+            claims.claim(Block::new(block), len, |run| found.extend(run.first.run(run.len).map(Block::get)));
             let all = block..(block + len).min(layout.blocks);
             let expected: Vec<u64> = all.clone().filter(|block| owned[*block as usize]).collect();
             assert_eq!(found, expected);
             all.for_each(|block| owned[block as usize] = true);
             let at = 1 + rng.below(layout.blocks - 1);
             let bits = (0..64).fold(0, |bits, bit| bits | u64::from(owned[(at + bit) as usize]) << bit);
-            assert_eq!(claims.bits(at), bits);
+            assert_eq!(claims.bits(Block::new(at)), bits);
             let len = rng.below(layout.blocks - at);
-            assert_eq!(claims.any(at, len), owned[at as usize..][..len as usize].contains(&true));
+            assert_eq!(claims.any(Block::new(at), len), owned[at as usize..][..len as usize].contains(&true));
         }
     }
 }

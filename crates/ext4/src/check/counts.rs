@@ -11,6 +11,7 @@ use crate::format::bitmap;
 use crate::format::dir::byte_of;
 use crate::format::group::Bitmap;
 use crate::format::inode::FileType;
+use crate::units::{Block, Run};
 
 pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Result<()> {
     work.pool.run(groups.len() as u64, Vec::new, |bits, number| {
@@ -24,7 +25,13 @@ pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Resul
 }
 
 /// A bitmap of the disk with its checksum checked, and whether that fits.
-fn read(check: &Check<'_>, which: Bitmap, number: u32, block: u64, covered: u32) -> Result<(Vec<u8>, bool)> {
+fn read(
+    check: &Check<'_>,
+    which: Bitmap,
+    number: u32,
+    block: Block,
+    covered: u32,
+) -> Result<(Vec<u8>, bool)> {
     let (fs, findings) = (check.fs, check.findings);
     let bytes = fs.read_block(block)?;
     if !check.has.checksums {
@@ -121,7 +128,7 @@ fn blocks(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
         bits.resize(count.div_ceil(64) as usize, 0);
         for cluster in 0..u64::from(count) {
             let first = start + cluster * each;
-            if check.claims.any(first, each.min(layout.blocks - first)) {
+            if check.claims.any(first, each.min(layout.end() - first)) {
                 bits[cluster as usize / 64] |= 1 << (cluster % 64);
             }
         }
@@ -139,7 +146,7 @@ fn blocks(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
         None => (own_bitmap(check, number, count), place),
     };
     let is_partial = check.findings.doubts().has(Doubts::BLOCKS);
-    let meaning = Meaning { kind: FindingKind::BlockBitmap, place, first: start, each, is_partial };
+    let meaning = Meaning { kind: FindingKind::BlockBitmap, place, first: start.get(), each, is_partial };
     compare(check, &bytes, bits, count, &meaning);
     let free = bitmap::clear(&bytes, count);
     if free != group.free_clusters {
@@ -161,9 +168,10 @@ fn own_bitmap(check: &Check<'_>, number: u32, count: u32) -> Vec<u8> {
     let mut bytes = vec![0; count.div_ceil(8) as usize];
     let (start, each) = (layout.group_start(number), u64::from(layout.cluster_blocks));
     let end = start + layout.blocks_in(number);
-    let at = check.metadata.partition_point(|(_, behind)| *behind <= start);
-    for (first, behind) in check.metadata[at..].iter().take_while(|(first, _)| *first < end) {
-        let clusters = (first.max(&start) - start) / each..((*behind).min(end) - start).div_ceil(each);
+    let group = Run::between(start, end);
+    let at = check.metadata.partition_point(|run| run.end() <= start);
+    for run in check.metadata[at..].iter().map_while(|run| run.shared(group)) {
+        let clusters = (run.first - start) / each..(run.end() - start).div_ceil(each);
         clusters.for_each(|cluster| bytes[cluster as usize / 8] |= 1 << (cluster % 8));
     }
     bytes

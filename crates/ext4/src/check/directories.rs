@@ -25,7 +25,7 @@ use crate::read::casefold::fold;
 use crate::read::encryption::{EncryptedNames, StoredName};
 use crate::read::map::Mapping;
 use crate::read::runs::BlockRuns;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// Bytes of a directory that are read at once, and names of one that are told of.
 const RUN_BYTES: u64 = 1 << 20;
@@ -66,7 +66,7 @@ pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Resul
 }
 
 /// Callback for each block of a directory: block of the directory, block of the device, bytes.
-type OnBlock<'f, R> = dyn FnMut(&mut R, u64, u64, &[u8]) -> Result<()> + 'f;
+type OnBlock<'f, R> = dyn FnMut(&mut R, u64, Block, &[u8]) -> Result<()> + 'f;
 
 /// One thread of the pass.
 struct Reader<'a, 'b> {
@@ -222,7 +222,7 @@ impl Reader<'_, '_> {
             }
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.resize((count * block_size) as usize);
-            check.fs.device().read_at(&mut buffer, first * block_size)?;
+            check.fs.device().read_at(&mut buffer, first.offset(block_size))?;
             for (number, bytes) in (0..).zip(buffer.chunks_exact(block_size as usize)) {
                 f(self, run.logical + done + number, first + number, bytes)?;
             }
@@ -232,7 +232,7 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn block(&mut self, open: &mut Open<'_>, logical: u64, block: u64, bytes: &[u8]) -> Result<()> {
+    fn block(&mut self, open: &mut Open<'_>, logical: u64, block: Block, bytes: &[u8]) -> Result<()> {
         let check = self.worker.check;
         let number = open.directory.number;
         let leaf = match &mut open.tree {

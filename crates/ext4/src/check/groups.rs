@@ -14,17 +14,18 @@ use crate::format::group::{BLOCK_UNINIT, Bitmap, GroupDescriptor, INODE_UNINIT};
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use crate::read::fs::{Ext4, read_superblock};
+use crate::units::{Block, Run};
 
 /// Places of a group's structures that a check needs; `None` where a block cannot be there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
     /// The first block of the inode table.
-    pub table: Option<u64>,
+    pub table: Option<Block>,
     /// How many inodes from the table's start on were ever used.
     pub used: u32,
     /// The bitmaps' blocks; those that were never written have none.
-    pub block_bitmap: Option<u64>,
-    pub inode_bitmap: Option<u64>,
+    pub block_bitmap: Option<Block>,
+    pub inode_bitmap: Option<Block>,
     pub flags: u16,
     pub free_clusters: u32,
     pub free_inodes: u32,
@@ -54,13 +55,13 @@ pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
     let layout = *fs.layout();
     let mut metadata = Vec::new();
     for group in 0..layout.groups {
-        fixed_blocks(&layout, fs.superblock(), group, |block, len| metadata.push((block, block + len)));
+        fixed_blocks(&layout, fs.superblock(), group, |run| metadata.push(run));
     }
     if let Some(block) = fs.superblock().mmp_block.filter(|block| layout.contains(*block, 1)) {
-        metadata.push((block, block + 1));
+        metadata.push(Run { first: block, len: 1 });
     }
-    for (first, end) in &metadata {
-        check.claims.claim(*first, end - first, |_, _| {});
+    for run in &metadata {
+        check.claims.claim(run.first, run.len, |_| {});
     }
     let mut counts = Counts::default();
     let mut groups = Vec::new();
@@ -74,21 +75,21 @@ pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
 }
 
 /// Calls `f` with the runs of blocks that a group begins with: superblock, descriptors, and room for more of them.
-fn fixed_blocks(layout: &Layout, superblock: &Superblock, group: u32, mut f: impl FnMut(u64, u64)) {
+fn fixed_blocks(layout: &Layout, superblock: &Superblock, group: u32, mut f: impl FnMut(Run)) {
     let start = layout.group_start(group);
-    let mut add = |block: u64, len: u64| {
-        let end = block.saturating_add(len).min(layout.blocks);
+    let mut add = |block: Block, len: u64| {
+        let end = block.saturating_add(len).min(layout.end());
         if block < end {
-            f(block, end - block);
+            f(Run::between(block, end));
         }
     };
     let per_block = layout.descriptors_per_block();
     let meta = layout.is_meta(group / per_block);
     let offset = layout.superblock_offset(group);
     if let Some(offset) = offset {
-        let own = offset / u64::from(layout.block_size);
+        let own = Block::of_byte(offset, layout.block_size.into());
         // With 1 KiB blocks and bigalloc, the boot block belongs to group 0.
-        add(own.min(start), own.max(start) + 1 - own.min(start));
+        add(own.min(start), (own.max(start) - own.min(start)) + 1);
         if !meta {
             let blocks = match superblock.incompat.has(Incompat::META_BG) {
                 true => superblock.first_meta_bg.min(layout.descriptor_blocks()),
@@ -103,12 +104,7 @@ fn fixed_blocks(layout: &Layout, superblock: &Superblock, group: u32, mut f: imp
     }
 }
 
-fn group(
-    check: &Check<'_>,
-    number: u32,
-    counts: &mut Counts,
-    metadata: &mut Vec<(u64, u64)>,
-) -> Result<Group> {
+fn group(check: &Check<'_>, number: u32, counts: &mut Counts, metadata: &mut Vec<Run>) -> Result<Group> {
     let (fs, findings) = (check.fs, check.findings);
     let layout = fs.layout();
     let mut raw = fs.with_raw_descriptor(number, <[u8]>::to_vec)?;
@@ -157,14 +153,14 @@ fn group(
     } else {
         layout.inodes_per_group - unused
     };
-    let mut settle = |what: &str, block: u64, len: u64| {
+    let mut settle = |what: &str, block: Block, len: u64| {
         if !range(fs, number).contains(&block) || block.saturating_add(len) > range(fs, number).end {
             findings.say(FindingKind::GroupPlace, place, format!("the {what} lies at block {block}"));
             return None;
         }
         let mut is_free = true;
-        check.claims.claim(block, len, |_, _| is_free = false);
-        metadata.push((block, block + len));
+        check.claims.claim(block, len, |_| is_free = false);
+        metadata.push(Run { first: block, len });
         if !is_free {
             let text = format!("the {what} at block {block} lies on other metadata");
             findings.say(FindingKind::GroupConflict, place, text);
@@ -187,10 +183,10 @@ fn group(
 }
 
 /// Where a group's bitmaps and table can be: in the group, or with flex_bg anywhere.
-fn range(fs: &Ext4, group: u32) -> Range<u64> {
+fn range(fs: &Ext4, group: u32) -> Range<Block> {
     let layout = fs.layout();
     match fs.superblock().incompat.has(Incompat::FLEX_BG) {
-        true => u64::from(layout.first_data_block)..layout.blocks,
+        true => layout.group_start(0)..layout.end(),
         false => layout.group_start(group)..layout.group_start(group) + layout.blocks_in(group),
     }
 }

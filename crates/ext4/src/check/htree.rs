@@ -32,12 +32,12 @@ pub(crate) enum Leaf {
 
 /// A directory's tree.
 pub(crate) struct Tree {
-    blocks: Vec<Block>,
+    blocks: Vec<Visited>,
     hasher: Option<NameHasher>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Block {
+struct Visited {
     first: u32,
     last: u32,
     /// How many nodes lead to it.
@@ -83,9 +83,9 @@ impl Worker<'_, '_> {
         let hasher = NameHasher::new(version, &self.check.fs.superblock().hash);
         // Not more than it has, whatever its size says.
         let mapped = runs.iter().map(|run| run.len).sum::<u64>().max(1);
-        let blocks = vec![Block::default(); u64::from(directory.blocks).min(mapped) as usize];
+        let blocks = vec![Visited::default(); u64::from(directory.blocks).min(mapped) as usize];
         let mut tree = Tree { blocks, hasher };
-        tree.blocks[0] = Block { found: 1, is_node: true, first: 0, last: u32::MAX };
+        tree.blocks[0] = Visited { found: 1, is_node: true, first: 0, last: u32::MAX };
         self.level(&mut tree, runs, &root, place, (0, u32::MAX), levels)?;
         Ok(Some(tree))
     }

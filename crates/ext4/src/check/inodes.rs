@@ -19,7 +19,7 @@ use crate::format::extent;
 use crate::format::features::{Compat, Incompat};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::raw_inode::RawInode;
-use crate::units::InodeNo;
+use crate::units::{InodeNo, Run};
 
 /// Bytes of inode tables that are a piece of work.
 const PIECE_BYTES: u32 = 1 << 18;
@@ -36,7 +36,7 @@ pub(crate) fn tables(
     groups: &[Group],
     work: &Work<'_>,
     purpose: Purpose,
-    sought: &[(u64, u64)],
+    sought: &[Run],
 ) -> Result<()> {
     let layout = check.fs.layout();
     let per_piece = PIECE_BYTES / layout.inode_size;
@@ -154,7 +154,7 @@ impl Worker<'_, '_> {
             }
             Role::BadBlocks => {
                 // Of what has two halves, the upper ones are nobody's business.
-                let has_more = mode != 0 || inode.links() != 0 || inode.xattr_block(false) != 0;
+                let has_more = mode != 0 || inode.links() != 0 || inode.xattr_block(false).is_some();
                 let has_owner = inode.owners()[..2].iter().any(|id| id & 0xffff != 0);
                 if has_more || has_owner || in_inode {
                     self.say(FindingKind::BadBlocks, place, "has more than a list of blocks");

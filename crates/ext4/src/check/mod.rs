@@ -143,8 +143,8 @@ fn passes(fs: &Ext4, verity: Option<&dyn VerityFiles>, findings: &Findings, work
     let shared = check.shared();
     if !shared.is_empty() {
         check.renew();
-        for (first, end) in &shared {
-            if let Some(block) = check.first_metadata(*first, *end) {
+        for run in &shared {
+            if let Some(block) = check.first_metadata(*run) {
                 let text = "metadata of the file system lies where a file has a block";
                 findings.say(
                     FindingKind::ClaimedTwice,

@@ -8,7 +8,7 @@ use crate::format::block_map::{self, DOUBLE};
 use crate::format::features::Compat;
 use crate::format::inode::FileType;
 use crate::format::raw_inode::RawInode;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
     let (fs, layout, superblock) = (check.fs, check.fs.layout(), check.fs.superblock());
@@ -23,7 +23,7 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
         }
         return Ok(());
     }
-    let double = u64::from(numbers[DOUBLE]);
+    let double = Block::new(numbers[DOUBLE].into());
     let others = numbers.iter().enumerate().any(|(slot, number)| slot != DOUBLE && *number != 0);
     if others || inode.links() == 0 || inode.kind() != Some(FileType::Regular) || !layout.contains(double, 1)
     {
@@ -39,7 +39,7 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
     for index in 0..reserved {
         let block = first + u64::from(index);
         let slot = (layout.descriptor_blocks() + index) as usize % top.len();
-        if u64::from(top[slot]) != block || !layout.contains(block, 1) {
+        if Block::new(top[slot].into()) != block || !layout.contains(block, 1) {
             let text = format!("its number {slot} is {}, where {block} is reserved", top[slot]);
             wrong(text);
             return Ok(());
@@ -51,7 +51,7 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
         let copies =
             layout.copy_groups().map(|group| block + u64::from(group) * u64::from(layout.blocks_per_group));
         if let Some((copy, found)) =
-            copies.zip(block_map::numbers(&bytes)).find(|(copy, found)| *copy != u64::from(*found))
+            copies.zip(block_map::numbers(&bytes)).find(|(copy, found)| *copy != Block::new((*found).into()))
         {
             wrong(format!("reserves block {found} instead of {copy}"));
             return Ok(());

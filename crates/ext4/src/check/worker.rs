@@ -18,7 +18,7 @@ use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::superblock::Superblock;
 use crate::read::fs::Ext4;
 use crate::read::map::Mapping;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo, Run};
 
 /// Runs of blocks that are claimed twice and are kept to name their owners; beyond that, some owners stay unnamed.
 const MOST_SHARED: usize = 4096;
@@ -32,8 +32,8 @@ pub(crate) struct Check<'a> {
     pub findings: &'a Findings,
     pub claims: Claims,
     pub facts: Facts,
-    /// Blocks of the file system's own structures outside of files, in order: first ones, and those behind the last.
-    pub metadata: Vec<(u64, u64)>,
+    /// Blocks of the file system's own structures outside of files, in order.
+    pub metadata: Vec<Run>,
     /// Inodes that wait to be deleted or cut.
     pub orphans: HashSet<InodeNo>,
     /// Times of deletion that are inodes' numbers: those of orphans that a list has lost.
@@ -44,7 +44,7 @@ pub(crate) struct Check<'a> {
     pub has: Has,
     /// Whether there is a file of 2 GiB or more.
     pub has_large_file: AtomicBool,
-    shared: Mutex<BTreeMap<u64, u64>>,
+    shared: Mutex<BTreeMap<Block, Block>>,
     /// Blocks that maps may still claim, and blocks that may still be read because of maps. Each block has one owner, so
     /// honest images never need more than there are; hostile ones would keep a check busy for days.
     claimable: AtomicU64,
@@ -83,7 +83,7 @@ pub(crate) struct Has {
 pub(crate) struct Lists {
     pub directories: Vec<Directory>,
     /// Blocks of attributes: the number of users that they say, and that they have.
-    pub xattr_blocks: HashMap<u64, XattrUse>,
+    pub xattr_blocks: HashMap<Block, XattrUse>,
     /// Inodes that hold values, and how many attributes they say have it; those of an old kind don't.
     pub values: Vec<(InodeNo, Option<u64>)>,
     /// Policies of encrypted inodes, by what stands for them: numbers from 1 on.
@@ -116,7 +116,7 @@ pub(crate) struct Directory {
     /// Blocks up to the last one that it has.
     pub blocks: u32,
     /// Where they lie, if one behind the other.
-    pub first: Option<u64>,
+    pub first: Option<Block>,
 }
 
 impl<'a> Check<'a> {
@@ -169,32 +169,32 @@ impl<'a> Check<'a> {
     }
 
     /// Claims blocks for an owner; whoever has some of them already shares them.
-    fn claim(&self, block: u64, len: u64) {
-        self.claims.claim(block, len, |block, len| {
+    fn claim(&self, block: Block, len: u64) {
+        self.claims.claim(block, len, |run| {
             if !self.has.shared_blocks {
-                self.share(block, len);
+                self.share(run);
             }
         });
     }
 
-    fn share(&self, block: u64, len: u64) {
+    fn share(&self, run: Run) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = shared.range(..=block).next_back().map(|(first, end)| (*first, *end));
+        let before = shared.range(..=run.first).next_back().map(|(first, end)| (*first, *end));
         match before {
-            Some((first, end)) if end >= block => {
-                shared.insert(first, end.max(block + len));
+            Some((first, end)) if end >= run.first => {
+                shared.insert(first, end.max(run.end()));
             }
             _ if shared.len() < MOST_SHARED => {
-                shared.insert(block, block + len);
+                shared.insert(run.first, run.end());
             }
             _ => {}
         }
     }
 
-    /// Runs of blocks that are claimed twice: first ones, and those behind the last.
-    pub fn shared(&self) -> Vec<(u64, u64)> {
+    /// Runs of blocks that are claimed twice.
+    pub fn shared(&self) -> Vec<Run> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut runs = shared.iter().map(|(first, end)| (*first, *end)).collect();
+        let mut runs = shared.iter().map(|(first, end)| Run::between(*first, *end)).collect();
         merge(&mut runs);
         runs
     }
@@ -223,14 +223,14 @@ impl<'a> Check<'a> {
     }
 
     /// Whether a block lies among the file system's own structures.
-    pub fn is_metadata(&self, block: u64) -> bool {
-        self.first_metadata(block, block + 1).is_some()
+    pub fn is_metadata(&self, block: Block) -> bool {
+        self.first_metadata(Run { first: block, len: 1 }).is_some()
     }
 
     /// The first block of a run that does.
-    pub fn first_metadata(&self, start: u64, end: u64) -> Option<u64> {
-        let at = self.metadata.partition_point(|(_, end)| *end <= start);
-        self.metadata.get(at).map(|(first, _)| start.max(*first)).filter(|block| *block < end)
+    pub fn first_metadata(&self, run: Run) -> Option<Block> {
+        let at = self.metadata.partition_point(|own| own.end() <= run.first);
+        Some(self.metadata.get(at)?.shared(run)?.first)
     }
 
     pub fn lists(&self) -> MutexGuard<'_, Lists> {
@@ -277,12 +277,12 @@ fn has_left(from: &AtomicU64, blocks: u64) -> bool {
 }
 
 /// Puts runs in order, and makes one of those that touch.
-pub(crate) fn merge(runs: &mut Vec<(u64, u64)>) {
+pub(crate) fn merge(runs: &mut Vec<Run>) {
     runs.sort_unstable();
     runs.dedup_by(|next, before| {
-        let touches = next.0 <= before.1;
+        let touches = next.first <= before.end();
         if touches {
-            before.1 = before.1.max(next.1);
+            *before = Run::between(before.first, before.end().max(next.end()));
         }
         touches
     });
@@ -311,7 +311,7 @@ pub(crate) struct Worker<'a, 'b> {
     pub regions: Vec<(u32, u32)>,
     pub lists: Lists,
     /// Runs of blocks whose owners are sought.
-    pub sought: &'a [(u64, u64)],
+    pub sought: &'a [Run],
     pub inodes: u64,
     /// Blocks that this thread may claim, of those that all may.
     claimable: u64,
@@ -391,7 +391,7 @@ impl<'a, 'b> Worker<'a, 'b> {
     }
 
     /// Claims blocks, or says that they are shared, whichever this thread is for.
-    pub fn own(&mut self, inode: InodeNo, block: u64, len: u64) {
+    pub fn own(&mut self, inode: InodeNo, block: Block, len: u64) {
         match self.purpose {
             Purpose::Check => {
                 if self.may_claim(len) {
@@ -400,12 +400,12 @@ impl<'a, 'b> Worker<'a, 'b> {
             }
             Purpose::Collect => {}
             Purpose::Owners => {
-                let end = block.saturating_add(len);
-                let at = self.sought.partition_point(|(_, end)| *end <= block);
-                for (first, last) in self.sought[at..].iter().take_while(|(first, _)| *first < end) {
+                let own = Run::between(block, block.saturating_add(len));
+                let at = self.sought.partition_point(|run| run.end() <= block);
+                for shared in self.sought[at..].iter().map_while(|run| run.shared(own)) {
                     let run = Problem::Run {
-                        first: (*first).max(block),
-                        last: (*last).min(end) - 1,
+                        first: shared.first.get(),
+                        last: shared.end().before().get(),
                         what: "are claimed by others, too",
                     };
                     let place = Place::inode(Structure::Inode, inode);

@@ -16,7 +16,7 @@ use crate::format::xattr::{
     self, ENCRYPTION, IN_BLOCK, INLINE_DATA, LARGEST_VALUE, RawXattr, SYSTEM, block_header, name_hash,
     raw_entries, value_hash, word_hash,
 };
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// Bytes of fscrypt's contexts, by version, and how many of them are the policy: the rest is a nonce.
 const CONTEXTS: [(u8, usize); 2] = [(1, 28), (2, 40)];
@@ -42,8 +42,7 @@ impl Worker<'_, '_> {
             let place = Place::inode(Structure::Xattr, inode.number);
             self.entries(inode, base, 0, place, &mut found)?;
         }
-        let block = inode.xattr_block(self.check.has.bits64);
-        if block != 0 {
+        if let Some(block) = inode.xattr_block(self.check.has.bits64) {
             self.xattr_block(inode, block, place, &mut found)?;
         }
         Ok(found)
@@ -52,13 +51,13 @@ impl Worker<'_, '_> {
     fn xattr_block(
         &mut self,
         inode: RawInode<'_>,
-        block: u64,
+        block: Block,
         place: Place,
         found: &mut Attributes,
     ) -> Result<()> {
         let check = self.check;
         let layout = check.fs.layout();
-        if !check.has.xattrs || block < u64::from(layout.first_data_block) || block >= layout.blocks {
+        if !check.has.xattrs || block < layout.group_start(0) || block >= layout.end() {
             // Nobody looks for those of the file system's own inodes.
             if !check.facts.get(inode.number).has(Fact::INTERNAL) {
                 self.say(FindingKind::XattrBlock, place, format!("its attributes lie at block {block}"));
@@ -80,7 +79,7 @@ impl Worker<'_, '_> {
         let is_check = self.purpose == Purpose::Check;
         if !is_check || is_first {
             let cluster = u64::from(layout.cluster_blocks);
-            self.own(inode.number, block / cluster * cluster, cluster);
+            self.own(inode.number, block.cluster(cluster).first_block(cluster), cluster);
         }
         if !is_check {
             return Ok(());

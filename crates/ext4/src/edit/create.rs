@@ -14,7 +14,7 @@ use crate::error::{Error, Result, invalid};
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp};
 use crate::read::path::LONGEST_NAME;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// Names that one inode can have (`EXT4_LINK_MAX`).
 const MOST_LINKS: u16 = 65000;
@@ -237,7 +237,7 @@ impl Files {
         }
         let mut block = vec![0; self.space().block_size()];
         block[..target.len()].copy_from_slice(target);
-        let mut place = 0;
+        let mut place = Block::default();
         self.inodes().map(inode).fill(0, 1, false, |run| place = run.physical)?;
         self.inodes().transaction().write_data(place, &block)?;
         Ok(())

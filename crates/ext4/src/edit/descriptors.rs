@@ -4,11 +4,12 @@
 use crate::error::{Place, Result, Structure};
 use crate::format::features::Incompat;
 use crate::read::fs::Ext4;
+use crate::units::Block;
 
 /// Checks where all groups say that their bitmaps and inode tables lie.
 pub(crate) fn check(fs: &Ext4) -> Result<()> {
     let layout = fs.layout();
-    let mut descriptors: Vec<u64> =
+    let mut descriptors: Vec<Block> =
         (0..layout.descriptor_blocks()).map(|index| layout.descriptor_block(index)).collect();
     descriptors.sort_unstable();
     let is_flexible = fs.superblock().incompat.has(Incompat::FLEX_BG);
@@ -22,7 +23,7 @@ pub(crate) fn check(fs: &Ext4) -> Result<()> {
             ]
         })?;
         let (first, end) = match is_flexible {
-            true => (0, layout.blocks),
+            true => (Block::new(0), layout.end()),
             false => (layout.group_start(group), layout.group_start(group) + layout.blocks_in(group)),
         };
         for (index, (name, block, len)) in places.into_iter().enumerate() {

@@ -31,7 +31,7 @@ use crate::read::journal::FastCommits;
 use crate::read::map::{Mapping, is_fast_symlink};
 use crate::read::path::LONGEST_NAME;
 use crate::transaction::{LogOptions, Transaction};
-use crate::units::InodeNo;
+use crate::units::{Block, Cluster, InodeNo};
 
 /// The device as the fast commits make it, in memory: that of a file system whose journal is replayed otherwise.
 pub(crate) fn over(
@@ -72,7 +72,7 @@ fn replayed(
 
 /// Where a run of a file's blocks lies; `None` for one that has no place any more.
 #[derive(Clone, Copy, Debug)]
-struct Target(Option<(u64, bool)>);
+struct Target(Option<(Block, bool)>);
 
 impl Said for Target {
     fn behind(self, skipped: u64) -> Target {
@@ -118,7 +118,7 @@ struct Prepared {
     /// Where these blocks are in the end.
     runs: Vec<Mapping>,
     /// Clusters that it has no more: the first one, and how many.
-    freed: Vec<(u64, u64)>,
+    freed: Vec<(Cluster, u64)>,
     /// Whether its contents were in the inode, and are no more.
     was_inline: bool,
 }
@@ -134,7 +134,7 @@ impl<'a> Replay<'a> {
         }
         let ratio = files.space().ratio();
         for (first, count) in prepared.iter().flat_map(|prepared| &prepared.freed) {
-            files.inodes().space_mut().free_blocks(first * ratio, count * ratio)?;
+            files.inodes().space_mut().free_blocks(first.first_block(ratio), count * ratio)?;
         }
         for run in prepared.iter().flat_map(|prepared| &prepared.runs) {
             files.inodes().space_mut().take_blocks(run.physical, run.len)?;
@@ -261,7 +261,8 @@ fn prepare(files: &mut Files, number: InodeNo, change: &Change<'_>) -> Result<Op
     let (mut runs, mut clusters) = (Ranges::default(), Ranges::default());
     while let Some(run) = files.inodes().map(&mut inode).take_last(first - first % ratio)? {
         runs.set(run.logical, run.len, Target(Some((run.physical, run.unwritten))));
-        clusters.set(run.physical / ratio, (run.physical % ratio + run.len).div_ceil(ratio), false);
+        let len = (run.physical.within_cluster(ratio) + run.len).div_ceil(ratio);
+        clusters.set(run.physical.cluster(ratio).get(), len, false);
     }
     let had = clusters.iter().map(|(_, len, _)| len).sum::<u64>();
     for (at, len, target) in change.ranges.iter() {
@@ -271,13 +272,18 @@ fn prepare(files: &mut Files, number: InodeNo, change: &Change<'_>) -> Result<Op
         let Some((physical, unwritten)) = target.0 else { continue };
         files.fs().check_blocks(physical, len, place)?;
         let has_place = (!unwritten || inode.has(InodeFlags::EXTENTS)) && logical + len <= most_blocks;
-        if !has_place || physical % ratio != logical % ratio {
+        if !has_place || physical.within_cluster(ratio) != logical % ratio {
             return Err(place.malformed("has a run of blocks in a fast commit that no file can have"));
         }
-        clusters.set(physical / ratio, (physical % ratio + len).div_ceil(ratio), true);
+        clusters.set(
+            physical.cluster(ratio).get(),
+            (physical.within_cluster(ratio) + len).div_ceil(ratio),
+            true,
+        );
         prepared.runs.push(Mapping { logical, physical, len, unwritten });
     }
-    prepared.freed = clusters.iter().filter(|(.., kept)| !kept).map(|(at, len, _)| (at, len)).collect();
+    prepared.freed =
+        clusters.iter().filter(|(.., kept)| !kept).map(|(at, len, _)| (Cluster::new(at), len)).collect();
     let has = clusters.iter().filter(|(.., kept)| *kept).map(|(_, len, _)| len).sum::<u64>();
     count_clusters(files.fs(), &mut inode, has.cast_signed() - had.cast_signed())?;
     Ok(Some(Prepared { inode, ..prepared }))
@@ -295,7 +301,7 @@ fn told(files: &mut Files, number: InodeNo, raw: &[u8], old: Option<&Inode>) -> 
     if old.is_some_and(|old| old.kind() != inode.kind()) {
         return Err(place.malformed("is of another kind in a fast commit"));
     }
-    if inode.xattr_block() != old.map_or(0, Inode::xattr_block) {
+    if inode.xattr_block() != old.and_then(Inode::xattr_block) {
         let text = "the journal ends in fast commits of attributes in blocks, which the kernel does not make";
         return Err(Error::unsupported(text));
     }

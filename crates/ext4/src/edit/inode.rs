@@ -7,7 +7,7 @@ use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, Stamp, Time};
 use crate::read::fs::Ext4;
 use crate::transaction::patch::Part;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// An inode that is in use by nothing yet, made at this time. It belongs to nobody.
 pub(crate) fn blank(fs: &Ext4, number: InodeNo, kind: FileType, generation: u32, time: Time) -> Inode {
@@ -47,7 +47,7 @@ pub(crate) fn count_clusters(fs: &Ext4, inode: &mut Inode, change: i64) -> Resul
 }
 
 /// The block that an inode lies in, and where in it.
-fn part(space: &Allocator, inode: &Inode) -> Result<(u64, Part)> {
+fn part(space: &Allocator, inode: &Inode) -> Result<(Block, Part)> {
     let place = Place::inode(Structure::Inode, inode.number());
     let Some((group, index)) = space.fs().layout().inode_position(inode.number()) else {
         return Err(place.malformed("there is no inode with this number"));

@@ -162,9 +162,9 @@ fn value_inodes(space: &Allocator, inode: &Inode) -> Result<i64> {
     for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
         count += i64::from(entry?.value_inode.is_some());
     }
-    if inode.xattr_block() != 0 {
-        load_block(space, inode, inode.xattr_block())?;
-        let bytes = space.transaction().with(inode.xattr_block(), <[u8]>::to_vec)?;
+    if let Some(block) = inode.xattr_block() {
+        load_block(space, inode, block)?;
+        let bytes = space.transaction().with(block, <[u8]>::to_vec)?;
         for entry in XattrEntries::from_block(&bytes, place)? {
             count += i64::from(entry?.value_inode.is_some());
         }

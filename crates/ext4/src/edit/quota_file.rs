@@ -10,12 +10,12 @@ use crate::format::quota::{
     self, BEFORE, BLOCK, BLOCKS, ENTRIES, ENTRY, FREE_BLOCK, FREE_ENTRY, ID, INODES, Kind, LEVELS, NEXT,
     ROOT, SPACE, USED, entries, slot,
 };
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// Where an entry lies: a block of the file system, and the byte in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryPlace {
-    physical: u64,
+    physical: Block,
     at: usize,
 }
 
@@ -249,7 +249,7 @@ impl<'t> QuotaFile<'t> {
     }
 
     /// The block of the file system that a quota file's block lies in, and where in it.
-    fn place(&self, block: u32) -> Result<(u64, usize)> {
+    fn place(&self, block: u32) -> Result<(Block, usize)> {
         let inode = self.space.fs().inode(self.file)?;
         let start = u64::from(block) * BLOCK as u64;
         let size = self.space.block_size() as u64;

@@ -17,7 +17,7 @@ use crate::format::field;
 use crate::format::htree;
 use crate::format::inode::{self, OLD_INODE_SIZE};
 use crate::format::superblock::Superblock;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// Bytes of an inode in most file systems.
 const USUAL_INODE: usize = 256;
@@ -193,7 +193,7 @@ pub struct Context {
     /// The inode's generation.
     pub generation: u32,
     /// The block's number.
-    pub block: u64,
+    pub block: Block,
     /// The transaction.
     pub sequence: u32,
 }
@@ -261,13 +261,13 @@ impl Checksums {
         match recipe.prefix {
             Prefix::None => {}
             Prefix::Group => crc.update(&context.group.to_le_bytes()),
-            Prefix::Block => crc.update(&context.block.to_le_bytes()),
+            Prefix::Block => crc.update(&context.block.get().to_le_bytes()),
             Prefix::Sequence => crc.update(&context.sequence.to_be_bytes()),
             Prefix::Inode | Prefix::InodeAndBlock => {
                 crc.update(&InodeNo::stored(context.inode).to_le_bytes());
                 crc.update(&context.generation.to_le_bytes());
                 if recipe.prefix == Prefix::InodeAndBlock {
-                    crc.update(&context.block.to_le_bytes());
+                    crc.update(&context.block.get().to_le_bytes());
                 }
             }
         }

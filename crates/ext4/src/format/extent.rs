@@ -5,6 +5,7 @@
 
 use crate::error::{Place, Result};
 use crate::format::field::{Le16, Le32, Split};
+use crate::units::Block;
 
 /// The deepest tree that can be needed: 2^32 blocks in 1 KiB nodes.
 pub(crate) const MOST_LEVELS: u16 = 5;
@@ -45,7 +46,7 @@ pub struct Extent {
     /// The first block, counted in the file.
     pub logical: u32,
     /// Where it lies.
-    pub physical: u64,
+    pub physical: Block,
     /// How many blocks: 1 to 32768.
     pub len: u16,
     /// Allocated, but never written.
@@ -58,7 +59,7 @@ pub struct ExtentIndex {
     /// The first block that the node below is about, counted in the file.
     pub logical: u32,
     /// Where that node lies.
-    pub block: u64,
+    pub block: Block,
 }
 
 impl Extent {
@@ -67,27 +68,27 @@ impl Extent {
         // Above 32768 the length is that of an unwritten extent.
         let unwritten = ee_len > UNWRITTEN;
         let len = if unwritten { ee_len - UNWRITTEN } else { ee_len };
-        Extent { logical: LOGICAL.get(entry), physical: PHYSICAL.get(entry), len, unwritten }
+        Extent { logical: LOGICAL.get(entry), physical: Block::new(PHYSICAL.get(entry)), len, unwritten }
     }
 
     pub(crate) fn to_bytes(self) -> [u8; ENTRY] {
         let mut entry = [0; ENTRY];
         LOGICAL.set(&mut entry, self.logical);
         LEN.set(&mut entry, self.len | if self.unwritten { UNWRITTEN } else { 0 });
-        PHYSICAL.set(&mut entry, self.physical);
+        PHYSICAL.set(&mut entry, self.physical.get());
         entry
     }
 }
 
 impl ExtentIndex {
     fn from_bytes(entry: &[u8]) -> ExtentIndex {
-        ExtentIndex { logical: LOGICAL.get(entry), block: BELOW.get(entry) }
+        ExtentIndex { logical: LOGICAL.get(entry), block: Block::new(BELOW.get(entry)) }
     }
 
     pub(crate) fn to_bytes(self) -> [u8; ENTRY] {
         let mut entry = [0; ENTRY];
         LOGICAL.set(&mut entry, self.logical);
-        BELOW.set(&mut entry, self.block);
+        BELOW.set(&mut entry, self.block.get());
         entry
     }
 }
@@ -219,16 +220,17 @@ mod tests {
     fn what_is_written_is_read() {
         let place = Place::of(Structure::ExtentBlock);
         let extents = [
-            Extent { logical: 1, physical: 0x2_0000_0003, len: 32768, unwritten: false },
-            Extent { logical: 40000, physical: 5, len: 32767, unwritten: true },
-            Extent { logical: u32::MAX, physical: 6, len: 1, unwritten: false },
+            Extent { logical: 1, physical: Block::new(0x2_0000_0003), len: 32768, unwritten: false },
+            Extent { logical: 40000, physical: Block::new(5), len: 32767, unwritten: true },
+            Extent { logical: u32::MAX, physical: Block::new(6), len: 1, unwritten: false },
         ];
         let leaf = node_bytes(60, 0, &extents.map(Extent::to_bytes).concat());
         let node = ExtentNode::from_bytes(&leaf, place).unwrap();
         assert_eq!((node.depth(), node.len(), node.max()), (0, 3, 4));
         assert!(node.extents().eq(extents));
         assert_eq!((node.extent(1), node.logical(2)), (extents[1], u32::MAX));
-        let indexes = [(0, 0x7_0000_0008), (9, 10)].map(|(logical, block)| ExtentIndex { logical, block });
+        let indexes = [(0, 0x7_0000_0008), (9, 10)]
+            .map(|(logical, block)| ExtentIndex { logical, block: Block::new(block) });
         let mut inner = node_bytes(1024, 2, &indexes.map(ExtentIndex::to_bytes).concat());
         let node = ExtentNode::from_bytes(&inner, place).unwrap();
         assert_eq!((node.depth(), node.max(), node.entries_from(1)), (2, 84, &indexes[1].to_bytes()[..]));

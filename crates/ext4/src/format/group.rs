@@ -5,6 +5,7 @@
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::{Checksums, Subject, recipe};
 use crate::format::field::{Le16, Le32, Split};
+use crate::units::Block;
 
 /// Bytes of a descriptor without the feature `64bit`, and of the fields that are known of one with it.
 const SHORT: usize = 32;
@@ -50,18 +51,18 @@ impl<'a> GroupDescriptor<'a> {
     }
 
     /// The block of the block bitmap.
-    pub fn block_bitmap(&self) -> u64 {
-        BLOCK_BITMAP.get_if(self.is_long(), self.raw)
+    pub fn block_bitmap(&self) -> Block {
+        Block::new(BLOCK_BITMAP.get_if(self.is_long(), self.raw))
     }
 
     /// The block of the inode bitmap.
-    pub fn inode_bitmap(&self) -> u64 {
-        INODE_BITMAP.get_if(self.is_long(), self.raw)
+    pub fn inode_bitmap(&self) -> Block {
+        Block::new(INODE_BITMAP.get_if(self.is_long(), self.raw))
     }
 
     /// The first block of the inode table.
-    pub fn inode_table(&self) -> u64 {
-        INODE_TABLE.get_if(self.is_long(), self.raw)
+    pub fn inode_table(&self) -> Block {
+        Block::new(INODE_TABLE.get_if(self.is_long(), self.raw))
     }
 
     /// Free clusters of the group.
@@ -125,7 +126,7 @@ impl Bitmap {
     }
 
     /// The block that it lies in.
-    pub fn block(self, descriptor: GroupDescriptor<'_>) -> u64 {
+    pub fn block(self, descriptor: GroupDescriptor<'_>) -> Block {
         match self {
             Bitmap::Blocks => descriptor.block_bitmap(),
             Bitmap::Inodes => descriptor.inode_bitmap(),
@@ -150,12 +151,12 @@ impl Descriptor {
     }
 
     /// Sets the blocks where the bitmaps and the inode table begin.
-    pub fn set_places(&mut self, block_bitmap: u64, inode_bitmap: u64, inode_table: u64) {
+    pub fn set_places(&mut self, block_bitmap: Block, inode_bitmap: Block, inode_table: Block) {
         let is_long = self.fields().is_long();
         for (field, block) in
             [(BLOCK_BITMAP, block_bitmap), (INODE_BITMAP, inode_bitmap), (INODE_TABLE, inode_table)]
         {
-            field.set_if(is_long, &mut self.raw, block);
+            field.set_if(is_long, &mut self.raw, block.get());
         }
     }
 
@@ -243,7 +244,7 @@ mod tests {
             assert_eq!(descriptor.bitmap_sum(&sums, Bitmap::Blocks), 0x9_000a & mask);
             assert_eq!(descriptor.bitmap_sum(&sums, Bitmap::Inodes), 0xb_000c & mask);
             let blocks = [fields.block_bitmap(), fields.inode_bitmap(), fields.inode_table()];
-            assert_eq!(blocks, [if size > 32 { u64::MAX } else { u32::MAX.into() }; 3]);
+            assert_eq!(blocks, [Block::new(if size > 32 { u64::MAX } else { u32::MAX.into() }); 3]);
         }
     }
 }

@@ -10,7 +10,7 @@ pub use casemate_trees::{FileType, Time};
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::Context;
 use crate::format::field::{Bytes, Le16, Le32, Split};
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// Bytes of an inode that every file system has.
 pub(crate) const OLD_INODE_SIZE: usize = 128;
@@ -213,8 +213,8 @@ impl Inode {
         GENERATION.set(&mut self.raw, generation);
     }
 
-    pub(crate) fn set_xattr_block(&mut self, block: u64) {
-        XATTR_BLOCK.set(&mut self.raw, block);
+    pub(crate) fn set_xattr_block(&mut self, block: Option<Block>) {
+        XATTR_BLOCK.set(&mut self.raw, Block::stored(block));
     }
 
     pub(crate) fn set_deleted(&mut self, seconds: u32) {
@@ -384,9 +384,9 @@ impl Inode {
         BLOCK_AREA.get(&self.raw)
     }
 
-    /// The block of extended attributes, 0 if there is none.
-    pub fn xattr_block(&self) -> u64 {
-        XATTR_BLOCK.get(&self.raw)
+    /// The block of extended attributes, if there is one.
+    pub fn xattr_block(&self) -> Option<Block> {
+        Block::some(XATTR_BLOCK.get(&self.raw))
     }
 
     /// Bytes of the extra fields; 0 where inodes have 128 bytes.
@@ -536,7 +536,7 @@ mod tests {
         inode.set_links(7);
         inode.set_flags(InodeFlags::EXTENTS.0);
         inode.set_generation(8);
-        inode.set_xattr_block(0x9_0000_000a);
+        inode.set_xattr_block(Block::some(0x9_0000_000a));
         inode.set_deleted(11);
         inode.set_project(12);
         inode.block_area_mut()[59] = 13;
@@ -553,7 +553,7 @@ mod tests {
         assert_eq!((inode.size(), inode.links(), inode.generation()), (0x5_0000_0006, 7, 8));
         assert_eq!(
             (inode.flags(), inode.xattr_block(), inode.deleted()),
-            (InodeFlags::EXTENTS, 0x9_0000_000a, 11)
+            (InodeFlags::EXTENTS, Block::some(0x9_0000_000a), 11)
         );
         assert_eq!((inode.block_area()[59], inode.xattr_area()[0], inode.xattr_area().len()), (13, 14, 96));
         let times = [inode.accessed(), inode.changed(), inode.modified(), inode.created().unwrap()];

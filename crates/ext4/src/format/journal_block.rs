@@ -3,6 +3,7 @@
 use crate::error::{Place, Result};
 use crate::format::field::{Be16, Be32, Be64, Byte, Bytes, Split};
 use crate::format::journal_superblock::JournalSuperblock;
+use crate::units::Block;
 
 /// The magic number that all of the journal's own blocks begin with.
 pub(crate) const MAGIC: u32 = 0xc03b_3998;
@@ -103,7 +104,7 @@ pub(crate) fn commit_checksum(block: &[u8], place: Place) -> Result<Option<u32>>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     /// The block, counted in the file system.
-    pub block: u64,
+    pub block: Block,
     /// The copy began with the journal's magic number, which is zeroed in the log.
     pub escaped: bool,
     /// The copy's checksum: all of it (version 3) or its low half.
@@ -130,7 +131,7 @@ pub(crate) fn descriptor_bytes(
         flags |= if position > 0 { SAME_UUID } else { 0 };
         flags |= if position + 1 == tags.len() { LAST } else { 0 };
         let bytes = &mut block[at..at + superblock.tag_size()];
-        BLOCK.set_if(superblock.is_64bit(), bytes, tag.block);
+        BLOCK.set_if(superblock.is_64bit(), bytes, tag.block.get());
         if superblock.is_v3() {
             V3_FLAGS.set(bytes, flags);
             V3_CHECKSUM.set(bytes, tag.checksum);
@@ -163,7 +164,7 @@ pub(crate) fn tags(block: &[u8], superblock: &JournalSuperblock, place: Place) -
             true => (V3_FLAGS.get(tag), V3_CHECKSUM.get(tag)),
             false => (FLAGS.get(tag).into(), CHECKSUM.get(tag).into()),
         };
-        let block = BLOCK.get_if(superblock.is_64bit(), tag);
+        let block = Block::new(BLOCK.get_if(superblock.is_64bit(), tag));
         list.push(Tag { block, escaped: flags & ESCAPED != 0, checksum });
         at += size + if flags & SAME_UUID != 0 { 0 } else { UUID_SIZE };
         if flags & LAST != 0 {
@@ -173,15 +174,15 @@ pub(crate) fn tags(block: &[u8], superblock: &JournalSuperblock, place: Place) -
 }
 
 /// The blocks that a revoke block names.
-pub(crate) fn revoked(block: &[u8], superblock: &JournalSuperblock, place: Place) -> Result<Vec<u64>> {
+pub(crate) fn revoked(block: &[u8], superblock: &JournalSuperblock, place: Place) -> Result<Vec<Block>> {
     let used = usize::try_from(USED.get(block)).unwrap_or(usize::MAX);
     if used < NUMBERS || used > end(block.len(), superblock) {
         return Err(place.malformed(format!("revokes {used} bytes of blocks")));
     }
     let numbers = &block[NUMBERS..used];
     Ok(match superblock.is_64bit() {
-        true => numbers.chunks_exact(8).map(|entry| Be64(0).get(entry)).collect(),
-        false => numbers.chunks_exact(4).map(|entry| Be32(0).get(entry).into()).collect(),
+        true => numbers.chunks_exact(8).map(|entry| Block::new(Be64(0).get(entry))).collect(),
+        false => numbers.chunks_exact(4).map(|entry| Block::new(Be32(0).get(entry).into())).collect(),
     })
 }
 
@@ -207,7 +208,11 @@ mod tests {
             let high = if superblock.is_64bit() { 0x5_0000_0000 } else { 0 };
             let sum = if superblock.is_v3() { 0x0102_0304 } else { 0x0304 };
             let list: Vec<Tag> = (0..count as u64)
-                .map(|number| Tag { block: high + number, escaped: number % 3 == 0, checksum: sum })
+                .map(|number| Tag {
+                    block: Block::new(high + number),
+                    escaped: number % 3 == 0,
+                    checksum: sum,
+                })
                 .collect();
             let block = descriptor_bytes(1024, 7, &list, &superblock);
             assert_eq!(header(&block), Some((Kind::Descriptor, 7)), "{incompat}");

@@ -6,7 +6,7 @@
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// More groups than any file system has that a kernel could mount in practice: two exbibytes at 4 KiB blocks.
 const MOST_GROUPS: u64 = 1 << 24;
@@ -118,25 +118,30 @@ impl Layout {
     }
 
     /// The byte that block `block` begins at. Blocks of the file system only: no overflow.
-    pub fn offset(&self, block: u64) -> u64 {
-        block * u64::from(self.block_size)
+    pub fn offset(&self, block: Block) -> u64 {
+        block.offset(self.block_size.into())
     }
 
     /// Whether `len` blocks from `block` on lie inside the file system and behind its superblock.
-    pub fn contains(&self, block: u64, len: u64) -> bool {
+    pub fn contains(&self, block: Block, len: u64) -> bool {
         // With 1 KiB blocks and bigalloc, the superblock lies behind the first block.
-        block > self.superblock_block().max(self.first_data_block.into())
-            && block.checked_add(len).is_some_and(|end| end <= self.blocks)
+        block > self.superblock_block().max(Block::new(self.first_data_block.into()))
+            && block.checked_add(len).is_some_and(|end| end <= self.end())
+    }
+
+    /// The block behind the last one.
+    pub(crate) fn end(&self) -> Block {
+        Block::new(self.blocks)
     }
 
     /// The first block of a group.
-    pub fn group_start(&self, group: u32) -> u64 {
-        u64::from(self.first_data_block) + u64::from(group) * u64::from(self.blocks_per_group)
+    pub fn group_start(&self, group: u32) -> Block {
+        Block::new(self.first_data_block.into()) + u64::from(group) * u64::from(self.blocks_per_group)
     }
 
     /// Blocks of a group; the last one may have fewer.
     pub fn blocks_in(&self, group: u32) -> u64 {
-        self.blocks.saturating_sub(self.group_start(group)).min(u64::from(self.blocks_per_group))
+        self.blocks.saturating_sub(self.group_start(group).get()).min(u64::from(self.blocks_per_group))
     }
 
     /// Clusters in a group; the last one may have fewer, of which the last may be cut.
@@ -176,7 +181,7 @@ impl Layout {
     }
 
     /// Where the `index`th block of descriptors lies.
-    pub fn descriptor_block(&self, index: u32) -> u64 {
+    pub fn descriptor_block(&self, index: u32) -> Block {
         if self.home > 0 && !self.is_meta(index) {
             return self.group_start(self.home) + 1 + u64::from(index);
         }
@@ -195,7 +200,7 @@ impl Layout {
     }
 
     /// Where the copies of the `index`th block of descriptors lie, each with the group it lies in.
-    pub fn descriptor_copies(&self, index: u32) -> Vec<(u32, u64)> {
+    pub fn descriptor_copies(&self, index: u32) -> Vec<(u32, Block)> {
         if self.is_meta(index) {
             let first = index * self.descriptors_per_block();
             let groups = [first.checked_add(1), first.checked_add(self.descriptors_per_block() - 1)];
@@ -234,8 +239,8 @@ impl Layout {
     }
 
     /// The block that the primary superblock lies in.
-    pub(crate) fn superblock_block(&self) -> u64 {
-        SUPERBLOCK_OFFSET / u64::from(self.block_size)
+    pub(crate) fn superblock_block(&self) -> Block {
+        Block::of_byte(SUPERBLOCK_OFFSET, self.block_size.into())
     }
 
     /// Whether the `index`th block of descriptors lies in the groups that it describes.
@@ -265,8 +270,11 @@ mod tests {
         let inode = |number| InodeNo::new(number).unwrap();
         let groups: Vec<_> = layout.copy_groups().collect();
         assert_eq!(groups, [1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
-        assert_eq!((layout.groups, layout.descriptor_blocks(), layout.descriptor_block(8)), (130, 9, 10));
-        assert_eq!(layout.descriptor_copies(2)[1], (3, 1 + 3 * 8192 + 1 + 2));
+        assert_eq!(
+            (layout.groups, layout.descriptor_blocks(), layout.descriptor_block(8)),
+            (130, 9, Block::new(10))
+        );
+        assert_eq!(layout.descriptor_copies(2)[1], (3, Block::new(1 + 3 * 8192 + 1 + 2)));
         assert_eq!(layout.superblock_offset(2), None);
         assert_eq!(layout.superblock_offset(3), Some(1024 * (1 + 3 * 8192)));
         assert_eq!(layout.inode_position(inode(257)), Some((1, 0)));
@@ -277,10 +285,13 @@ mod tests {
         raw[0x60] |= 0x10; // meta_bg from descriptor block 1 on
         raw[0x104] = 1;
         let layout = Layout::new(&Superblock::from_bytes(&raw).unwrap()).unwrap();
-        assert_eq!(layout.descriptor_block(0), 2);
-        assert_eq!(layout.descriptor_block(1), 1 + 16 * 8192);
-        assert_eq!(layout.descriptor_copies(1), [(17, 1 + 17 * 8192), (31, 1 + 31 * 8192)]);
+        assert_eq!(layout.descriptor_block(0), Block::new(2));
+        assert_eq!(layout.descriptor_block(1), Block::new(1 + 16 * 8192));
+        assert_eq!(
+            layout.descriptor_copies(1),
+            [(17, Block::new(1 + 17 * 8192)), (31, Block::new(1 + 31 * 8192))]
+        );
         // The last meta group has two groups: one copy.
-        assert_eq!(layout.descriptor_copies(8), [(129, 1 + 129 * 8192)]);
+        assert_eq!(layout.descriptor_copies(8), [(129, Block::new(1 + 129 * 8192))]);
     }
 }

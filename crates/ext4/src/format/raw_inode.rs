@@ -7,7 +7,7 @@ use crate::format::inode::{
     self, BLOCK_AREA, BLOCKS, DELETED, EXTRA_SIZE, FLAGS, FileType, GENERATION, GID, InodeFlags, LINKS, MODE,
     MODIFIED, OLD_INODE_SIZE, PROJECT, SIZE, UID, VALUE_HASH, VALUE_USERS, XATTR_BLOCK,
 };
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// Fragment field of old systems.
 const FRAGMENT: Le32 = Le32(0x70);
@@ -80,8 +80,8 @@ impl<'a> RawInode<'a> {
     }
 
     /// The block of attributes; the high half counts with the feature `64bit`.
-    pub fn xattr_block(self, bits64: bool) -> u64 {
-        XATTR_BLOCK.get_if(bits64, self.raw)
+    pub fn xattr_block(self, bits64: bool) -> Option<Block> {
+        Block::some(XATTR_BLOCK.get_if(bits64, self.raw))
     }
 
     pub fn xattr_block_high(self) -> u16 {

@@ -4,6 +4,7 @@
 //! This is a format of this project alone: docs/formats/recovery-file.md.
 
 use crate::format::field::{Bytes, Le32, Le64};
+use crate::units::Block;
 
 /// Bytes of the header.
 pub(crate) const HEADER: usize = SUM.end();
@@ -92,19 +93,19 @@ pub(crate) fn contents_at(block_size: usize) -> usize {
 }
 
 /// A block with what goes before it.
-pub(crate) fn record_bytes(block: u64, sums: impl Iterator<Item = u32>, contents: &[u8]) -> Vec<u8> {
+pub(crate) fn record_bytes(block: Block, sums: impl Iterator<Item = u32>, contents: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(record_len(contents.len()));
-    record.extend(block.to_le_bytes());
+    record.extend(block.get().to_le_bytes());
     record.extend(sums.flat_map(u32::to_le_bytes));
     record.extend_from_slice(contents);
     record
 }
 
 /// The number of a block, the sums of its sectors, and its contents.
-pub(crate) fn split(record: &[u8], block_size: usize) -> (u64, impl Iterator<Item = u32>, &[u8]) {
+pub(crate) fn split(record: &[u8], block_size: usize) -> (Block, impl Iterator<Item = u32>, &[u8]) {
     let (before, contents) = record.split_at(contents_at(block_size));
     let sums = before[NUMBER.end()..].chunks_exact(SECTOR_SUM.end()).map(|sum| SECTOR_SUM.get(sum));
-    (NUMBER.get(before), sums, contents)
+    (Block::new(NUMBER.get(before)), sums, contents)
 }
 
 #[cfg(test)]
@@ -120,9 +121,9 @@ mod tests {
         assert_eq!(version(&bytes), Version::Another);
         bytes[0] ^= 1;
         assert_eq!(version(&bytes), Version::None);
-        let record = record_bytes(4, [5, 6].into_iter(), &[7; 1024]);
+        let record = record_bytes(Block::new(4), [5, 6].into_iter(), &[7; 1024]);
         let (block, sums, contents) = split(&record, 1024);
-        assert_eq!((record.len(), block, contents), (record_len(1024), 4, &[7; 1024][..]));
+        assert_eq!((record.len(), block, contents), (record_len(1024), Block::new(4), &[7; 1024][..]));
         assert!(sums.eq([5, 6]));
     }
 }

@@ -14,7 +14,7 @@ use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::encryption::StoredName;
 use crate::read::fs::Ext4;
 use crate::read::runs::BlockRuns;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,7 +224,7 @@ impl Ext4 {
         &self,
         dir: &Inode,
         logical: u64,
-        physical: u64,
+        physical: Block,
     ) -> Result<(Arc<[u8]>, BlockRole)> {
         let bytes = self.metadata_block(physical)?;
         let role = self.block_role(dir, logical, &bytes);

@@ -9,6 +9,7 @@ use crate::format::extent::ExtentNode;
 use crate::format::inode::Inode;
 use crate::read::fs::Ext4;
 use crate::read::map::{MapVisitor, Mapping, map_place};
+use crate::units::Block;
 
 /// Blocks that a file can have.
 const MOST_BLOCKS: u64 = 1 << 32;
@@ -66,7 +67,7 @@ impl Walk<'_> {
 
     fn child(
         &mut self,
-        block: u64,
+        block: Block,
         parent: Place,
         depth: u16,
         start: u64,

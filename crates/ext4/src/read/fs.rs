@@ -19,7 +19,7 @@ use crate::read::encryption::Encryption;
 use crate::read::journal::Recovery;
 use crate::read::kept::KeptBlocks;
 use crate::read::primary::read_primary;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// How to open a file system.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ pub struct OpenOptions {
     pub cut_short: bool,
     /// The block of the copy of the superblock that is read by, with its copies of the descriptors; the primary one if
     /// `None`.
-    pub superblock: Option<u64>,
+    pub superblock: Option<Block>,
 }
 
 impl Default for OpenOptions {
@@ -189,7 +189,10 @@ impl Ext4 {
         }
         let size = self.device().size();
         self.mappings(inode, 0, |run| {
-            let end = self.layout().offset(run.physical).saturating_add(self.layout().offset(run.len));
+            let end = self
+                .layout()
+                .offset(run.physical)
+                .saturating_add(run.len * u64::from(self.layout().block_size));
             match end > size && !run.unwritten {
                 false => Ok(ControlFlow::Continue(())),
                 true => {
@@ -316,14 +319,14 @@ impl Ext4 {
     }
 
     /// A block's bytes. `block` must lie in the file system.
-    pub(crate) fn read_block(&self, block: u64) -> Result<Vec<u8>> {
+    pub(crate) fn read_block(&self, block: Block) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.layout().block_size as usize];
         self.device().read_at(&mut bytes, self.layout().offset(block))?;
         Ok(bytes)
     }
 
     /// A block of metadata, which may be kept in memory. `block` must lie in the file system.
-    pub(crate) fn metadata_block(&self, block: u64) -> Result<Arc<[u8]>> {
+    pub(crate) fn metadata_block(&self, block: Block) -> Result<Arc<[u8]>> {
         match &self.0.kept {
             Some(kept) => kept.get_or_read(block, || self.read_block(block)),
             None => Ok(self.read_block(block)?.into()),
@@ -334,7 +337,7 @@ impl Ext4 {
     fn within_block<T>(&self, offset: u64, len: u32, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         let block_size = u64::from(self.layout().block_size);
         if self.0.kept.is_some()
-            && let Ok(block) = self.metadata_block(offset / block_size)
+            && let Ok(block) = self.metadata_block(Block::of_byte(offset, block_size))
         {
             // OK to cast: less than a block.
             return f(&block[(offset % block_size) as usize..][..len as usize]);
@@ -375,9 +378,9 @@ impl fmt::Debug for Ext4 {
 }
 
 /// The copy of the superblock in a block, whose size it tells itself.
-pub(crate) fn read_copy(device: &dyn BlockDevice, block: u64) -> Result<Superblock> {
+pub(crate) fn read_copy(device: &dyn BlockDevice, block: Block) -> Result<Superblock> {
     let found = (10..=16).map(|log| 1u64 << log).find_map(|block_size| {
-        let offset = block.checked_mul(block_size)?;
+        let offset = block.checked_offset(block_size)?;
         let copy =
             read_superblock(device, offset).ok().filter(|copy| u64::from(copy.block_size) == block_size)?;
         let layout = Layout::new(&copy).ok()?;

@@ -10,6 +10,7 @@ use crate::format::block_map::{self, SLOTS};
 use crate::format::inode::Inode;
 use crate::read::fs::Ext4;
 use crate::read::map::{MapVisitor, Mapping, map_place};
+use crate::units::Block;
 
 /// Visits an inode's blocks from logical block `from` on.
 pub(crate) fn walk(
@@ -39,7 +40,7 @@ struct Walk<'a> {
     /// A run that may go on.
     pending: Option<Mapping>,
     /// Blocks of numbers so far. A second visit to one would be a cycle, or work without end.
-    seen: HashSet<u64>,
+    seen: HashSet<Block>,
 }
 
 impl Walk<'_> {
@@ -47,11 +48,11 @@ impl Walk<'_> {
     fn pointer(&mut self, block: u32, level: u32, place: Place) -> Result<ControlFlow<()>> {
         let per_block = block_map::per_block(self.fs.layout().block_size.into());
         let covered = per_block.pow(level);
-        let block = u64::from(block);
-        if block == 0 || self.logical + covered <= self.from {
+        let block = Block::some(block.into()).filter(|_| self.logical + covered > self.from);
+        let Some(block) = block else {
             self.logical += covered;
             return Ok(ControlFlow::Continue(()));
-        }
+        };
         self.fs.check_blocks(block, 1, place)?;
         if level == 0 {
             return self.data(block);
@@ -67,7 +68,7 @@ impl Walk<'_> {
         }
     }
 
-    fn numbers(&mut self, block: u64, level: u32) -> Result<ControlFlow<()>> {
+    fn numbers(&mut self, block: Block, level: u32) -> Result<ControlFlow<()>> {
         let place = Place::inode(Structure::IndirectBlock, self.inode.number()).at(block);
         if !self.seen.insert(block) {
             return Err(place.malformed("is used twice in one map"));
@@ -86,7 +87,7 @@ impl Walk<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn data(&mut self, block: u64) -> Result<ControlFlow<()>> {
+    fn data(&mut self, block: Block) -> Result<ControlFlow<()>> {
         let logical = self.logical;
         self.logical += 1;
         if let Some(run) = &mut self.pending

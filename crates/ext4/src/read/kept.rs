@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Result;
+use crate::units::Block;
 
 /// Bytes of blocks that are kept at most: some thousand blocks of inodes, directories and maps.
 const KEPT_BYTES: usize = 8 << 20;
@@ -18,7 +19,7 @@ pub(crate) struct KeptBlocks {
 
 #[derive(Debug)]
 struct Kept {
-    block: u64,
+    block: Block,
     bytes: Arc<[u8]>,
 }
 
@@ -29,7 +30,7 @@ impl KeptBlocks {
     }
 
     /// The bytes of a block, by `read` if they are not there.
-    pub fn get_or_read(&self, block: u64, read: impl FnOnce() -> Result<Vec<u8>>) -> Result<Arc<[u8]>> {
+    pub fn get_or_read(&self, block: Block, read: impl FnOnce() -> Result<Vec<u8>>) -> Result<Arc<[u8]>> {
         let slot = &self.slots[self.slot(block)];
         let found = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = found.as_ref().filter(|kept| kept.block == block) {
@@ -45,8 +46,8 @@ impl KeptBlocks {
 
     /// Neighbours have different slots, and so have blocks at the same place of different groups, whose distances are powers
     /// of two: the multiplication spreads them.
-    fn slot(&self, block: u64) -> usize {
-        let spread = block.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fn slot(&self, block: Block) -> usize {
+        let spread = block.get().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // OK to cast: less than the number of slots.
         (spread >> 32) as usize & (self.slots.len() - 1)
     }
@@ -59,8 +60,8 @@ mod tests {
     #[test]
     fn each_number_has_its_own_bytes_and_memory_has_a_bound() {
         let kept = KeptBlocks::new(65_536);
-        let bytes = |block: u64| block.to_le_bytes().to_vec();
-        for block in (0..1000).chain((0..1000).map(|group| group << 15)) {
+        let bytes = |block: Block| block.get().to_le_bytes().to_vec();
+        for block in (0..1000).chain((0..1000).map(|group| group << 15)).map(Block::new) {
             assert_eq!(*kept.get_or_read(block, || Ok(bytes(block))).unwrap(), bytes(block));
             let again = kept.get_or_read(block, || panic!("block {block} is read twice"));
             assert_eq!(*again.unwrap(), bytes(block));
@@ -73,7 +74,7 @@ mod tests {
     fn what_could_not_be_read_is_asked_for_again() {
         let kept = KeptBlocks::new(4096);
         let error = || std::io::ErrorKind::TimedOut.into();
-        assert!(kept.get_or_read(7, || Err(error())).is_err());
-        assert_eq!(*kept.get_or_read(7, || Ok(vec![7])).unwrap(), [7]);
+        assert!(kept.get_or_read(Block::new(7), || Err(error())).is_err());
+        assert_eq!(*kept.get_or_read(Block::new(7), || Ok(vec![7])).unwrap(), [7]);
     }
 }

@@ -8,6 +8,7 @@ use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::extent;
 use crate::read::fs::Ext4;
 use crate::read::indirect;
+use crate::units::Block;
 
 /// A run of a file's blocks that lie one after the other on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub struct Mapping {
     /// The first block, counted in the file.
     pub logical: u64,
     /// Where it lies, counted in the file system.
-    pub physical: u64,
+    pub physical: Block,
     /// How many blocks.
     pub len: u64,
     /// Allocated, but never written: reads as zeros.
@@ -40,12 +41,12 @@ pub(crate) trait MapVisitor {
     }
 
     /// A block of the map itself, before it is read.
-    fn map_block(&mut self, _block: u64) -> Result<()> {
+    fn map_block(&mut self, _block: Block) -> Result<()> {
         Ok(())
     }
 
     /// The bytes of a block of the map itself. Whether to go on to what it leads to.
-    fn node(&mut self, fs: &Ext4, inode: &Inode, place: Place, _block: u64, bytes: &[u8]) -> Result<bool> {
+    fn node(&mut self, fs: &Ext4, inode: &Inode, place: Place, _block: Block, bytes: &[u8]) -> Result<bool> {
         // Blocks of old maps have no checksums.
         if place.structure == Structure::ExtentBlock {
             fs.verify(Subject::ExtentBlock, &inode.context(), bytes, place)?;
@@ -110,7 +111,7 @@ impl Ext4 {
     }
 
     /// Checks that blocks which `place` points to lie in the file system.
-    pub(crate) fn check_blocks(&self, block: u64, len: u64, place: Place) -> Result<()> {
+    pub(crate) fn check_blocks(&self, block: Block, len: u64, place: Place) -> Result<()> {
         if self.layout().contains(block, len) {
             return Ok(());
         }

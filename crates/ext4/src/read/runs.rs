@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use crate::units::Block;
+
 /// Blocks of which none may be there twice. Neighbours are one run, so that what lies together takes little memory.
 #[derive(Debug, Default)]
 pub(crate) struct BlockRuns {
     /// The block behind each run's last one, by its first.
-    ends: BTreeMap<u64, u64>,
+    ends: BTreeMap<Block, Block>,
 }
 
 impl BlockRuns {
     /// Adds blocks of the file system; `false`, and nothing is added, if one of them is there already.
     #[must_use]
-    pub fn insert(&mut self, block: u64, len: u64) -> bool {
+    pub fn insert(&mut self, block: Block, len: u64) -> bool {
         let (mut start, mut end) = (block, block + len);
         if let Some((first, last)) = self.ends.range(..end).next_back() {
             if *last > start {
@@ -30,7 +32,7 @@ impl BlockRuns {
     }
 
     /// Whether all of these blocks are there.
-    pub fn has(&self, block: u64, len: u64) -> bool {
+    pub fn has(&self, block: Block, len: u64) -> bool {
         self.ends.range(..=block).next_back().is_some_and(|(_, end)| *end >= block + len)
     }
 }
@@ -55,8 +57,8 @@ mod tests {
             (20, 10, true),
         ];
         for (block, len, is_new) in cases {
-            assert_eq!(runs.insert(block, len), is_new, "{len} blocks at {block}");
+            assert_eq!(runs.insert(Block::new(block), len), is_new, "{len} blocks at {block}");
         }
-        assert_eq!(runs.ends.into_iter().collect::<Vec<_>>(), [(5, 31)]);
+        assert_eq!(runs.ends.into_iter().collect::<Vec<_>>(), [(Block::new(5), Block::new(31))]);
     }
 }

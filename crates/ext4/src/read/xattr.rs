@@ -12,6 +12,7 @@ use crate::format::xattr::{
     ACL_ACCESS, ACL_DEFAULT, ENCRYPTION, INLINE_DATA, PREFIXES, SYSTEM, XattrEntries, XattrEntry,
 };
 use crate::read::fs::Ext4;
+use crate::units::Block;
 
 /// An extended attribute as programs see it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,10 +103,7 @@ impl Ext4 {
                 return Ok(());
             }
         }
-        let block = inode.xattr_block();
-        if block == 0 {
-            return Ok(());
-        }
+        let Some(block) = inode.xattr_block() else { return Ok(()) };
         let (bytes, place) = self.xattr_block(inode, block)?;
         for entry in XattrEntries::from_block(&bytes, place)? {
             if !f(entry?, place)? {
@@ -115,7 +113,7 @@ impl Ext4 {
         Ok(())
     }
 
-    fn xattr_block(&self, inode: &Inode, block: u64) -> Result<(Arc<[u8]>, Place)> {
+    fn xattr_block(&self, inode: &Inode, block: Block) -> Result<(Arc<[u8]>, Place)> {
         self.check_blocks(block, 1, Place::inode(Structure::Inode, inode.number()))?;
         let place = Place::inode(Structure::XattrBlock, inode.number()).at(block);
         let bytes = self.metadata_block(block)?;

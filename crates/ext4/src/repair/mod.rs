@@ -42,7 +42,7 @@ use crate::repair::obstacles::{Obstacles, rank};
 use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::RecoveryFile;
 use crate::transaction::{self, LogOptions, Mmp, Transaction};
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// Rounds that a repair takes at most: for what lies below structures that were mended, and what such damage made unsure.
 const MOST_ROUNDS: u32 = 10;
@@ -499,7 +499,7 @@ impl Repair {
             }
             Fix::InPlace { offset, len, subject, context } => {
                 let size = self.space().block_size() as u64;
-                let (block, base) = (offset / size, (offset % size) as usize);
+                let (block, base) = (Block::of_byte(offset, size), (offset % size) as usize);
                 let transaction = self.files.inodes().transaction();
                 let mut bytes =
                     transaction.with(block, |bytes| bytes.get(base..base + len).map(<[u8]>::to_vec))?;
@@ -538,7 +538,8 @@ impl Repair {
         if dir.has(InodeFlags::INLINE_DATA) {
             return Ok(false);
         }
-        let found = self.files.directory(&mut dir).find_in_block(block, &Name::exact(name, None))?;
+        let found =
+            self.files.directory(&mut dir).find_in_block(Block::new(block), &Name::exact(name, None))?;
         let Some(found) = found else { return Ok(false) };
         if self.obstacles.is_unsound(found.inode) {
             // The name may know better.
@@ -686,7 +687,7 @@ impl Repair {
         if sums.covers(Subject::Superblock) {
             sums.store(recipe(Subject::Superblock), &Default::default(), &mut raw);
         }
-        transaction.update(offset / size, |edit| edit.write((offset % size) as usize, &raw))
+        transaction.update(Block::of_byte(offset, size), |edit| edit.write((offset % size) as usize, &raw))
     }
 
     /// Copies the block with a group's descriptor to wherever a copy of it is.

@@ -13,12 +13,13 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use casemate_blockdev::BlockDevice;
 
 use crate::error::Result;
+use crate::units::Block;
 
 /// Bytes of file contents that are collected before they are written.
 const DATA_BUFFER: usize = 4 << 20;
 
 /// Blocks by their numbers.
-pub(crate) type Blocks<'a> = BTreeMap<u64, Cow<'a, [u8]>>;
+pub(crate) type Blocks<'a> = BTreeMap<Block, Cow<'a, [u8]>>;
 
 /// A device below, changed metadata blocks over it.
 pub(crate) struct Cache {
@@ -32,7 +33,7 @@ pub(crate) struct Cache {
 
 #[derive(Default)]
 struct State {
-    blocks: HashMap<u64, Block, Numbers>,
+    blocks: HashMap<Block, Held, Numbers>,
     /// How many of them are dirty.
     dirty: usize,
     undo: Undo,
@@ -45,7 +46,7 @@ struct State {
     has_contents: bool,
 }
 
-struct Block {
+struct Held {
     bytes: Box<[u8]>,
     dirty: bool,
 }
@@ -60,16 +61,16 @@ struct Undo {
 
 enum Step {
     /// Bytes of a block, and whether it was dirty before.
-    Bytes { block: u64, at: usize, len: usize, dirty: bool },
+    Bytes { block: Block, at: usize, len: usize, dirty: bool },
     /// Bits of a block that were inverted.
-    Bits { block: u64, first: u64, count: u64, dirty: bool },
+    Bits { block: Block, first: u64, count: u64, dirty: bool },
     /// A whole block that came or went.
-    Block { block: u64, old: Option<Block> },
+    Block { block: Block, old: Option<Held> },
 }
 
 /// A block while it is changed.
 pub(crate) struct Edit<'a> {
-    block: u64,
+    block: Block,
     bytes: &'a mut Box<[u8]>,
     dirty: &'a mut bool,
     dirty_count: &'a mut usize,
@@ -106,7 +107,7 @@ impl Edit<'_> {
 
 impl State {
     /// Puts a whole block in place, or takes it away; the one that was there before.
-    fn replace(&mut self, block: u64, new: Option<Block>) -> Option<Block> {
+    fn replace(&mut self, block: Block, new: Option<Held>) -> Option<Held> {
         self.dirty += usize::from(new.as_ref().is_some_and(|new| new.dirty));
         let old = match new {
             Some(new) => self.blocks.insert(block, new),
@@ -136,14 +137,14 @@ impl Cache {
     }
 
     /// Changes a block, which is read first if it is not here yet.
-    pub fn update<T>(&self, block: u64, f: impl FnOnce(&mut Edit<'_>) -> T) -> Result<T> {
+    pub fn update<T>(&self, block: Block, f: impl FnOnce(&mut Edit<'_>) -> T) -> Result<T> {
         self.count_looks(1);
         let mut guard = self.state();
         let state = &mut *guard;
         let entry = match state.blocks.entry(block) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(Block { bytes: read_block(&*self.below, self.block_size, block)?, dirty: false })
+                place.insert(Held { bytes: read_block(&*self.below, self.block_size, block)?, dirty: false })
             }
         };
         Ok(f(&mut Edit {
@@ -156,7 +157,7 @@ impl Cache {
     }
 
     /// Calls `f` with a block's bytes; keeps the block.
-    pub fn with<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    pub fn with<T>(&self, block: Block, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let mut f = Some(f);
         // OK to unwrap: it is called once, here or there.
         match self.held(block, |bytes| f.take().unwrap()(bytes)) {
@@ -166,33 +167,33 @@ impl Cache {
     }
 
     /// Calls `f` with a block's bytes if it is in the cache.
-    pub fn held<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    pub fn held<T>(&self, block: Block, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
         self.count_looks(1);
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         state.blocks.get(&block).map(|block| f(&block.bytes))
     }
 
     /// Whether the block is here.
-    pub fn holds(&self, block: u64) -> bool {
+    pub fn holds(&self, block: Block) -> bool {
         self.state.read().unwrap_or_else(PoisonError::into_inner).blocks.contains_key(&block)
     }
 
     /// Puts a whole new block in place of whatever was there.
-    pub fn create(&self, block: u64, bytes: Box<[u8]>) {
+    pub fn create(&self, block: Block, bytes: Box<[u8]>) {
         let mut state = self.state();
-        let old = state.replace(block, Some(Block { bytes, dirty: true }));
+        let old = state.replace(block, Some(Held { bytes, dirty: true }));
         state.undo.steps.push(Step::Block { block, old });
     }
 
     /// Drops blocks that are freed: whatever was changed in them need not be written.
-    pub fn forget(&self, first: u64, len: u64) {
+    pub fn forget(&self, first: Block, len: u64) {
         let mut guard = self.state();
         let state = &mut *guard;
         let all = first..first + len;
-        let here: Vec<u64> = if len > state.blocks.len() as u64 {
+        let here: Vec<Block> = if len > state.blocks.len() as u64 {
             state.blocks.keys().copied().filter(|block| all.contains(block)).collect()
         } else {
-            all.filter(|block| state.blocks.contains_key(block)).collect()
+            first.run(len).filter(|block| state.blocks.contains_key(block)).collect()
         };
         for block in here {
             let old = state.replace(block, None);
@@ -223,9 +224,9 @@ impl Cache {
     /// block of a file that was cut is, stay so.
     pub fn overwrite(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let size = self.block_size as u64;
-        let first = offset / size;
+        let first = Block::of_byte(offset, size);
         let mut at = 0;
-        for (number, piece) in (first..).zip(bytes.chunks(self.block_size)) {
+        for (number, piece) in first.until(Block::new(u64::MAX)).zip(bytes.chunks(self.block_size)) {
             if !self.holds(number) {
                 continue;
             }
@@ -373,7 +374,7 @@ impl BlockDevice for Cache {
             }
             state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         }
-        let blocks = offset / size..end.div_ceil(size);
+        let blocks = Block::of_byte(offset, size)..Block::new(end.div_ceil(size));
         self.count_looks(blocks.end - blocks.start);
         // What lies in one block, as nearly all metadata does, need not be read below.
         if blocks.end - blocks.start == 1 {
@@ -387,9 +388,9 @@ impl BlockDevice for Cache {
             return Ok(());
         }
         self.below.read_at(buf, offset)?;
-        for number in blocks {
+        for number in blocks.start.until(blocks.end) {
             let Some(block) = state.blocks.get(&number) else { continue };
-            let start = number * size;
+            let start = number.get() * size;
             let (from, to) = (start.max(offset), (start + size).min(end));
             buf[(from - offset) as usize..(to - offset) as usize]
                 .copy_from_slice(&block.bytes[(from - start) as usize..(to - start) as usize]);
@@ -448,9 +449,9 @@ impl Hasher for Number {
     }
 }
 
-fn read_block(device: &dyn BlockDevice, size: usize, block: u64) -> Result<Box<[u8]>> {
+fn read_block(device: &dyn BlockDevice, size: usize, block: Block) -> Result<Box<[u8]>> {
     let mut bytes = vec![0; size].into_boxed_slice();
-    device.read_at(&mut bytes, block * size as u64)?;
+    device.read_at(&mut bytes, block.offset(size as u64))?;
     Ok(bytes)
 }
 
@@ -470,19 +471,19 @@ mod tests {
             cache.read_at(&mut all, 0).unwrap();
             all
         };
-        cache.update(1, |edit| edit.write(10, b"kept")).unwrap();
+        cache.update(Block::new(1), |edit| edit.write(10, b"kept")).unwrap();
         cache.keep();
         let before = read();
         assert_eq!(&before[1034..1038], b"kept");
-        cache.update(1, |edit| edit.write(12, b"xyz")).unwrap();
-        cache.update(2, |edit| edit.flip(5, 3000)).unwrap();
-        cache.create(3, vec![1; 1024].into());
-        cache.update(3, |edit| edit.write(0, b"new")).unwrap();
-        cache.forget(1, 1);
+        cache.update(Block::new(1), |edit| edit.write(12, b"xyz")).unwrap();
+        cache.update(Block::new(2), |edit| edit.flip(5, 3000)).unwrap();
+        cache.create(Block::new(3), vec![1; 1024].into());
+        cache.update(Block::new(3), |edit| edit.write(0, b"new")).unwrap();
+        cache.forget(Block::new(1), 1);
         assert_ne!(read(), before);
         cache.roll_back();
         assert_eq!(read(), before);
-        assert_eq!(cache.with_dirty(|dirty| dirty.into_keys().collect::<Vec<_>>()).unwrap(), [1]);
+        assert_eq!(cache.with_dirty(|dirty| dirty.into_keys().collect::<Vec<_>>()).unwrap(), [Block::new(1)]);
         assert_eq!(cache.dirty_count(), 1);
     }
 

@@ -21,6 +21,7 @@ use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::read::journal::{self, FastCommits, Journal};
 use crate::transaction::cache::Blocks;
 use crate::transaction::recovery_file::RecoveryFile;
+use crate::units::Block;
 
 /// Bytes that are written at once.
 const CHUNK: usize = 4 << 20;
@@ -224,10 +225,10 @@ impl Log {
 
     fn store_in(&self, file: &RecoveryFile, device: &dyn BlockDevice, blocks: &Blocks<'_>) -> Result<()> {
         let size = self.block_size as u64;
-        let superblock = SUPERBLOCK_OFFSET / size;
+        let superblock = Block::of_byte(SUPERBLOCK_OFFSET, size);
         file.store(self.checksums.crc32c(), &self.uuid, self.block_size, blocks, |block| {
             let mut bytes = vec![0; self.block_size];
-            device.read_at(&mut bytes, block * size)?;
+            device.read_at(&mut bytes, block.offset(size))?;
             if block == superblock {
                 let base = (SUPERBLOCK_OFFSET % size) as usize;
                 let raw = &mut bytes[base..base + SUPERBLOCK_SIZE];
@@ -261,7 +262,7 @@ impl Log {
                 Ok(())
             }
             Kind::File(file) => {
-                let (file, superblock) = (file.clone(), SUPERBLOCK_OFFSET / size as u64);
+                let (file, superblock) = (file.clone(), Block::of_byte(SUPERBLOCK_OFFSET, size as u64));
                 write_blocks(device, size, blocks.iter().filter(|(block, _)| **block != superblock))?;
                 self.flush(device)?;
                 write_blocks(device, size, blocks.get_key_value(&superblock).into_iter())?;
@@ -292,7 +293,7 @@ impl Log {
     fn set_recover(&self, blocks: &mut Blocks<'_>) {
         let size = self.block_size as u64;
         let base = (SUPERBLOCK_OFFSET % size) as usize;
-        if let Some(block) = blocks.get_mut(&(SUPERBLOCK_OFFSET / size)) {
+        if let Some(block) = blocks.get_mut(&Block::of_byte(SUPERBLOCK_OFFSET, size)) {
             let raw = &mut block.to_mut()[base..base + SUPERBLOCK_SIZE];
             SuperblockMut { raw }.set_needs_recovery(true);
             self.seal_superblock(raw);
@@ -340,7 +341,7 @@ impl InJournal {
     fn write_transaction(&self, device: &dyn BlockDevice, blocks: &Blocks<'_>, now: Time) -> Result<()> {
         let mut out = Writeout { device, size: self.raw.len() as u64, bytes: Vec::new(), at: 0 };
         let mut at = self.superblock.first;
-        let all: Vec<(&u64, &Cow<'_, [u8]>)> = blocks.iter().collect();
+        let all: Vec<(&Block, &Cow<'_, [u8]>)> = blocks.iter().collect();
         for part in all.chunks(self.tags_per_block()) {
             let copies: Vec<_> = part.iter().map(|(number, block)| LogCopy::new(**number, block)).collect();
             out.put(self.journal.physical(at)?, &self.descriptor(&copies))?;
@@ -395,7 +396,7 @@ impl InJournal {
                 &mut self.raw[..JOURNAL_SUPERBLOCK_SIZE],
             );
         }
-        let offset = self.journal.physical(0)? * self.raw.len() as u64;
+        let offset = self.journal.physical(0)?.offset(self.raw.len() as u64);
         device.write_at(&self.raw[..JOURNAL_SUPERBLOCK_SIZE], offset)
     }
 }
@@ -422,7 +423,7 @@ pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Re
         let size = fs.layout().block_size as usize;
         let mut block = vec![0; size];
         for number in found.overlay.blocks() {
-            let offset = number * size as u64;
+            let offset = number.offset(size as u64);
             found.overlay.read_at(&mut block, offset)?;
             device.write_at(&block, offset)?;
         }
@@ -448,13 +449,13 @@ pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Re
 
 /// A block as the log holds it: without the magic number that the log's own blocks begin with.
 struct LogCopy<'a> {
-    number: u64,
+    number: Block,
     bytes: Cow<'a, [u8]>,
     escaped: bool,
 }
 
 impl<'a> LogCopy<'a> {
-    fn new(number: u64, block: &'a [u8]) -> LogCopy<'a> {
+    fn new(number: Block, block: &'a [u8]) -> LogCopy<'a> {
         let mut bytes = Cow::Borrowed(block);
         let escaped = MAGIC_AT.get(block) == MAGIC;
         if escaped {
@@ -467,7 +468,7 @@ impl<'a> LogCopy<'a> {
 fn write_blocks<'a>(
     device: &dyn BlockDevice,
     size: usize,
-    blocks: impl Iterator<Item = (&'a u64, &'a Cow<'a, [u8]>)>,
+    blocks: impl Iterator<Item = (&'a Block, &'a Cow<'a, [u8]>)>,
 ) -> Result<()> {
     let mut out = Writeout { device, size: size as u64, bytes: Vec::new(), at: 0 };
     for (number, block) in blocks {
@@ -485,8 +486,8 @@ struct Writeout<'a> {
 }
 
 impl Writeout<'_> {
-    fn put(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
-        let offset = block * self.size;
+    fn put(&mut self, block: Block, bytes: &[u8]) -> Result<()> {
+        let offset = block.offset(self.size);
         if self.at + self.bytes.len() as u64 != offset || self.bytes.len() >= CHUNK {
             self.flush()?;
             self.at = offset;

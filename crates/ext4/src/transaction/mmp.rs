@@ -67,9 +67,9 @@ impl Mmp {
             return Ok(None);
         }
         let layout = Layout::new(superblock)?;
-        let block = superblock.mmp_block.unwrap_or(0);
+        let block = superblock.mmp_block.unwrap_or_default();
         let place = Place::of(Structure::MmpBlock).at(block);
-        let offset = block.checked_mul(u64::from(layout.block_size)).filter(|_| layout.contains(block, 1));
+        let offset = block.checked_offset(layout.block_size.into()).filter(|_| layout.contains(block, 1));
         let Some(offset) = offset else { return Err(place.malformed("lies outside of the file system")) };
         let every = match superblock.mmp_interval() {
             0 => SHORTEST,

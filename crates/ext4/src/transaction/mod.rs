@@ -23,6 +23,7 @@ use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMu
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::read::journal::FastCommits;
 use crate::read::primary;
+use crate::units::Block;
 
 pub(crate) use cache::Edit;
 pub(crate) use mmp::Mmp;
@@ -203,17 +204,17 @@ impl Transaction {
     }
 
     /// Calls `f` with a block's bytes; keeps the block.
-    pub fn with<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    pub fn with<T>(&self, block: Block, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
         self.cache.with(block, f)
     }
 
     /// Calls `f` with a block's bytes if it is in memory.
-    pub fn held<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    pub fn held<T>(&self, block: Block, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
         self.cache.held(block, f)
     }
 
     /// Whether a block is in memory.
-    pub fn holds(&self, block: u64) -> bool {
+    pub fn holds(&self, block: Block) -> bool {
         self.cache.holds(block)
     }
 
@@ -223,33 +224,33 @@ impl Transaction {
     }
 
     /// Changes a block, which is read first if it is not in memory.
-    pub fn update<T>(&mut self, block: u64, f: impl FnOnce(&mut Edit<'_>) -> T) -> Result<T> {
+    pub fn update<T>(&mut self, block: Block, f: impl FnOnce(&mut Edit<'_>) -> T) -> Result<T> {
         self.cache.update(block, f)
     }
 
     /// Puts a whole new block in place of whatever was there.
-    pub fn create(&mut self, block: u64, bytes: Vec<u8>) {
+    pub fn create(&mut self, block: Block, bytes: Vec<u8>) {
         self.cache.create(block, bytes.into());
     }
 
     /// Creates a block of zeros.
-    pub fn create_zeroed(&mut self, block: u64) {
+    pub fn create_zeroed(&mut self, block: Block) {
         self.create(block, vec![0; self.block_size]);
     }
 
     /// Drops blocks that are freed: whatever was changed in them need not be written.
-    pub fn forget(&mut self, first: u64, len: u64) {
+    pub fn forget(&mut self, first: Block, len: u64) {
         self.cache.forget(first, len);
     }
 
     /// Writes file contents from a block on, past the blocks that are kept here; before the commit at the latest.
-    pub fn write_data(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
-        self.cache.write_data(block * self.block_size as u64, bytes)
+    pub fn write_data(&mut self, block: Block, bytes: &[u8]) -> Result<()> {
+        self.cache.write_data(block.offset(self.block_size as u64), bytes)
     }
 
     /// Writes file contents in place of others: to blocks that may be kept here because a cut changed them.
-    pub fn overwrite(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
-        self.cache.overwrite(block * self.block_size as u64, bytes)
+    pub fn overwrite(&mut self, block: Block, bytes: &[u8]) -> Result<()> {
+        self.cache.overwrite(block.offset(self.block_size as u64), bytes)
     }
 
     /// A whole block as one structure.
@@ -262,7 +263,7 @@ impl Transaction {
         &mut self,
         subject: Subject,
         context: Context,
-        block: u64,
+        block: Block,
         at: usize,
         new: &[u8],
     ) -> Result<()> {
@@ -271,18 +272,18 @@ impl Transaction {
     }
 
     /// Replaces a structure inside a block, writing what differs, and patches its checksum.
-    pub fn rewrite(&mut self, block: u64, part: &Part, new: &mut [u8]) -> Result<()> {
+    pub fn rewrite(&mut self, block: Block, part: &Part, new: &mut [u8]) -> Result<()> {
         self.cache.update(block, |edit| self.patcher.rewrite(edit, part, new))
     }
 
     /// Puts a structure that is new into a block, with its checksum.
-    pub fn insert(&mut self, block: u64, part: &Part, mut new: Vec<u8>) -> Result<()> {
+    pub fn insert(&mut self, block: Block, part: &Part, mut new: Vec<u8>) -> Result<()> {
         self.patcher.seal(&Part { base: 0, ..*part }, &mut new);
         self.cache.update(block, |edit| edit.write(part.base, &new))
     }
 
     /// Puts a new block that is one structure in place, with its checksum.
-    pub fn create_structure(&mut self, subject: Subject, context: Context, block: u64, mut bytes: Vec<u8>) {
+    pub fn create_structure(&mut self, subject: Subject, context: Context, block: Block, mut bytes: Vec<u8>) {
         self.patcher.seal(&self.whole(subject, context), &mut bytes);
         self.create(block, bytes);
     }
@@ -290,7 +291,7 @@ impl Transaction {
     /// Changes fields of the superblock.
     pub fn edit_superblock(&mut self, f: impl FnOnce(&mut SuperblockMut<'_>) -> Result<()>) -> Result<()> {
         let size = self.block_size as u64;
-        let (block, base) = (SUPERBLOCK_OFFSET / size, (SUPERBLOCK_OFFSET % size) as usize);
+        let (block, base) = (Block::of_byte(SUPERBLOCK_OFFSET, size), (SUPERBLOCK_OFFSET % size) as usize);
         let range = base..base + SUPERBLOCK_SIZE;
         let mut raw = self.cache.with(block, |bytes| bytes[range].to_vec())?;
         f(&mut SuperblockMut { raw: &mut raw })?;

@@ -24,6 +24,7 @@ use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use crate::read::journal::{Copy, Overlay};
 use crate::read::primary::{is_whole, read_primary};
 use crate::transaction::cache::Blocks;
+use crate::units::Block;
 
 /// Where a transaction is kept until the image has it.
 #[derive(Clone, Debug)]
@@ -45,7 +46,7 @@ struct Pending {
     file: FileDevice,
     block_size: usize,
     /// The blocks by their numbers, and where the file has them.
-    blocks: BTreeMap<u64, u64>,
+    blocks: BTreeMap<Block, u64>,
 }
 
 /// Outcome of a change that was interrupted.
@@ -110,14 +111,14 @@ impl RecoveryFile {
             }
             Found::Pending(pending) => pending,
         };
-        let superblock = SUPERBLOCK_OFFSET / pending.block_size as u64;
+        let superblock = Block::of_byte(SUPERBLOCK_OFFSET, pending.block_size as u64);
         let mut bytes = vec![0; pending.block_size];
         for is_last in [false, true] {
             for (block, offset) in
                 pending.blocks.iter().filter(|(block, _)| (**block == superblock) == is_last)
             {
                 pending.file.read_at(&mut bytes, *offset)?;
-                device.write_at(&bytes, block * pending.block_size as u64)?;
+                device.write_at(&bytes, block.offset(pending.block_size as u64))?;
             }
             device.flush()?;
         }
@@ -162,7 +163,7 @@ impl RecoveryFile {
         if !is_fitting || expected != Some(file.size()) {
             return refuse(damaged);
         }
-        let end = superblock.blocks.min(device.size() / block_size as u64);
+        let end = Block::new(superblock.blocks.min(device.size() / block_size as u64));
         let mut sum = crc.update(!0, format::summed(&header));
         let mut blocks = BTreeMap::new();
         let mut changed = None;
@@ -176,8 +177,8 @@ impl RecoveryFile {
                 return refuse(damaged);
             }
             blocks.insert(block, at + format::contents_at(block_size) as u64);
-            device.read_at(&mut there, block * block_size as u64)?;
-            if block == SUPERBLOCK_OFFSET / block_size as u64 {
+            device.read_at(&mut there, block.offset(block_size as u64))?;
+            if block == Block::of_byte(SUPERBLOCK_OFFSET, block_size as u64) {
                 // As it is without a tear.
                 let base = SUPERBLOCK_OFFSET as usize % block_size;
                 there[base..base + SUPERBLOCK_SIZE].copy_from_slice(superblock.as_bytes());
@@ -205,7 +206,7 @@ impl RecoveryFile {
         uuid: &[u8; 16],
         size: usize,
         blocks: &Blocks<'_>,
-        old: impl Fn(u64) -> Result<Vec<u8>>,
+        old: impl Fn(Block) -> Result<Vec<u8>>,
     ) -> Result<()> {
         let mut body = Vec::with_capacity(blocks.len() * format::record_len(size));
         for (block, bytes) in blocks {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use casemate_blockdev::MemoryDevice;
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
 use casemate_ext4::{
-    Ext4, ExtentNode, FileType, GroupDescriptor, Inode, InodeFlags, InodeNo, JournalSuperblock, OpenOptions,
-    Place, Structure,
+    Block, Ext4, ExtentNode, FileType, GroupDescriptor, Inode, InodeFlags, InodeNo, JournalSuperblock,
+    OpenOptions, Place, Structure,
 };
 use casemate_testkit::Rng;
 
@@ -295,8 +295,7 @@ impl Find<'_> {
             _ => "special inode",
         };
         self.part(kind, number, offset, len, Sum::Own(Subject::Inode, context), fields);
-        let block = inode.xattr_block();
-        if block != 0 {
+        if let Some(block) = inode.xattr_block() {
             let sum = Sum::Own(Subject::XattrBlock, Context { block, ..Context::default() });
             self.block("xattr block", block, sum, (0..96).step_by(2));
         }
@@ -306,7 +305,7 @@ impl Find<'_> {
         }
         let mut blocks = Vec::new();
         let result = self.fs.mappings(inode, 0, |run| {
-            blocks.extend((run.physical..run.physical + run.len).take(64));
+            blocks.extend(run.physical.run(run.len).take(64));
             Ok(ControlFlow::Continue(()))
         });
         assert!(result.is_ok());
@@ -342,27 +341,27 @@ impl Find<'_> {
     }
 
     /// A block of block numbers, and some of those below it.
-    fn numbers(&mut self, block: u64, depth: u32) {
-        if block == 0 {
+    fn numbers(&mut self, block: Block, depth: u32) {
+        if block == Block::default() {
             return;
         }
         self.block("indirect block", block, Sum::None, (0..64).step_by(4));
         if depth > 1 {
             let at = self.fs.layout().offset(block) as usize;
             let raw = &self.bytes[at..at + self.fs.layout().block_size as usize];
-            let below: Vec<u64> = (0..8).map(|slot| number_at(raw, slot)).collect();
+            let below: Vec<Block> = (0..8).map(|slot| number_at(raw, slot)).collect();
             below.into_iter().for_each(|block| self.numbers(block, depth - 1));
         }
     }
 
     /// A structure that is a block.
-    fn block(&mut self, kind: &'static str, block: u64, sum: Sum, fields: impl Iterator<Item = usize>) {
+    fn block(&mut self, kind: &'static str, block: Block, sum: Sum, fields: impl Iterator<Item = usize>) {
         let layout = self.fs.layout();
         let (at, len) = (layout.offset(block) as usize, layout.block_size as usize);
         self.part(kind, block, at, len, sum, fields);
     }
 
-    fn extents(&mut self, block: u64, context: Context) {
+    fn extents(&mut self, block: Block, context: Context) {
         let at = self.fs.layout().offset(block) as usize;
         let len = self.fs.layout().block_size as usize;
         let sum = Sum::Own(Subject::ExtentBlock, context);
@@ -371,7 +370,7 @@ impl Find<'_> {
         below.into_iter().for_each(|block| self.extents(block, context));
     }
 
-    fn directory_block(&mut self, block: u64, context: Context) {
+    fn directory_block(&mut self, block: Block, context: Context) {
         let at = self.fs.layout().offset(block) as usize;
         let len = self.fs.layout().block_size as usize;
         let bytes = &self.bytes[at..at + len];
@@ -398,7 +397,7 @@ impl Find<'_> {
         let layout = *self.fs.layout();
         let mut blocks = Vec::new();
         let result = self.fs.mappings(inode, 0, |run| {
-            blocks.extend(run.physical..run.physical + run.len);
+            blocks.extend(run.physical.run(run.len));
             Ok(ControlFlow::Continue(()))
         });
         assert!(result.is_ok());
@@ -428,12 +427,12 @@ impl Find<'_> {
 }
 
 /// A number of a block of block numbers.
-fn number_at(raw: &[u8], slot: usize) -> u64 {
-    u32::from_le_bytes(raw[4 * slot..4 * slot + 4].try_into().unwrap()).into()
+fn number_at(raw: &[u8], slot: usize) -> Block {
+    Block::new(u32::from_le_bytes(raw[4 * slot..4 * slot + 4].try_into().unwrap()).into())
 }
 
 /// The blocks below a node of an extent tree.
-fn indexes(node: &[u8]) -> Vec<u64> {
+fn indexes(node: &[u8]) -> Vec<Block> {
     match ExtentNode::from_bytes(node, NOWHERE) {
         Ok(node) if node.depth() > 0 => node.indexes().map(|index| index.block).collect(),
         _ => Vec::new(),

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use casemate_blockdev::{BlockDevice, Events, FileDevice, MemoryDevice};
 use casemate_ext4::{
-    CheckOptions, ErrorKind, Ext4, FindingKind, OpenOptions, RecoveryFile, RepairOptions, RepairReport,
-    SeenDirectories, Time, check, repair,
+    Block, CheckOptions, ErrorKind, Ext4, FindingKind, OpenOptions, RecoveryFile, RepairOptions,
+    RepairReport, SeenDirectories, Time, check, repair,
 };
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::crc32c::Crc32c;
@@ -225,7 +225,7 @@ fn assert_mended(fsck: &Path, image: &Path, kind: &str, what: &str) {
 fn first_block(image: &Path, path: &str) -> usize {
     let fs = Ext4::open(Arc::new(FileDevice::open(image).unwrap()), &OpenOptions::default()).unwrap();
     let inode = fs.resolve(path.as_bytes(), false).unwrap();
-    fs.mapping_at(&inode, 0).unwrap().unwrap().physical as usize * 1024
+    fs.mapping_at(&inode, 0).unwrap().unwrap().physical.get() as usize * 1024
 }
 
 /// Damage of single bytes. With checksums those are wrong first, and are mended before what they cover is.
@@ -289,7 +289,7 @@ fn copies_are_made_again() {
         std::fs::write(&image, &bytes).unwrap();
         assert_mended(&fsck, &image, kind, kind);
         // The copy is one to read by.
-        let options = OpenOptions { superblock: Some(2049), ..OpenOptions::default() };
+        let options = OpenOptions { superblock: Some(Block::new(2049)), ..OpenOptions::default() };
         let fs = Ext4::open(Arc::new(FileDevice::open(&image).unwrap()), &options).unwrap();
         assert_eq!(fs.superblock().group, 1);
         assert!(fs.resolve(b"a/b", false).is_ok());
@@ -349,7 +349,7 @@ fn a_lost_superblock_is_that_of_a_copy() {
         std::fs::write(&image, &bytes).unwrap();
         let device = Arc::new(FileDevice::open_writable(&image).unwrap());
         let mut named = options(&image);
-        named.check.open.superblock = Some(3 * 2048 + 1);
+        named.check.open.superblock = Some(Block::new(3 * 2048 + 1));
         let repaired = repair(device, named, &mut |_, _| Ok(true), &Work::default()).unwrap();
         assert!(repaired.mended[0].to_string().contains("the copy in block 6145 is taken"), "{repaired:?}");
         assert!(repaired.report.is_clean() && e2fsck(&fsck, &image).0 == Some(0), "{repaired:?}");

@@ -96,7 +96,8 @@ fn fill(image: &Path, number: InodeNo) -> bool {
         for cluster in (0..layout.clusters_in(group)).filter(|_| flags & BLOCK_UNINIT == 0) {
             if bits[cluster as usize / 8] >> (cluster % 8) & 1 == 0 {
                 let first = layout.group_start(group) + u64::from(cluster * layout.cluster_blocks);
-                for block in first..(first + u64::from(layout.cluster_blocks)).min(layout.blocks) {
+                let cluster = first.run(layout.cluster_blocks.into());
+                for block in cluster.take_while(|block| block.get() < layout.blocks) {
                     file.write_all_at(&vec![0xee; layout.block_size as usize], layout.offset(block)).unwrap();
                 }
             }
@@ -274,7 +275,7 @@ fn a_damaged_journal_is_left_alone() {
     let sound = maker.make("-t ext4 -b 1024", "sound");
     let image = folder.path().join("image");
     let file = open(&sound).resolve(b"file", false).unwrap();
-    let first = open(&sound).mapping_at(&file, 0).unwrap().unwrap().physical as u32;
+    let first = open(&sound).mapping_at(&file, 0).unwrap().unwrap().physical.get() as u32;
     // All but the journal's first block are those of a file, and what lies behind it.
     let shared = |raw: &mut [u8]| {
         let (extent, other) = (0x28 + 12, 0x28 + 24);

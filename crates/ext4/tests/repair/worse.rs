@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
-use casemate_ext4::{CheckOptions, Ext4, FindingKind, InodeNo, OpenOptions, check, repair};
+use casemate_ext4::{Block, CheckOptions, Ext4, FindingKind, InodeNo, OpenOptions, check, repair};
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
@@ -94,7 +94,7 @@ fn damage_inodes(bytes: &mut [u8], rng: &mut Rng) -> String {
     let size = layout.inode_size as usize;
     let descriptor = layout.offset(layout.descriptor_block(0)) as usize;
     let table = u32::from_le_bytes(bytes[descriptor + 8..descriptor + 12].try_into().unwrap());
-    let table = layout.offset(table.into()) as usize;
+    let table = layout.offset(Block::new(table.into())) as usize;
     let mut what = String::new();
     for _ in 0..=rng.below(3) {
         let number = [2, 7, 8, 11, 12 + rng.below(20) as u32][rng.below(5) as usize];

@@ -7,6 +7,7 @@ use crate::format::features::Incompat;
 use crate::format::inline::HEAD;
 use crate::format::inode::{Inode, InodeFlags};
 use crate::read::fs::Ext4;
+use crate::units::Block;
 
 impl Contents<'_> {
     /// Whether the contents of a new file or link are to lie in its inode. Without contents it has an empty map.
@@ -48,7 +49,7 @@ impl Contents<'_> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let mut place = 0;
+        let mut place = Block::default();
         let blocks = bytes.len().div_ceil(self.inodes.space().block_size()) as u64;
         bytes.resize(blocks as usize * self.inodes.space().block_size(), 0);
         self.map().fill(0, blocks, false, |run| place = run.physical)?;

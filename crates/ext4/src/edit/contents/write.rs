@@ -9,6 +9,7 @@ use crate::edit::xattr::inline_room;
 use crate::error::Result;
 use crate::format::inode::InodeFlags;
 use crate::read::map::Mapping;
+use crate::units::Block;
 
 impl Contents<'_> {
     /// Writes bytes from `offset` on, as far as the transaction has room: how many. The size becomes as large as that
@@ -103,14 +104,14 @@ impl Contents<'_> {
     }
 
     /// Reads the contents of block `logical` of the file before the change.
-    fn read_old(&self, logical: u64, physical: u64, fresh: &[Mapping], buffer: &mut [u8]) -> Result<()> {
+    fn read_old(&self, logical: u64, physical: Block, fresh: &[Mapping], buffer: &mut [u8]) -> Result<()> {
         let size = buffer.len() as u64;
         let known = self.inode.size().saturating_sub(logical * size).min(size);
         let at = fresh.partition_point(|run| run.end() <= logical);
         if known == 0 || fresh.get(at).is_some_and(|run| run.logical <= logical) {
             return Ok(());
         }
-        self.inodes.space().transaction().read_at(buffer, physical * size)?;
+        self.inodes.space().transaction().read_at(buffer, physical.offset(size))?;
         if let Some(cipher) = cipher(self.inodes.fs(), self.inode)? {
             cipher.decrypt(logical, buffer)?;
         }

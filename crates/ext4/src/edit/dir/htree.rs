@@ -12,11 +12,12 @@ use crate::format::inode::{Inode, InodeFlags};
 use crate::read::dir::BlockRole;
 use crate::read::encryption::no_keys;
 use crate::transaction::patch::Patching;
+use crate::units::Block;
 
 /// A node on the way to a leaf.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    block: u64,
+    block: Block,
     count: usize,
     limit: usize,
     slot: usize,
@@ -90,7 +91,7 @@ impl Directory<'_> {
     }
 
     /// Where a node of the tree lies; it is in the cache then, and sound.
-    pub fn htree_node(&mut self, logical: u64) -> Result<u64> {
+    pub fn htree_node(&mut self, logical: u64) -> Result<Block> {
         let block = self.block_of(logical)?;
         let place = Place::inode(Structure::HtreeNode, self.dir.number()).at(block);
         self.inodes.space().load(block, place, |bytes| {
@@ -183,7 +184,7 @@ impl Directory<'_> {
     fn split_leaf(
         &mut self,
         hasher: Option<&NameHasher>,
-        block: u64,
+        block: Block,
         parent: &Frame,
         needed: usize,
     ) -> Result<()> {
@@ -290,7 +291,7 @@ impl Directory<'_> {
     }
 
     /// The records in use of a leaf, each as long as it needs, and what `f` makes of it.
-    fn live_records<T>(&self, block: u64, f: impl Fn(&Record<'_>) -> T) -> Result<Vec<(T, Vec<u8>)>> {
+    fn live_records<T>(&self, block: Block, f: impl Fn(&Record<'_>) -> T) -> Result<Vec<(T, Vec<u8>)>> {
         self.records(block, |records| {
             let live = records.filter(|record| record.as_ref().map_or(true, |record| record.inode.is_some()));
             live.map(|record| record.map(|record| (f(&record), record.to_bytes()))).collect()

@@ -18,7 +18,7 @@ use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::dir::BlockRole;
 use crate::read::fs::Ext4;
 use crate::transaction::Transaction;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// Where to look first. Wrong hints cost time and nothing else.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(crate) struct Hints {
     /// For each directory without an index, the block that a name was found in last.
     finds: HashMap<InodeNo, u64>,
     /// For each leaf that names were put into, the byte that its last record begins at.
-    last_records: HashMap<u64, usize>,
+    last_records: HashMap<Block, usize>,
 }
 
 impl Hints {
@@ -55,7 +55,7 @@ pub(crate) struct Directory<'t> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub inode: InodeNo,
-    block: u64,
+    block: Block,
     at: usize,
     len: usize,
     /// Where the record before it in the block begins, and its length.
@@ -66,12 +66,12 @@ impl Found {
     /// A name at this position in a directory whose names lie in its inode.
     pub fn in_inode(inode: InodeNo, position: usize) -> Found {
         // No block of a directory has the number 0.
-        Found { inode, block: 0, at: position, len: 0, before: None }
+        Found { inode, block: Block::default(), at: position, len: 0, before: None }
     }
 
     /// Whether the name lies in the directory's inode.
     pub fn is_in_inode(&self) -> bool {
-        self.block == 0
+        self.block == Block::default()
     }
 
     /// Whether both are one record of one directory.
@@ -106,7 +106,7 @@ impl<'t> Directory<'t> {
     }
 
     /// Puts a new block in place, with its checksum.
-    fn create_block(&mut self, subject: Subject, block: u64, bytes: Vec<u8>) {
+    fn create_block(&mut self, subject: Subject, block: Block, bytes: Vec<u8>) {
         let context = self.dir.context();
         self.hints.last_records.remove(&block);
         self.transaction().create_structure(subject, context, block, bytes);
@@ -250,7 +250,7 @@ impl<'t> Directory<'t> {
     }
 
     /// Adds a block at a directory's end: where it lies, and its number in the directory. The caller fills it.
-    pub fn append_block(&mut self) -> Result<(u64, u64)> {
+    pub fn append_block(&mut self) -> Result<(Block, u64)> {
         let logical = self.length()?;
         let mut block = None;
         self.inodes.map(self.dir).fill(logical, logical + 1, false, |run| block = Some(run.physical))?;
@@ -261,7 +261,7 @@ impl<'t> Directory<'t> {
     }
 
     /// Adds an empty leaf at a directory's end.
-    pub fn append_leaf(&mut self) -> Result<(u64, u64)> {
+    pub fn append_leaf(&mut self) -> Result<(Block, u64)> {
         let (block, logical) = self.append_block()?;
         let bytes = self.pack(&[]);
         self.create_block(Subject::DirectoryBlock, block, bytes);
@@ -269,7 +269,7 @@ impl<'t> Directory<'t> {
     }
 
     /// Puts a name into a leaf; false if it has no room.
-    pub fn insert_into_leaf(&mut self, block: u64, new: &NewName<'_>) -> Result<bool> {
+    pub fn insert_into_leaf(&mut self, block: Block, new: &NewName<'_>) -> Result<bool> {
         let needed = new.name.record_len();
         let last = self.hints.last_records.get(&block).copied();
         let room = self.records(block, |records| {
@@ -302,7 +302,7 @@ impl<'t> Directory<'t> {
     }
 
     /// Finds a name in a block that is in the cache.
-    pub fn find_in_block(&self, block: u64, name: &Name) -> Result<Option<Found>> {
+    pub fn find_in_block(&self, block: Block, name: &Name) -> Result<Option<Found>> {
         self.records(block, |records| {
             let mut before = None;
             for record in records {
@@ -318,7 +318,7 @@ impl<'t> Directory<'t> {
     }
 
     /// Calls `f` with the records of a block that is in the cache.
-    pub fn records<T>(&self, block: u64, f: impl FnOnce(Records<'_>) -> T) -> Result<T> {
+    pub fn records<T>(&self, block: Block, f: impl FnOnce(Records<'_>) -> T) -> Result<T> {
         let place = Place::inode(Structure::DirectoryBlock, self.dir.number()).at(block);
         let (format, tail) = (self.fs().entry_format(self.dir), self.tail_size());
         self.inodes.space().transaction().with(block, |bytes| f(Records::new(bytes, tail, format, place)))
@@ -335,7 +335,7 @@ impl<'t> Directory<'t> {
     }
 
     /// Where a leaf lies; it is in the cache then, and sound.
-    pub fn leaf(&mut self, logical: u64) -> Result<u64> {
+    pub fn leaf(&mut self, logical: u64) -> Result<Block> {
         let block = self.block_of(logical)?;
         let context = self.dir.context();
         let place = Place::inode(Structure::DirectoryBlock, self.dir.number()).at(block);
@@ -349,7 +349,7 @@ impl<'t> Directory<'t> {
     }
 
     /// Where a directory's block lies.
-    pub fn block_of(&self, logical: u64) -> Result<u64> {
+    pub fn block_of(&self, logical: u64) -> Result<Block> {
         let run = self.inodes.view(self.dir).run_from(logical)?.filter(|run| run.logical <= logical);
         match run.filter(|run| !run.unwritten) {
             Some(run) => Ok(run.physical + (logical - run.logical)),

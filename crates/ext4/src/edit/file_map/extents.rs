@@ -5,12 +5,13 @@ use crate::error::{Place, Result, Structure, invalid};
 use crate::format::csum::Subject;
 use crate::format::extent::{self, Extent, ExtentIndex, ExtentNode, LONGEST, MOST_LEVELS};
 use crate::read::map::Mapping;
+use crate::units::Block;
 
 /// Where a path through the tree goes through a node.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     /// The node's block; `None` for the root in the inode.
-    block: Option<u64>,
+    block: Option<Block>,
     entries: usize,
     max: usize,
     /// In inner nodes the entry to go down; in the leaf the first entry behind the searched block.
@@ -59,10 +60,10 @@ impl MapView<'_> {
                     }
                 }
                 if depth == 0 {
-                    return (Step { block, entries, max, slot: low }, depth, 0);
+                    return (Step { block, entries, max, slot: low }, depth, None);
                 }
                 let slot = low.max(1) - 1;
-                (Step { block, entries, max, slot }, depth, node.index(slot).block)
+                (Step { block, entries, max, slot }, depth, Some(node.index(slot).block))
             })?;
             path.push(step);
             if below.is_some_and(|below| below != depth) || depth > 5 {
@@ -73,11 +74,11 @@ impl MapView<'_> {
                 return Ok(path);
             }
             below = Some(depth - 1);
-            block = Some(child);
+            block = child;
         }
     }
 
-    fn extent_at(&self, block: Option<u64>, slot: usize) -> Result<Mapping> {
+    fn extent_at(&self, block: Option<Block>, slot: usize) -> Result<Mapping> {
         let extent = self.node(block, |node| node.extent(slot))?;
         let len = u64::from(extent.len);
         let place = Place::inode(Structure::ExtentBlock, self.inode.number());
@@ -94,7 +95,7 @@ impl MapView<'_> {
     }
 
     /// Calls `f` with a node. Checksums are checked when nodes come in.
-    fn node<T>(&self, block: Option<u64>, f: impl FnOnce(ExtentNode<'_>) -> T) -> Result<T> {
+    fn node<T>(&self, block: Option<Block>, f: impl FnOnce(ExtentNode<'_>) -> T) -> Result<T> {
         let Some(block) = block else {
             let place = Place::inode(Structure::Inode, self.inode.number());
             return ExtentNode::from_bytes(self.inode.block_area(), place).map(f);
@@ -302,7 +303,7 @@ impl FileMap<'_> {
         Ok(())
     }
 
-    fn write_node(&mut self, block: Option<u64>, at: usize, new: &[u8]) -> Result<()> {
+    fn write_node(&mut self, block: Option<Block>, at: usize, new: &[u8]) -> Result<()> {
         match block {
             None => self.inode.block_area_mut()[at..at + new.len()].copy_from_slice(new),
             Some(block) => self.space.transaction_mut().patch(
@@ -316,7 +317,7 @@ impl FileMap<'_> {
         Ok(())
     }
 
-    fn set_entries(&mut self, block: Option<u64>, entries: usize) -> Result<()> {
+    fn set_entries(&mut self, block: Option<Block>, entries: usize) -> Result<()> {
         let (at, bytes) = extent::entries_patch(entries);
         self.write_node(block, at, &bytes)
     }

@@ -14,6 +14,7 @@ use crate::format::extent::{self, LONGEST};
 use crate::format::features::{Incompat, RoCompat};
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::map::Mapping;
+use crate::units::{Block, Cluster};
 
 /// The two ways in which an inode says where its blocks lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +82,7 @@ impl<'t> MapView<'t> {
     }
 
     /// The first block of the cluster that logical block `at` must lie in because a neighbour does.
-    fn shared_cluster(&self, at: u64) -> Result<Option<u64>> {
+    fn shared_cluster(&self, at: u64) -> Result<Option<Block>> {
         let ratio = self.space.ratio();
         if ratio == 1 {
             return Ok(None);
@@ -90,7 +91,7 @@ impl<'t> MapView<'t> {
         let near = self.run_from(first)?.filter(|run| run.logical < first + ratio);
         Ok(near.map(|run| {
             let logical = run.logical.max(first);
-            run.physical + (logical - run.logical) - logical % ratio
+            (run.physical + (logical - run.logical)).cluster(ratio).first_block(ratio)
         }))
     }
 
@@ -272,14 +273,14 @@ impl<'t> FileMap<'t> {
         };
         let kept = kept.map(|run| {
             let last = run.end().min(from) - 1;
-            (run.physical + (last - run.logical)) / ratio
+            (run.physical + (last - run.logical)).cluster(ratio)
         });
         let mut done = [kept, None];
         let mut runs = 0;
         loop {
             let Some(run) = self.take_last(from)? else { return Ok(Cut::Done) };
             self.free_run(run.physical, run.len, &done)?;
-            done[1] = Some(run.physical / ratio);
+            done[1] = Some(run.physical.cluster(ratio));
             runs += 1;
             // Whoever goes on does not know that this run's first cluster is free, if it has more blocks.
             if runs >= RUNS && run.logical.is_multiple_of(ratio) && self.space.transaction().is_full() {
@@ -289,31 +290,32 @@ impl<'t> FileMap<'t> {
     }
 
     /// A block for metadata of the inode, near it.
-    pub fn metadata_block(&mut self) -> Result<u64> {
+    pub fn metadata_block(&mut self) -> Result<Block> {
         let group = self.space.goal_group(self.inode.number(), FileType::Directory);
         let (block, _) = self.space.allocate(Goal::Near(group), 1)?;
         count_clusters(self.space.fs(), self.inode, 1)?;
         Ok(block)
     }
 
-    pub fn free_metadata_block(&mut self, block: u64) -> Result<()> {
+    pub fn free_metadata_block(&mut self, block: Block) -> Result<()> {
         self.space.free_blocks(block, 1)?;
         count_clusters(self.space.fs(), self.inode, -1)
     }
 
     /// Frees the clusters of a run, except those at its ends that are `done` with: neighbours in a file share
     /// clusters.
-    fn free_run(&mut self, physical: u64, len: u64, done: &[Option<u64>; 2]) -> Result<()> {
+    fn free_run(&mut self, physical: Block, len: u64, done: &[Option<Cluster>; 2]) -> Result<()> {
         let ratio = self.space.ratio();
-        let (mut first, mut end) = (physical / ratio, (physical + len - 1) / ratio + 1);
+        let last = (physical + len).before().cluster(ratio);
+        let (mut first, mut end) = (physical.cluster(ratio), last + 1);
         if done.contains(&Some(first)) {
-            first += 1;
+            first = first + 1;
         }
-        if first < end && done.contains(&Some(end - 1)) {
-            end -= 1;
+        if first < end && done.contains(&Some(last)) {
+            end = last;
         }
         if first < end {
-            self.space.free_blocks(first * ratio, (end - first) * ratio)?;
+            self.space.free_blocks(first.first_block(ratio), (end - first) * ratio)?;
             count_clusters(self.space.fs(), self.inode, -(end - first).cast_signed())?;
         }
         Ok(())

@@ -7,11 +7,12 @@ use crate::edit::inode::count_clusters;
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::block_map::{self, DIRECT, SLOTS};
 use crate::read::map::Mapping;
+use crate::units::Block;
 
 /// Where numbers stand: a block of them, or the inode if `None`; and which one of them.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    holder: Option<u64>,
+    holder: Option<Block>,
     index: usize,
 }
 
@@ -60,7 +61,7 @@ impl MapView<'_> {
         self.per_block().pow(level)
     }
 
-    fn number(&self, slot: Slot) -> Result<u64> {
+    fn number(&self, slot: Slot) -> Result<Option<Block>> {
         let field = block_map::number(slot.index);
         let number = match slot.holder {
             None => field.get(self.inode.block_area()),
@@ -69,17 +70,23 @@ impl MapView<'_> {
                 self.space.transaction().with(block, |bytes| field.get(bytes))?
             }
         };
-        Ok(number.into())
+        Ok(Block::some(number.into()))
+    }
+
+    /// The block that a number leads to, which must be there.
+    fn holder(&self, slot: Slot) -> Result<Block> {
+        let place = Place::inode(Structure::Inode, self.inode.number());
+        self.number(slot)?.ok_or_else(|| place.malformed("has no block of numbers where it has blocks"))
     }
 
     /// The last number of a block that is not zero.
-    fn last_number(&self, block: u64) -> Result<Option<usize>> {
+    fn last_number(&self, block: Block) -> Result<Option<usize>> {
         self.space
             .transaction()
             .with(block, |bytes| block_map::numbers(bytes).rposition(|number| number != 0))
     }
 
-    fn load_numbers(&self, block: u64) -> Result<()> {
+    fn load_numbers(&self, block: Block) -> Result<()> {
         self.space
             .load(block, Place::inode(Structure::IndirectBlock, self.inode.number()).at(block), |_| Ok(()))
     }
@@ -94,14 +101,17 @@ impl FileMap<'_> {
             return Ok((DIRECT - slot.index) as u64);
         }
         while level > 0 {
-            let mut block = self.view().number(slot)?;
-            if block == 0 {
-                block = self.space.allocate(*goal, 1)?.0;
-                count_clusters(self.space.fs(), self.inode, 1)?;
-                self.space.transaction_mut().create_zeroed(block);
-                self.set_numbers(slot, &[stored(block)?])?;
-                *goal = Goal::Behind(block + 1);
-            }
+            let block = match self.view().number(slot)? {
+                Some(block) => block,
+                None => {
+                    let (block, _) = self.space.allocate(*goal, 1)?;
+                    count_clusters(self.space.fs(), self.inode, 1)?;
+                    self.space.transaction_mut().create_zeroed(block);
+                    self.set_numbers(slot, &[stored(block)?])?;
+                    *goal = Goal::Behind(block + 1);
+                    block
+                }
+            };
             level -= 1;
             let covered = self.view().covered(level);
             // OK to truncate: below the numbers in a block.
@@ -116,7 +126,7 @@ impl FileMap<'_> {
     pub fn insert_pointers(&mut self, run: &Mapping) -> Result<()> {
         let (mut slot, mut level, mut logical) = self.view().root_slot(run.logical)?;
         while level > 0 {
-            let block = self.view().number(slot)?;
+            let block = self.view().holder(slot)?;
             level -= 1;
             let covered = self.view().covered(level);
             // OK to truncate: below the numbers in a block.
@@ -124,7 +134,7 @@ impl FileMap<'_> {
             slot = Slot { holder: Some(block), index };
             logical += index as u64 * covered;
         }
-        let numbers: Vec<u32> = (run.physical..run.physical + run.len).map(stored).collect::<Result<_>>()?;
+        let numbers: Vec<u32> = run.physical.run(run.len).map(stored).collect::<Result<_>>()?;
         self.set_numbers(slot, &numbers)
     }
 
@@ -134,7 +144,7 @@ impl FileMap<'_> {
         let (first, end) = (run.logical.max(from), run.end().min(to));
         let (mut slot, mut level, mut logical) = self.view().root_slot(first)?;
         while level > 0 {
-            let block = self.view().number(slot)?;
+            let block = self.view().holder(slot)?;
             level -= 1;
             let covered = self.view().covered(level);
             // OK to truncate: below the numbers in a block.
@@ -161,8 +171,7 @@ impl FileMap<'_> {
                 break;
             }
             let slot = Slot { holder: None, index: root.index };
-            let block = self.view().number(slot)?;
-            if block == 0 {
+            if self.view().number(slot)?.is_none() {
                 continue;
             }
             let taken = if root.level == 0 {
@@ -186,7 +195,7 @@ impl FileMap<'_> {
         logical: u64,
         from: u64,
     ) -> Result<Option<Mapping>> {
-        let holder = self.view().number(parent)?;
+        let holder = self.view().holder(parent)?;
         self.view().load_numbers(holder)?;
         let covered = self.view().covered(level - 1);
         let mut taken = None;
@@ -218,16 +227,16 @@ impl FileMap<'_> {
     /// Takes away the blocks up to that of `slot`, block `logical` of the file, that follow each other.
     fn take_run(&mut self, slot: Slot, logical: u64, from: u64) -> Result<Mapping> {
         let most = (logical - from.min(logical)).min(slot.index as u64);
-        let end = self.view().number(slot)?;
+        let last = self.view().holder(slot)?;
         let mut len = 1;
         while len <= most {
             let before = Slot { index: slot.index - len as usize, ..slot };
-            if self.view().number(before)? + len != end {
+            if self.view().number(before)?.is_none_or(|block| block + len != last) {
                 break;
             }
             len += 1;
         }
-        let physical = end + 1 - len;
+        let physical = Block::new(last.get() + 1 - len);
         let place = match slot.holder {
             Some(block) => Place::inode(Structure::IndirectBlock, self.inode.number()).at(block),
             None => Place::inode(Structure::Inode, self.inode.number()),
@@ -251,7 +260,6 @@ impl FileMap<'_> {
 }
 
 /// A block's number as it is stored: 32 bits.
-fn stored(block: u64) -> Result<u32> {
-    u32::try_from(block)
-        .map_err(|_| Error::unsupported("files without extents in blocks beyond the first 2^32"))
+fn stored(block: Block) -> Result<u32> {
+    block.low().ok_or_else(|| Error::unsupported("files without extents in blocks beyond the first 2^32"))
 }

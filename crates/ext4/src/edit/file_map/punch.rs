@@ -24,9 +24,9 @@ impl FileMap<'_> {
             };
             let mut done = [None; 2];
             if ratio > 1 {
-                let last = run.physical + run.len - 1;
-                done[0] = shared(self, run.logical)?.then_some(run.physical / ratio);
-                done[1] = shared(self, run.end() - 1)?.then_some(last / ratio);
+                let last = (run.physical + run.len).before();
+                done[0] = shared(self, run.logical)?.then_some(run.physical.cluster(ratio));
+                done[1] = shared(self, run.end() - 1)?.then_some(last.cluster(ratio));
             }
             self.free_run(run.physical, run.len, &done)?;
             at = run.end();

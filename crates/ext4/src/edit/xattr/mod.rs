@@ -18,6 +18,7 @@ use crate::format::inode::{FileType, Inode};
 use crate::format::xattr::{
     self, ACL_ACCESS, ACL_DEFAULT, Attribute, ENCRYPTION, INLINE_DATA, PREFIXES, SYSTEM, Value, XattrEntries,
 };
+use crate::units::Block;
 
 /// Limits of the kernel: bytes of a whole name (`XATTR_NAME_MAX`) and of a value (`XATTR_SIZE_MAX`).
 pub(crate) const MOST_NAME: usize = 255;
@@ -150,10 +151,7 @@ impl<'t> Attributes<'t> {
         for attribute in list {
             self.release_value(&attribute.value)?;
         }
-        let block = self.inode.xattr_block();
-        if block == 0 {
-            return Ok(());
-        }
+        let Some(block) = self.inode.xattr_block() else { return Ok(()) };
         if users_of(self.space(), self.inode, block)? == 1 {
             for attribute in in_block(self.space(), self.inode, block)? {
                 self.release_value(&attribute.value)?;
@@ -213,18 +211,21 @@ impl<'t> Attributes<'t> {
     fn place_block(&mut self, list: Vec<Attribute>) -> Result<()> {
         let old = self.inode.xattr_block();
         if list.is_empty() {
-            return if old == 0 { Ok(()) } else { self.drop_block(old) };
+            return old.map_or(Ok(()), |old| self.drop_block(old));
         }
         let bytes = xattr::block_bytes(self.space().block_size(), list);
-        let block = if old != 0 && users_of(self.space(), self.inode, old)? == 1 {
-            old
-        } else {
-            if old != 0 {
-                self.drop_block(old)?;
+        let own = match old {
+            Some(old) if users_of(self.space(), self.inode, old)? == 1 => Some(old),
+            Some(old) => self.drop_block(old).map(|()| None)?,
+            None => None,
+        };
+        let block = match own {
+            Some(block) => block,
+            None => {
+                let block = self.map().metadata_block()?;
+                self.inode.set_xattr_block(Some(block));
+                block
             }
-            let block = self.map().metadata_block()?;
-            self.inode.set_xattr_block(block);
-            block
         };
         self.inodes.transaction().create_structure(
             Subject::XattrBlock,
@@ -236,9 +237,9 @@ impl<'t> Attributes<'t> {
     }
 
     /// Takes a block of attributes from an inode; it is freed if nobody else uses it.
-    fn drop_block(&mut self, block: u64) -> Result<()> {
+    fn drop_block(&mut self, block: Block) -> Result<()> {
         let users = users_of(self.space(), self.inode, block)?;
-        self.inode.set_xattr_block(0);
+        self.inode.set_xattr_block(None);
         if users <= 1 {
             return self.map().free_metadata_block(block);
         }
@@ -283,8 +284,7 @@ fn list(space: &Allocator, inode: &Inode) -> Result<Vec<Attribute>> {
     for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
         list.push(attribute(space, &entry?)?);
     }
-    let block = inode.xattr_block();
-    if block != 0 {
+    if let Some(block) = inode.xattr_block() {
         let more = in_block(space, inode, block)?;
         let has_inodes = more.iter().any(|attribute| matches!(attribute.value, Value::Inode(..)));
         if has_inodes && users_of(space, inode, block)? > 1 {
@@ -296,7 +296,7 @@ fn list(space: &Allocator, inode: &Inode) -> Result<Vec<Attribute>> {
     Ok(list)
 }
 
-fn in_block(space: &Allocator, inode: &Inode, block: u64) -> Result<Vec<Attribute>> {
+fn in_block(space: &Allocator, inode: &Inode, block: Block) -> Result<Vec<Attribute>> {
     let place = load_block(space, inode, block)?;
     let bytes = space.transaction().with(block, <[u8]>::to_vec)?;
     XattrEntries::from_block(&bytes, place)?.map(|entry| attribute(space, &entry?)).collect()
@@ -316,12 +316,12 @@ fn room_inside(inode: &Inode) -> usize {
 }
 
 /// How many inodes use a block of attributes.
-fn users_of(space: &Allocator, inode: &Inode, block: u64) -> Result<u32> {
+fn users_of(space: &Allocator, inode: &Inode, block: Block) -> Result<u32> {
     load_block(space, inode, block)?;
     space.transaction().with(block, |bytes| xattr::USERS.get(bytes))
 }
 
-pub(crate) fn load_block(space: &Allocator, inode: &Inode, block: u64) -> Result<Place> {
+pub(crate) fn load_block(space: &Allocator, inode: &Inode, block: Block) -> Result<Place> {
     let place = Place::inode(Structure::XattrBlock, inode.number()).at(block);
     space.load(block, place, |bytes| {
         let context = Context { block, ..Context::default() };

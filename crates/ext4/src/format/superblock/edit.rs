@@ -1,7 +1,7 @@
 //! A superblock's fields, changed where they lie.
 
 use super::*;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// A superblock's bytes while they are changed, 1024 of them.
 pub(crate) struct SuperblockMut<'a> {
@@ -62,8 +62,8 @@ impl SuperblockMut<'_> {
     }
 
     /// Sets the block of multi-mount protection, and the seconds that its number stays unchanged.
-    pub fn set_mmp(&mut self, block: u64, interval: u16) {
-        MMP_BLOCK.set(self.raw, block);
+    pub fn set_mmp(&mut self, block: Block, interval: u16) {
+        MMP_BLOCK.set(self.raw, block.get());
         MMP_INTERVAL.set(self.raw, interval);
     }
 

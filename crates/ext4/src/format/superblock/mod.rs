@@ -12,7 +12,7 @@ use crate::error::{Error, Place, Result, Structure};
 use crate::format::bytes::{array, text};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::field::{Byte, Bytes, Le16, Le32, Le64, Split};
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// The bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;
@@ -164,7 +164,7 @@ pub struct Superblock {
     /// How directories are hashed.
     pub hash: HashDefaults,
     /// Where the multi-mount protection block lies (with the feature `mmp`).
-    pub mmp_block: Option<u64>,
+    pub mmp_block: Option<Block>,
     /// The inode of the orphan file (with the feature `orphan_file`).
     pub orphan_file: Option<InodeNo>,
     /// The inodes of user, group and project quota files, if there are any.
@@ -278,7 +278,7 @@ impl Superblock {
                 seed: HASH_SEED.map(|field| field.get(bytes)),
                 unsigned: FLAGS.get(bytes) & UNSIGNED_HASH != 0,
             },
-            mmp_block: incompat.has(Incompat::MMP).then(|| MMP_BLOCK.get(bytes)),
+            mmp_block: incompat.has(Incompat::MMP).then(|| Block::new(MMP_BLOCK.get(bytes))),
             orphan_file: inode(ORPHAN_FILE).filter(|_| compat.has(Compat::ORPHAN_FILE)),
             quota_inodes: QUOTA_INODES.map(inode),
             encoding: (ENCODING.get(bytes), ENCODING_FLAGS.get(bytes)),

@@ -16,6 +16,7 @@ use crate::format::journal_superblock::{JOURNAL_SUPERBLOCK_SIZE, JournalSuperblo
 use crate::read::fs::Ext4;
 use crate::read::map::Mapping;
 use crate::read::runs::BlockRuns;
+use crate::units::Block;
 
 pub(crate) use fast_commit::FastCommits;
 pub(crate) use history::History;
@@ -142,14 +143,16 @@ impl Journal {
         &self.checksums
     }
 
-    /// Where block `block` of the journal lies in the file system.
-    pub(crate) fn physical(&self, block: u32) -> Result<u64> {
-        let block = u64::from(block);
+    /// Where a block of the journal lies in the file system.
+    pub(crate) fn physical(&self, number: u32) -> Result<Block> {
+        let block = u64::from(number);
         // OK to index: the partition point is the run that ends behind `block`, if there is one.
         let at = self.runs.partition_point(|run| run.end() <= block);
         match self.runs.get(at) {
             Some(run) => Ok(run.physical + (block - run.logical)),
-            None => Err(Place::of(Structure::JournalBlock).at(block).malformed("lies behind the journal")),
+            None => {
+                Err(Place::of(Structure::JournalBlock).at_log(number).malformed("lies behind the journal"))
+            }
         }
     }
 

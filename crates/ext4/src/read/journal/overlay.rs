@@ -8,6 +8,7 @@ use casemate_blockdev::BlockDevice;
 
 use crate::error::Result;
 use crate::format::journal_block::MAGIC;
+use crate::units::Block;
 
 /// Where the newer copy of a block lies.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +26,7 @@ pub(crate) struct Overlay {
     copies: Arc<dyn BlockDevice>,
     block_size: u64,
     /// In the order of blocks.
-    blocks: Vec<(u64, Copy)>,
+    blocks: Vec<(Block, Copy)>,
 }
 
 impl Overlay {
@@ -34,19 +35,20 @@ impl Overlay {
         inner: Arc<dyn BlockDevice>,
         copies: Arc<dyn BlockDevice>,
         block_size: u32,
-        blocks: Vec<(u64, Copy)>,
+        blocks: Vec<(Block, Copy)>,
     ) -> Overlay {
         Overlay { inner, copies, block_size: u64::from(block_size), blocks }
     }
 
     /// The blocks that there are newer copies of.
-    pub fn blocks(&self) -> impl Iterator<Item = u64> {
+    pub fn blocks(&self) -> impl Iterator<Item = Block> {
         self.blocks.iter().map(|(block, _)| *block)
     }
 
     /// The copies from a byte of the device on.
-    fn copies_from(&self, offset: u64) -> &[(u64, Copy)] {
-        let first = self.blocks.partition_point(|(block, _)| *block < offset / self.block_size);
+    fn copies_from(&self, offset: u64) -> &[(Block, Copy)] {
+        let at = Block::of_byte(offset, self.block_size);
+        let first = self.blocks.partition_point(|(block, _)| *block < at);
         &self.blocks[first..]
     }
 }
@@ -67,10 +69,10 @@ impl BlockDevice for Overlay {
         }
         let end = offset + buf.len() as u64;
         for (block, copy) in self.copies_from(offset) {
-            if *block >= end.div_ceil(self.block_size) {
+            let start = block.offset(self.block_size);
+            if start >= end {
                 break;
             }
-            let start = block * self.block_size;
             let (from, to) = (start.max(offset), (start + self.block_size).min(end));
             let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
             self.copies.read_at(part, copy.offset + (from - start))?;
@@ -95,7 +97,7 @@ impl BlockDevice for Overlay {
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         let copied = self.copies_from(offset).first();
         let copied = copied.map(|(block, _)| {
-            let start = block * self.block_size;
+            let start = block.offset(self.block_size);
             start.max(offset)..start + self.block_size
         });
         Ok(match (self.inner.next_data(offset)?, copied) {

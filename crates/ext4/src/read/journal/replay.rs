@@ -6,6 +6,7 @@ use crate::format::csum::{Context, Subject};
 use crate::format::journal_block::{self, Kind, Tag};
 use crate::read::journal::Journal;
 use crate::read::journal::overlay::Copy;
+use crate::units::Block;
 
 /// Contents of a log.
 #[derive(Debug, Default)]
@@ -15,7 +16,7 @@ pub(crate) struct Replay {
     /// The sequence number that the next transaction would have had.
     pub next_sequence: u32,
     /// The last copy of each block of the file system, in the order of blocks.
-    pub blocks: Vec<(u64, Copy)>,
+    pub blocks: Vec<(Block, Copy)>,
     /// Why the log ended before its last transaction, which was committed.
     pub cut: Option<Corrupt>,
 }
@@ -52,7 +53,7 @@ pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
         if sequence != expected {
             break;
         }
-        let place = Place::of(Structure::JournalBlock).at(u64::from(at));
+        let place = Place::of(Structure::JournalBlock).at_log(at);
         let log = at;
         at = superblock.next(at);
         budget -= 1;
@@ -131,7 +132,7 @@ pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
     // Stable: the last copy of a block stays the last one.
     logged.sort_by_key(|copy| copy.tag.block);
     for (log, sequence) in revokes {
-        let place = Place::of(Structure::JournalBlock).at(u64::from(log));
+        let place = Place::of(Structure::JournalBlock).at_log(log);
         for block in journal_block::revoked(&journal.read(log)?, superblock, place)? {
             let first = logged.partition_point(|copy| copy.tag.block < block);
             if let Some(copy) = logged.get_mut(first).filter(|copy| copy.tag.block == block) {
@@ -202,9 +203,9 @@ impl Journal {
 
     /// Where a copy that counts lies.
     fn copy(&self, copy: &Logged) -> Result<Copy> {
-        let place = Place::of(Structure::JournalBlock).at(u64::from(copy.log));
+        let place = Place::of(Structure::JournalBlock).at_log(copy.log);
         let block = copy.tag.block;
-        if block >= self.fs.layout().blocks {
+        if block >= self.fs.layout().end() {
             return Err(place.malformed(format!("is a copy of block {block}, outside the file system")));
         }
         if let Some(damage) = corrupt(self.check_copy(copy, place))? {
