@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::ErrorKind;
 
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 pub use casemate_blockdev::{Error, Result};
 
@@ -119,7 +119,7 @@ pub struct Place {
     /// The file system block that it begins in; for journal blocks, the block within the journal.
     pub block: Option<u64>,
     /// The block group that it belongs to.
-    pub group: Option<u32>,
+    pub group: Option<GroupNo>,
     /// The inode that it belongs to.
     pub inode: Option<InodeNo>,
 }
@@ -193,7 +193,7 @@ impl Corrupt {
 }
 
 impl Place {
-    pub(crate) fn group(structure: Structure, group: u32) -> Place {
+    pub(crate) fn group(structure: Structure, group: GroupNo) -> Place {
         Place { group: Some(group), ..Place::of(structure) }
     }
 
@@ -279,7 +279,7 @@ impl From<Corrupt> for Error {
         let Place { structure, block, group, inode } = corrupt.place;
         let mut place = casemate_blockdev::Place::default();
         (place.structure, place.block, place.group, place.inode) =
-            (Some(structure.name()), block, group, inode.map(InodeNo::get));
+            (Some(structure.name()), block, group.map(GroupNo::get), inode.map(InodeNo::get));
         Error::corrupt(corrupt.to_string()).with_place(place).with_cause(corrupt)
     }
 }

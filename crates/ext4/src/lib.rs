@@ -98,4 +98,4 @@ pub use read::xattr::Xattr;
 pub use repair::{Approve, RepairOptions, RepairReport, repair};
 pub use transaction::patch::Patching;
 pub use transaction::recovery_file::{Interrupted, RecoveryFile};
-pub use units::{Block, InodeNo};
+pub use units::{Block, GroupNo, InodeNo};

@@ -87,6 +87,56 @@ impl fmt::Display for InodeNo {
     }
 }
 
+/// Number of a block group, from 0 on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupNo(u32);
+
+impl GroupNo {
+    /// The first group, which has the primary superblock and descriptors.
+    pub const PRIMARY: GroupNo = GroupNo(0);
+
+    /// The group with this number, whether or not the file system has one.
+    pub const fn new(number: u32) -> GroupNo {
+        GroupNo(number)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Position in a list of all groups.
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The first `count` groups of a file system.
+    pub fn first(count: u32) -> impl DoubleEndedIterator<Item = GroupNo> + ExactSizeIterator + Clone {
+        (0..count).map(GroupNo)
+    }
+
+    /// The groups from this one up to another one.
+    pub(crate) fn until(
+        self,
+        end: GroupNo,
+    ) -> impl DoubleEndedIterator<Item = GroupNo> + ExactSizeIterator + Clone {
+        (self.0..end.0).map(GroupNo)
+    }
+
+    /// The group `count` groups later, where a file system of so many groups begins again behind the last one.
+    pub(crate) fn around(self, count: u32, groups: u32) -> GroupNo {
+        // OK to truncate: less than `groups`.
+        GroupNo(((u64::from(self.0) + u64::from(count)) % u64::from(groups)) as u32)
+    }
+}
+
+impl fmt::Display for GroupNo {
+    /// The plain number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Number of a block of the file system, counted from the beginning of the device.
 ///
 /// A number of blocks is added with `+`, and the difference of two numbers is a number of blocks. A byte is made by

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_ext4::csum::Kind;
 use casemate_ext4::{
-    CheckOptions, CheckReport, Ext4, FindingKind, OpenOptions, Problem, Structure, check, fix_checksums,
+    CheckOptions, CheckReport, Ext4, FindingKind, GroupNo, OpenOptions, Problem, Structure, check,
+    fix_checksums,
 };
 use casemate_providers::Work;
 use casemate_testkit::{mke2fs, tempdir, tool};
@@ -182,7 +183,7 @@ fn bits_behind_the_end_of_a_bitmap_are_set() {
         assert_eq!(run(image.clone()).faults, [], "{checksums}");
         let fs = Ext4::open(Arc::new(MemoryDevice::new(image.clone())), &OpenOptions::default()).unwrap();
         let layout = *fs.layout();
-        assert!(layout.groups == 2 && layout.clusters_in(1) == 12348 - 8192, "{layout:?}");
+        assert!(layout.groups == 2 && layout.clusters_in(GroupNo::new(1)) == 12348 - 8192, "{layout:?}");
         // Descriptors are in block 2; the two bitmaps are their first fields.
         let field = |at: usize| u64::from(u32::from_le_bytes(image[at..at + 4].try_into().unwrap()));
         let inode_bitmap = field(2048 + 4);
@@ -192,7 +193,7 @@ fn bits_behind_the_end_of_a_bitmap_are_set() {
             (Structure::InodeBitmap, inode_bitmap, u64::from(layout.inodes_per_group)),
             (Structure::InodeBitmap, inode_bitmap, 8 * 1024 - 1),
             // Behind the last block, which the checksum covers too.
-            (Structure::BlockBitmap, block_bitmap, u64::from(layout.clusters_in(1))),
+            (Structure::BlockBitmap, block_bitmap, u64::from(layout.clusters_in(GroupNo::new(1)))),
             (Structure::BlockBitmap, block_bitmap, 8 * 1024 - 1),
         ];
         for (structure, block, bit) in cases {
@@ -207,7 +208,7 @@ fn bits_behind_the_end_of_a_bitmap_are_set() {
             assert_eq!(matches!(fault.problem(), Problem::Checksum { .. }), summed, "{checksums}: {fault}");
         }
         // A bit right in front of them stands for a block that nobody has.
-        let last = u64::from(layout.clusters_in(1)) - 1;
+        let last = u64::from(layout.clusters_in(GroupNo::new(1))) - 1;
         let mut image = image.clone();
         image[(block_bitmap * 1024 + last / 8) as usize] ^= 1 << (last % 8);
         let report = run(image);

@@ -35,8 +35,9 @@ use casemate_verity::signature::Certificate;
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
     Block, CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Finding,
-    FindingKind, Incompat, Inode, InodeFlags, InodeNo, IntoNames, Level, Name, Names, Place, Problem,
-    SUPERBLOCK_SIZE, SeenDirectories, Structure, Superblock, Time, Usage, VerityCount, Xattr, uuid_text,
+    FindingKind, GroupNo, Incompat, Inode, InodeFlags, InodeNo, IntoNames, Level, Name, Names, Place,
+    Problem, SUPERBLOCK_SIZE, SeenDirectories, Structure, Superblock, Time, Usage, VerityCount, Xattr,
+    uuid_text,
 };
 pub use casemate_trees::manifest::Format as DescriptionFormat;
 pub use casemate_trees::{Glob, Pattern, Selection};

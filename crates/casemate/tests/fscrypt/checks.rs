@@ -73,7 +73,7 @@ fn place_in_inode(fs: &Ext4, image: &[u8], inode: &Inode, bytes: &[u8]) -> usize
     let layout = fs.layout();
     let (group, index) = layout.inode_position(inode.number()).unwrap();
     let descriptor =
-        layout.offset(layout.descriptor_block(0)) as usize + (group * layout.descriptor_size) as usize;
+        layout.offset(layout.descriptor_block(0)) as usize + (group.get() * layout.descriptor_size) as usize;
     let table = u32::from_le_bytes(image[descriptor + 8..][..4].try_into().unwrap());
     let at = table as usize * layout.block_size as usize + (index * layout.inode_size) as usize;
     let raw = &image[at..at + layout.inode_size as usize];

@@ -6,7 +6,7 @@ use crate::format::bitmap;
 use crate::format::features::Incompat;
 use crate::format::group::{Bitmap, Descriptor};
 use crate::format::inode::FileType;
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 /// The purpose that blocks are allocated for, which decides where the search begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) enum Goal {
     /// Behind what the file has already, if anything is free there.
     Behind(Block),
     /// Anywhere near this group, in one piece if possible.
-    Near(u32),
+    Near(GroupNo),
 }
 
 impl Allocator {
@@ -46,7 +46,7 @@ impl Allocator {
         };
         for least in [want, 1] {
             for step in 0..layout.groups {
-                let group = ((u64::from(first_group) + u64::from(step)) % u64::from(layout.groups)) as u32;
+                let group = first_group.around(step, layout.groups);
                 let free = u64::from(self.descriptor(group)?.fields().free_clusters());
                 if free < least {
                     continue;
@@ -137,7 +137,7 @@ impl Allocator {
     }
 
     /// A run of free clusters in a group from bit `from` on. With `exact` only what begins at `from`.
-    fn find_run(&mut self, group: u32, from: u64, want: u64, exact: bool) -> Result<Option<(u64, u64)>> {
+    fn find_run(&mut self, group: GroupNo, from: u64, want: u64, exact: bool) -> Result<Option<(u64, u64)>> {
         let descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
         // A cluster that is cut off by the end of the file system can't be used.
         let end = self.fs.layout().blocks_in(group) / self.ratio();
@@ -162,7 +162,7 @@ impl Allocator {
     }
 
     /// Marks clusters of one group as used or free, everywhere that counts them.
-    fn mark_clusters(&mut self, group: u32, bit: u64, count: u64, used: bool) -> Result<()> {
+    fn mark_clusters(&mut self, group: GroupNo, bit: u64, count: u64, used: bool) -> Result<()> {
         let mut descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
         self.refuse_metadata(group, &descriptor, bit, count)?;
         self.flip(Bitmap::Blocks, group, &mut descriptor, bit, count, used)?;
@@ -181,7 +181,7 @@ impl Allocator {
 
     /// A bitmap that calls a group's own metadata free, or a file that claims to own it, is damaged: nothing is
     /// counted then.
-    fn refuse_metadata(&self, group: u32, descriptor: &Descriptor, bit: u64, count: u64) -> Result<()> {
+    fn refuse_metadata(&self, group: GroupNo, descriptor: &Descriptor, bit: u64, count: u64) -> Result<()> {
         let layout = self.fs.layout();
         let start = layout.group_start(group) + bit * self.ratio();
         let end = start + count * self.ratio();
@@ -201,25 +201,25 @@ impl Allocator {
     }
 
     /// The group and the cluster in it that a block lies in.
-    fn cluster_position(&self, block: Block) -> (u32, u64) {
+    fn cluster_position(&self, block: Block) -> (GroupNo, u64) {
         let layout = self.fs.layout();
-        let within = block - layout.group_start(0);
+        let within = block - layout.group_start(GroupNo::PRIMARY);
         let per_group = u64::from(layout.blocks_per_group);
         // OK to truncate: blocks of the file system only.
-        ((within / per_group) as u32, within % per_group / self.ratio())
+        (GroupNo::new((within / per_group) as u32), within % per_group / self.ratio())
     }
 
     /// The group that the contents of a file should lie near: in a flex group of some size, its first group is
     /// left to metadata and directories.
-    pub fn goal_group(&self, inode: InodeNo, kind: FileType) -> u32 {
+    pub fn goal_group(&self, inode: InodeNo, kind: FileType) -> GroupNo {
         let group = inode.index() / self.fs.layout().inodes_per_group;
         let flex = self.flex_size();
         if flex < 4 {
-            return group;
+            return GroupNo::new(group);
         }
         let first = group - group % flex;
         let next = first + u32::from(kind == FileType::Regular);
-        if next < self.fs.layout().groups { next } else { first }
+        GroupNo::new(if next < self.fs.layout().groups { next } else { first })
     }
 
     /// Groups in a flex group.

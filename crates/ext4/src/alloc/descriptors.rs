@@ -7,11 +7,11 @@ use crate::format::csum::{Context, Kind};
 use crate::format::features::Compat;
 use crate::format::group::{Bitmap, Descriptor};
 use crate::transaction::patch::{Part, Patching};
-use crate::units::Block;
+use crate::units::{Block, GroupNo};
 
 impl Allocator {
     /// A group's descriptor as it is now.
-    pub(super) fn descriptor(&self, group: u32) -> Result<Descriptor> {
+    pub(super) fn descriptor(&self, group: GroupNo) -> Result<Descriptor> {
         let layout = self.fs.layout();
         let (block, base) = self.descriptor_place(group);
         let size = layout.descriptor_size as usize;
@@ -20,9 +20,9 @@ impl Allocator {
             return Ok(descriptor);
         }
         // The reader checks the checksum of the descriptor when it first sees it; so do we, of all in the block.
-        let first = group - group % layout.descriptors_per_block();
+        let first = layout.first_described(layout.descriptor_position(group).0);
         self.transaction.with(block, |bytes| {
-            for (group, raw) in (first..layout.groups).zip(bytes.chunks_exact(size)) {
+            for (group, raw) in first.until(GroupNo::new(layout.groups)).zip(bytes.chunks_exact(size)) {
                 let place = Place::group(Structure::GroupDescriptor, group);
                 let subject = self.transaction.sums().descriptor_subject();
                 self.fs.verify(subject, &group_context(group), raw, place)?;
@@ -32,7 +32,7 @@ impl Allocator {
     }
 
     /// Stores what was changed in a descriptor.
-    pub(super) fn store_descriptor(&mut self, group: u32, new: &Descriptor) -> Result<()> {
+    pub(super) fn store_descriptor(&mut self, group: GroupNo, new: &Descriptor) -> Result<()> {
         let (block, base) = self.descriptor_place(group);
         let part = Part {
             subject: self.transaction.sums().descriptor_subject(),
@@ -45,14 +45,14 @@ impl Allocator {
     }
 
     /// Changes a group's descriptor.
-    pub fn edit_descriptor(&mut self, group: u32, f: impl FnOnce(&mut Descriptor)) -> Result<()> {
+    pub fn edit_descriptor(&mut self, group: GroupNo, f: impl FnOnce(&mut Descriptor)) -> Result<()> {
         let mut descriptor = self.descriptor(group)?;
         f(&mut descriptor);
         self.store_descriptor(group, &descriptor)
     }
 
     /// Makes a descriptor say that each of the group's inodes may be in use, and that its bitmaps were written.
-    pub fn doubt_unused(&mut self, group: u32) -> Result<()> {
+    pub fn doubt_unused(&mut self, group: GroupNo) -> Result<()> {
         if self.fs.checksums().kind() != Kind::None {
             self.ensure_bitmap(Bitmap::Blocks, group)?;
             self.ensure_bitmap(Bitmap::Inodes, group)?;
@@ -65,11 +65,18 @@ impl Allocator {
 
     /// Marks blocks or inodes `first..=last` of a group as in use or free in its bitmap, where they are marked
     /// otherwise. The descriptor's counts are left as they are.
-    pub fn set_run(&mut self, which: Bitmap, group: u32, first: u64, last: u64, used: bool) -> Result<()> {
+    pub fn set_run(
+        &mut self,
+        which: Bitmap,
+        group: GroupNo,
+        first: u64,
+        last: u64,
+        used: bool,
+    ) -> Result<()> {
         let layout = self.fs.layout();
         let (start, each) = match which {
             Bitmap::Blocks => (layout.group_start(group).get(), self.ratio()),
-            Bitmap::Inodes => (u64::from(group) * u64::from(layout.inodes_per_group) + 1, 1),
+            Bitmap::Inodes => (u64::from(group.get()) * u64::from(layout.inodes_per_group) + 1, 1),
         };
         let place = Place::group(which.structure(), group);
         let (Some(from), true) = (first.checked_sub(start), first <= last) else {
@@ -82,7 +89,7 @@ impl Allocator {
     }
 
     /// Blocks (clusters) or inodes that a group's bitmap says are free. The bitmap was written.
-    pub fn free_in(&self, which: Bitmap, group: u32) -> Result<u32> {
+    pub fn free_in(&self, which: Bitmap, group: GroupNo) -> Result<u32> {
         let layout = self.fs.layout();
         let count = match which {
             Bitmap::Blocks => layout.clusters_in(group),
@@ -93,7 +100,7 @@ impl Allocator {
     }
 
     /// Sets all bits of a bitmap that stand for nothing.
-    pub fn set_padding(&mut self, which: Bitmap, group: u32) -> Result<()> {
+    pub fn set_padding(&mut self, which: Bitmap, group: GroupNo) -> Result<()> {
         let mut descriptor = self.ensure_bitmap(which, group)?;
         let (mut at, end) = match which {
             Bitmap::Blocks => (self.fs.layout().clusters_in(group).into(), 8 * self.block_size() as u64),
@@ -119,7 +126,7 @@ impl Allocator {
     pub(super) fn flip(
         &mut self,
         which: Bitmap,
-        group: u32,
+        group: GroupNo,
         descriptor: &mut Descriptor,
         first: u64,
         count: u64,
@@ -152,7 +159,7 @@ impl Allocator {
     }
 
     /// Makes sure that a group's bitmap is in the cache and sound; one that was never written is made.
-    pub(super) fn ensure_bitmap(&mut self, which: Bitmap, group: u32) -> Result<Descriptor> {
+    pub(super) fn ensure_bitmap(&mut self, which: Bitmap, group: GroupNo) -> Result<Descriptor> {
         let mut descriptor = self.descriptor(group)?;
         let block = which.block(descriptor.fields());
         let has_flags = self.fs.checksums().kind() != Kind::None;
@@ -194,15 +201,15 @@ impl Allocator {
     }
 
     /// Blocks at fixed places in a group: copies of superblock and descriptors, and room for more of those.
-    pub(super) fn base_blocks(&self, group: u32) -> u64 {
+    pub(super) fn base_blocks(&self, group: GroupNo) -> u64 {
         let layout = self.fs.layout();
         let superblock = self.fs.superblock();
         let has_superblock = layout.has_superblock(group);
         let per_block = layout.descriptors_per_block();
         let meta_bg = superblock.incompat.has(crate::format::features::Incompat::META_BG);
         let first_meta_bg = superblock.first_meta_bg;
-        if meta_bg && group / per_block >= first_meta_bg {
-            let within = group % per_block;
+        let (index, within) = layout.descriptor_position(group);
+        if meta_bg && index >= first_meta_bg {
             let holds = within <= 1 || within == per_block - 1;
             return u64::from(has_superblock) + u64::from(holds);
         }
@@ -219,7 +226,7 @@ impl Allocator {
     }
 
     /// A block bitmap as the kernel makes it for a group that was never used.
-    fn fresh_block_bitmap(&self, group: u32, descriptor: &Descriptor) -> Vec<u8> {
+    fn fresh_block_bitmap(&self, group: GroupNo, descriptor: &Descriptor) -> Vec<u8> {
         let layout = self.fs.layout();
         let ratio = self.ratio();
         let start = layout.group_start(group);
@@ -256,14 +263,13 @@ impl Allocator {
     }
 
     /// The block that a group's descriptor lies in, and where in it.
-    fn descriptor_place(&self, group: u32) -> (Block, usize) {
+    fn descriptor_place(&self, group: GroupNo) -> (Block, usize) {
         let layout = self.fs.layout();
-        let per_block = layout.descriptors_per_block();
-        let base = (group % per_block) as usize * layout.descriptor_size as usize;
-        (layout.descriptor_block(group / per_block), base)
+        let (index, at) = layout.descriptor_position(group);
+        (layout.descriptor_block(index), at as usize * layout.descriptor_size as usize)
     }
 }
 
-fn group_context(group: u32) -> Context {
+fn group_context(group: GroupNo) -> Context {
     Context { group, ..Context::default() }
 }

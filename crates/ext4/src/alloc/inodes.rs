@@ -6,7 +6,7 @@ use crate::format::bitmap;
 use crate::format::csum::Kind;
 use crate::format::group::BLOCK_UNINIT;
 use crate::format::group::{Bitmap, Descriptor};
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 impl Allocator {
     /// Takes an inode for something in the directory `parent`.
@@ -15,12 +15,16 @@ impl Allocator {
         let near = parent.index() / layout.inodes_per_group;
         let first = if is_dir { self.directory_group(parent, near)? } else { near };
         for step in 0..layout.groups {
-            let group = ((u64::from(first) + u64::from(step)) % u64::from(layout.groups)) as u32;
+            let group = GroupNo::new(first).around(step, layout.groups);
             if self.descriptor(group)?.fields().free_inodes() == 0 {
                 continue;
             }
             let descriptor = self.ensure_bitmap(Bitmap::Inodes, group)?;
-            let reserved = if group == 0 { self.fs.superblock().first_inode.saturating_sub(1) } else { 0 };
+            let reserved = if group == GroupNo::PRIMARY {
+                self.fs.superblock().first_inode.saturating_sub(1)
+            } else {
+                0
+            };
             let from = self.next_inodes.get(&group).copied().unwrap_or(0).max(reserved);
             let per_group = u64::from(layout.inodes_per_group);
             let found = self.transaction.with(descriptor.fields().inode_bitmap(), |bytes| {
@@ -39,12 +43,12 @@ impl Allocator {
     }
 
     /// The first block of a group's inodes.
-    pub fn inode_table(&self, group: u32) -> Result<Block> {
+    pub fn inode_table(&self, group: GroupNo) -> Result<Block> {
         Ok(self.descriptor(group)?.fields().inode_table())
     }
 
     /// Whether an inode that exists is in use.
-    pub fn is_inode_used(&mut self, group: u32, index: u32) -> Result<bool> {
+    pub fn is_inode_used(&mut self, group: GroupNo, index: u32) -> Result<bool> {
         let descriptor = self.ensure_bitmap(Bitmap::Inodes, group)?;
         let (from, end) = (u64::from(index), u64::from(index) + 1);
         let used = |bytes: &[u8]| bitmap::next(bytes, from, end, true).is_some();
@@ -74,7 +78,7 @@ impl Allocator {
         Ok(())
     }
 
-    fn mark_inode(&mut self, group: u32, index: u32, is_dir: bool, used: bool) -> Result<()> {
+    fn mark_inode(&mut self, group: GroupNo, index: u32, is_dir: bool, used: bool) -> Result<()> {
         let mut descriptor = self.ensure_bitmap(Bitmap::Inodes, group)?;
         if used && self.has_group_flags() && descriptor.fields().flags() & BLOCK_UNINIT != 0 {
             // As in the kernel: a group with inodes has a block bitmap.
@@ -129,7 +133,7 @@ impl Allocator {
         let counts = |set: u32| {
             let (mut inodes, mut clusters, mut directories) = (0u64, 0u64, 0u64);
             for group in set * flex..((set + 1) * flex).min(layout.groups) {
-                let descriptor = self.descriptor(group)?;
+                let descriptor = self.descriptor(GroupNo::new(group))?;
                 inodes += u64::from(descriptor.fields().free_inodes());
                 clusters += u64::from(descriptor.fields().free_clusters());
                 directories += u64::from(descriptor.fields().used_directories());

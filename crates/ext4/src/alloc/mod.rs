@@ -15,7 +15,7 @@ use crate::format::group::Bitmap;
 use crate::format::inode::Time;
 use crate::read::fs::Ext4;
 use crate::transaction::Transaction;
-use crate::units::Block;
+use crate::units::{Block, GroupNo};
 
 pub(crate) use blocks::Goal;
 
@@ -33,8 +33,8 @@ pub(crate) struct Allocator {
     pins: Pins,
     /// Hints, of which wrong ones cost time and nothing else: for each group, the block behind the last one that was
     /// allocated for it, and the first inode that may be free.
-    near: HashMap<u32, Block>,
-    next_inodes: HashMap<u32, u32>,
+    near: HashMap<GroupNo, Block>,
+    next_inodes: HashMap<GroupNo, u32>,
     /// Whether blocks that are reserved for root are left free.
     keeps_reserve: bool,
 }
@@ -143,7 +143,7 @@ impl Allocator {
     /// Counts what is free by the groups: the kernel writes the sums only when it closes a file system.
     pub fn recount(&mut self) -> Result<()> {
         let (mut clusters, mut inodes) = (0, 0);
-        for group in 0..self.fs.layout().groups {
+        for group in GroupNo::first(self.fs.layout().groups) {
             let descriptor = self.descriptor(group)?;
             clusters += i64::from(descriptor.fields().free_clusters());
             inodes += i64::from(descriptor.fields().free_inodes());
@@ -160,7 +160,7 @@ impl Allocator {
     /// Makes the superblock's count of free blocks or inodes the sum of those of the groups.
     pub fn correct_total(&mut self, which: Bitmap) -> Result<()> {
         let (mut clusters, mut inodes) = (0u64, 0u32);
-        for group in 0..self.fs.layout().groups {
+        for group in GroupNo::first(self.fs.layout().groups) {
             let descriptor = self.descriptor(group)?;
             clusters += u64::from(descriptor.fields().free_clusters());
             inodes = inodes.saturating_add(descriptor.fields().free_inodes());
@@ -234,7 +234,7 @@ mod tests {
         let mut space = Allocator::new(fs, transaction);
         let before = space.free_clusters();
         let take = |space: &mut Allocator| {
-            let run = space.allocate(Goal::Near(1), 700).unwrap();
+            let run = space.allocate(Goal::Near(GroupNo::new(1)), 700).unwrap();
             (
                 run,
                 space.allocate(Goal::Behind(run.0 + run.1), 9).unwrap(),

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 
+use crate::units::GroupNo;
+
 /// Clusters that were freed since the last commit. The state on the device still uses them, so nothing may be
 /// written to them yet.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     /// Group, first cluster in it, count; in the order in which they were freed.
-    list: Vec<(u32, u64, u64)>,
+    list: Vec<(GroupNo, u64, u64)>,
     /// Pins by group, as positions in the list.
-    groups: HashMap<u32, Vec<usize>>,
+    groups: HashMap<GroupNo, Vec<usize>>,
     clusters: u64,
 }
 
@@ -37,13 +39,13 @@ impl Pins {
         self.clusters
     }
 
-    pub fn add(&mut self, group: u32, first: u64, count: u64) {
+    pub fn add(&mut self, group: GroupNo, first: u64, count: u64) {
         self.groups.entry(group).or_default().push(self.list.len());
         self.list.push((group, first, count));
         self.clusters += count;
     }
 
-    pub fn of(&self, group: u32) -> impl Iterator<Item = (u64, u64)> {
+    pub fn of(&self, group: GroupNo) -> impl Iterator<Item = (u64, u64)> {
         let positions = self.groups.get(&group).into_iter().flatten();
         positions.map(|position| (self.list[*position].1, self.list[*position].2))
     }

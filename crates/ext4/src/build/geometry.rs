@@ -6,7 +6,7 @@ use crate::build::options::{BuildOptions, Features};
 use crate::error::{Error, Result};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::layout::Copies;
-use crate::units::InodeNo;
+use crate::units::{GroupNo, InodeNo};
 
 /// Blocks that a group has room for besides its own metadata; a last one with fewer is left out.
 const LEAST_IN_GROUP: u64 = 50;
@@ -65,7 +65,7 @@ pub struct Geometry {
     /// Blocks of the file that lists orphans.
     pub orphan_blocks: u32,
     /// The groups with copies under the feature sparse_super2.
-    pub backup_groups: [u32; 2],
+    pub backup_groups: [GroupNo; 2],
 }
 
 impl Geometry {
@@ -119,7 +119,7 @@ impl Geometry {
             journal_blocks: 0,
             fast_commit_blocks: 0,
             orphan_blocks: 0,
-            backup_groups: [0; 2],
+            backup_groups: [GroupNo::PRIMARY; 2],
         };
         // Rounding may leave fewer than were wanted.
         let mut asked = wanted.max(inodes).max(u64::from(InodeNo::LOST_AND_FOUND.get()) + 1);
@@ -155,10 +155,10 @@ impl Geometry {
     /// The blocks of the copies of the superblock.
     pub fn backups(&self) -> impl Iterator<Item = u64> {
         let copies = self.copies();
-        let block = |group: u32| {
-            u64::from(self.first_data_block) + u64::from(group) * u64::from(self.blocks_per_group)
+        let block = |group: GroupNo| {
+            u64::from(self.first_data_block) + u64::from(group.get()) * u64::from(self.blocks_per_group)
         };
-        (1..self.groups).filter(move |group| copies.has(*group)).map(block)
+        GroupNo::first(self.groups).skip(1).filter(move |group| copies.has(*group)).map(block)
     }
 
     /// The groups with copies of the superblock.
@@ -238,12 +238,13 @@ impl Geometry {
     fn set_backups(&mut self, options: &BuildOptions) {
         if self.features.compat.has(Compat::SPARSE_SUPER2) {
             let last = self.groups - 1;
-            self.backup_groups = match (options.backup_superblocks, last) {
+            let groups = match (options.backup_superblocks, last) {
                 (0, _) | (_, 0) => [0, 0],
                 (1, _) => [1, 0],
                 (_, 1) => [1, 0],
                 (_, last) => [1, last],
             };
+            self.backup_groups = groups.map(GroupNo::new);
         }
     }
 
@@ -271,7 +272,7 @@ impl Geometry {
     /// Blocks of metadata that the last group has of its own.
     fn overhead_of_last(&self) -> u64 {
         let own = 2 + self.inode_table_blocks();
-        let copies = match self.copies().has(self.groups - 1) {
+        let copies = match self.copies().has(GroupNo::new(self.groups - 1)) {
             true => 1 + self.descriptor_blocks + self.reserved_descriptor_blocks,
             false => 0,
         };

@@ -5,7 +5,7 @@ use crate::build::space::Taken;
 use crate::error::Result;
 use crate::format::features::Incompat;
 use crate::format::layout::Layout;
-use crate::units::Block;
+use crate::units::{Block, GroupNo};
 
 /// Where a group's bitmaps and inode table lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,8 @@ impl Groups {
 
     /// Places metadata of some groups one after the other, behind what the first of them begins with.
     fn place(&mut self, geometry: &Geometry, layout: &Layout, groups: std::ops::Range<u32>) {
-        let mut at = layout.group_start(groups.start);
+        let first = GroupNo::new(groups.start);
+        let mut at = layout.group_start(first);
         let count = u64::from(groups.end - groups.start);
         let table = u64::from(geometry.inode_table_blocks());
         let kinds: [(u64, Field); 3] = [
@@ -61,9 +62,9 @@ impl Groups {
         for (len, field) in kinds {
             // All of a kind together where there is room for that.
             at = self.taken.find(at, len * if len == 1 { count } else { 1 });
-            for group in groups.clone() {
+            for group in first.until(GroupNo::new(groups.end)) {
                 at = self.taken.find(at, len);
-                *field(&mut self.places[group as usize]) = at;
+                *field(&mut self.places[group.index()]) = at;
                 self.taken.take(at, len);
                 at += len;
             }
@@ -79,9 +80,9 @@ fn fixed(geometry: &Geometry, layout: &Layout) -> Taken {
     } else {
         u64::from(geometry.descriptor_blocks + geometry.reserved_descriptor_blocks)
     };
-    for group in std::iter::once(0).chain(layout.copy_groups()) {
+    for group in std::iter::once(GroupNo::PRIMARY).chain(layout.copy_groups()) {
         let start = layout.group_start(group);
-        let superblock = if group == 0 { layout.superblock_block() } else { start };
+        let superblock = if group == GroupNo::PRIMARY { layout.superblock_block() } else { start };
         taken.take(start.min(superblock), superblock - start.min(superblock) + 1 + kept);
     }
     for index in (0..layout.descriptor_blocks()).filter(|index| layout.is_meta(*index)) {

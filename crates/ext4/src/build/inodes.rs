@@ -12,22 +12,22 @@ use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
 
 use crate::build::directory::store;
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 impl Writing<'_> {
     /// The first inodes of a group's table, with the blocks of their maps.
-    pub(super) fn inode_table(&self, group: u32, inodes: u32) -> Result<()> {
+    pub(super) fn inode_table(&self, group: GroupNo, inodes: u32) -> Result<()> {
         let Plan { geometry, groups, .. } = self.plan;
         let size = geometry.inode_size as usize;
         let mut table = vec![0; (inodes as usize * size).next_multiple_of(self.block)];
-        let first = InodeNo::FIRST.plus(group * geometry.inodes_per_group);
+        let first = InodeNo::FIRST.plus(group.get() * geometry.inodes_per_group);
         for (number, bytes) in first.run(inodes).zip(table.chunks_exact_mut(size)) {
             if let Some(inode) = self.inode(number)? {
                 bytes.copy_from_slice(inode.as_bytes());
                 store(&self.sums, Subject::Inode, &Self::context(number), bytes);
             }
         }
-        self.device.write_at(&table, self.offset(groups.places[group as usize].inode_table))
+        self.device.write_at(&table, self.offset(groups.places[group.index()].inode_table))
     }
 
     /// An inode without its checksum; `None` for one that is reserved and not used.

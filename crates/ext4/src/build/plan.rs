@@ -22,7 +22,7 @@ use crate::error::{Error, Result, invalid};
 use crate::format::features::{Compat, Incompat};
 use crate::format::layout::Layout;
 use crate::format::superblock::{NewSuperblock, Superblock};
-use crate::units::{Block, InodeNo, Run};
+use crate::units::{Block, GroupNo, InodeNo, Run};
 
 /// Sizes that are tried until one fits.
 const MOST_TRIES: usize = 1000;
@@ -366,7 +366,7 @@ impl Wanted<'_> {
     /// Gives everything its blocks.
     fn space(&self, geometry: &Geometry, layout: &Layout, groups: &Groups, shapes: &Shapes) -> (Space, Free) {
         // With 1 KiB blocks and bigalloc the superblock lies behind the first block.
-        let first = layout.group_start(0).max(layout.superblock_block());
+        let first = layout.group_start(GroupNo::PRIMARY).max(layout.superblock_block());
         let mut free = Free::new(&groups.taken, first, geometry.cluster_blocks.into());
         let mut space = Space::default();
         let map_blocks = |free: &mut Free, runs: &[FileRun], blocks: &mut Vec<Block>| {

@@ -24,7 +24,7 @@ use crate::format::mmp::{self, MmpBlock};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockMut};
 use crate::format::{journal_superblock, orphan};
 use crate::read::encryption::EncryptedContents;
-use crate::units::{Block, InodeNo, Run};
+use crate::units::{Block, GroupNo, InodeNo, Run};
 
 /// Bytes that are written at once, and that a thread takes on at a time.
 const CHUNK: usize = 1 << 20;
@@ -192,7 +192,7 @@ impl Writing<'_> {
             block_map::number(index as usize % per_block).set(&mut first, block.get() as u32);
             let mut copies = vec![0; self.block];
             for (at, group) in layout.copy_groups().enumerate().take(per_block) {
-                let copy = block + u64::from(group) * u64::from(layout.blocks_per_group);
+                let copy = block + u64::from(group.get()) * u64::from(layout.blocks_per_group);
                 block_map::number(at).set(&mut copies, copy.get() as u32);
             }
             self.device.write_at(&copies, self.offset(block))?;
@@ -451,7 +451,7 @@ impl Writing<'_> {
             || (),
             |(), group| {
                 // OK to truncate: it came from a u32.
-                let descriptor = self.group(group as u32, directories[group as usize])?;
+                let descriptor = self.group(GroupNo::new(group as u32), directories[group as usize])?;
                 let _ = descriptors[group as usize].set(descriptor);
                 Ok::<_, Error>(())
             },
@@ -460,9 +460,9 @@ impl Writing<'_> {
         Ok(descriptors.into_iter().map(|slot| slot.into_inner().unwrap()).collect())
     }
 
-    fn group(&self, group: u32, directories: u32) -> Result<Descriptor> {
+    fn group(&self, group: GroupNo, directories: u32) -> Result<Descriptor> {
         let Plan { geometry, groups, shapes, .. } = self.plan;
-        let places = groups.places[group as usize];
+        let places = groups.places[group.index()];
         let has_sums = self.sums.kind() != Kind::None;
         let mut descriptor = Descriptor::from_bytes(&[0; 64], geometry.descriptor_size as usize);
         descriptor.set_places(places.block_bitmap, places.inode_bitmap, places.inode_table);
@@ -480,7 +480,7 @@ impl Writing<'_> {
         }
 
         let per_group = geometry.inodes_per_group;
-        let inodes = shapes.last_inode.get().saturating_sub(group * per_group).min(per_group);
+        let inodes = shapes.last_inode.get().saturating_sub(group.get() * per_group).min(per_group);
         descriptor.set_free_inodes(per_group - inodes);
         descriptor.set_used_directories(directories);
         if has_sums {
@@ -509,7 +509,7 @@ impl Writing<'_> {
     }
 
     /// Clusters in use of a group, and how many; what is behind the group's end counts as used and is not counted.
-    fn block_bitmap(&self, group: u32) -> (Vec<u8>, u32) {
+    fn block_bitmap(&self, group: GroupNo) -> (Vec<u8>, u32) {
         let Plan { layout, space, .. } = self.plan;
         let start = layout.group_start(group);
         let end = start + layout.blocks_in(group);
@@ -534,10 +534,11 @@ impl Writing<'_> {
     }
 
     /// Whether a group has nothing but copies of superblock and descriptors, as the kernel would find out for itself.
-    fn has_nothing(&self, group: u32, used: u32) -> bool {
+    fn has_nothing(&self, group: GroupNo, used: u32) -> bool {
         let Plan { geometry, layout, .. } = self.plan;
         let features = geometry.features;
-        if group == 0 || group + 1 == geometry.groups || features.incompat.has(Incompat::META_BG) {
+        let is_first_or_last = group == GroupNo::PRIMARY || group.get() + 1 == geometry.groups;
+        if is_first_or_last || features.incompat.has(Incompat::META_BG) {
             return false;
         }
         if features.ro_compat.has(RoCompat::BIGALLOC) || !features.incompat.has(Incompat::FLEX_BG) {
@@ -547,7 +548,7 @@ impl Writing<'_> {
             true => 1 + geometry.descriptor_blocks + geometry.reserved_descriptor_blocks,
             false => 0,
         };
-        let places = self.plan.groups.places[group as usize];
+        let places = self.plan.groups.places[group.index()];
         let own = layout.group_start(group)..layout.group_start(group) + layout.blocks_in(group);
         let is_apart = [places.block_bitmap, places.inode_bitmap, places.inode_table]
             .iter()
@@ -603,10 +604,10 @@ impl Writing<'_> {
             self.superblock(group, &mut copy)?;
         }
         self.device.flush()?;
-        self.superblock(0, &mut raw)
+        self.superblock(GroupNo::PRIMARY, &mut raw)
     }
 
-    fn superblock(&self, group: u32, raw: &mut [u8; SUPERBLOCK_SIZE]) -> Result<()> {
+    fn superblock(&self, group: GroupNo, raw: &mut [u8; SUPERBLOCK_SIZE]) -> Result<()> {
         if self.sums.covers(Subject::Superblock) {
             self.sums.store(recipe(Subject::Superblock), &Context::default(), raw);
         }

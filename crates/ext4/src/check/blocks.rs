@@ -9,7 +9,7 @@ use crate::format::extent::{self, ExtentNode};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::raw_inode::RawInode;
 use crate::read::map::Mapping;
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 /// Blocks that a file can have.
 const MOST_BLOCKS: u64 = 1 << 32;
@@ -115,7 +115,7 @@ impl Worker<'_, '_> {
         walked: &mut Walked,
     ) -> Result<()> {
         let layout = self.check.fs.layout();
-        let (first, blocks) = (layout.group_start(0).max(Block::new(1)), layout.end());
+        let (first, blocks) = (layout.group_start(GroupNo::PRIMARY).max(Block::new(1)), layout.end());
         let is_inside = |block: Block, len: u64| {
             block >= first && block.checked_add(len).is_some_and(|end| end <= blocks)
         };
@@ -259,7 +259,7 @@ impl Worker<'_, '_> {
         let at = *logical;
         *logical += covered;
         let Some(block) = Block::some(block.into()) else { return Ok(()) };
-        if block < layout.group_start(0) || block >= layout.end() {
+        if block < layout.group_start(GroupNo::PRIMARY) || block >= layout.end() {
             walked.is_sound = false;
             *wrong += 1;
             if *wrong <= MOST_WRONG {

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::layout::Layout;
-use crate::units::{Block, Run};
+use crate::units::{Block, GroupNo, Run};
 
 /// Words of a chunk, which is there from the first claim in it on: that of a million blocks.
 const WORDS: u64 = 1 << 14;
@@ -19,7 +19,7 @@ pub(crate) struct Claims {
 
 impl Claims {
     pub fn new(layout: &Layout) -> Claims {
-        let (first, end) = (layout.group_start(0), layout.end());
+        let (first, end) = (layout.group_start(GroupNo::PRIMARY), layout.end());
         let chunks = (end - first).div_ceil(64 * WORDS);
         Claims { first, end, chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
     }

@@ -11,13 +11,13 @@ use crate::format::bitmap;
 use crate::format::dir::byte_of;
 use crate::format::group::Bitmap;
 use crate::format::inode::FileType;
-use crate::units::{Block, Run};
+use crate::units::{Block, GroupNo, Run};
 
 pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Result<()> {
     work.pool.run(groups.len() as u64, Vec::new, |bits, number| {
         // OK to truncate: group numbers fit.
-        let number = number as u32;
-        let group = &groups[number as usize];
+        let number = GroupNo::new(number as u32);
+        let group = &groups[number.index()];
         blocks(check, group, number, bits)?;
         inodes(check, group, number, bits)?;
         Ok::<_, Error>(())
@@ -28,7 +28,7 @@ pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Resul
 fn read(
     check: &Check<'_>,
     which: Bitmap,
-    number: u32,
+    number: GroupNo,
     block: Block,
     covered: u32,
 ) -> Result<(Vec<u8>, bool)> {
@@ -113,7 +113,7 @@ fn compare(check: &Check<'_>, disk: &[u8], found: &[u64], count: u32, meaning: &
     tell(run);
 }
 
-fn blocks(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) -> Result<()> {
+fn blocks(check: &Check<'_>, group: &Group, number: GroupNo, bits: &mut Vec<u64>) -> Result<()> {
     let layout = check.fs.layout();
     let (count, start) = (layout.clusters_in(number), layout.group_start(number));
     let each = u64::from(layout.cluster_blocks);
@@ -163,7 +163,7 @@ fn blocks(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
 }
 
 /// The block bitmap that a group has which was never written: the file system's own structures are in use.
-fn own_bitmap(check: &Check<'_>, number: u32, count: u32) -> Vec<u8> {
+fn own_bitmap(check: &Check<'_>, number: GroupNo, count: u32) -> Vec<u8> {
     let layout = check.fs.layout();
     let mut bytes = vec![0; count.div_ceil(8) as usize];
     let (start, each) = (layout.group_start(number), u64::from(layout.cluster_blocks));
@@ -177,7 +177,7 @@ fn own_bitmap(check: &Check<'_>, number: u32, count: u32) -> Vec<u8> {
     bytes
 }
 
-fn inodes(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) -> Result<()> {
+fn inodes(check: &Check<'_>, group: &Group, number: GroupNo, bits: &mut Vec<u64>) -> Result<()> {
     let layout = check.fs.layout();
     let count = layout.inodes_per_group;
     let is_never_written = group.flags & Bitmap::Inodes.uninit() != 0;

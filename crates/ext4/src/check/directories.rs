@@ -355,7 +355,7 @@ impl Reader<'_, '_> {
     fn never_used(&self, inode: InodeNo) {
         let check = self.worker.check;
         let Some((group, index)) = check.fs.layout().inode_position(inode) else { return };
-        if self.worker.groups.get(group as usize).is_some_and(|group| index >= group.used) {
+        if self.worker.groups.get(group.index()).is_some_and(|group| index >= group.used) {
             let place = Place::group(Structure::GroupDescriptor, group);
             check.findings.say(FindingKind::GroupFlags, place, "inodes that were never used have names");
         }

@@ -13,6 +13,7 @@ use crate::error::{Corrupt, Counted, Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::quota;
 use crate::read::fs::Ext4;
+use crate::units::GroupNo;
 
 /// Faults that are kept; damage beyond that is only counted.
 pub(crate) const MOST_FAULTS: usize = 25_000;
@@ -393,7 +394,7 @@ pub(crate) enum Fix {
         /// Which of the two.
         subject: Subject,
         /// The group.
-        group: u32,
+        group: GroupNo,
         /// The new checksum.
         value: u32,
     },

@@ -14,7 +14,7 @@ use crate::format::group::{BLOCK_UNINIT, Bitmap, GroupDescriptor, INODE_UNINIT};
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use crate::read::fs::{Ext4, read_superblock};
-use crate::units::{Block, Run};
+use crate::units::{Block, GroupNo, Run};
 
 /// Places of a group's structures that a check needs; `None` where a block cannot be there.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Group {
 /// root.
 pub(crate) fn tells_unused(
     layout: &Layout,
-    group: u32,
+    group: GroupNo,
     descriptor: GroupDescriptor<'_>,
     is_sound: bool,
 ) -> bool {
@@ -46,7 +46,7 @@ pub(crate) fn tells_unused(
         return is_sound && unused <= free && unused <= all;
     }
     let is_empty = unused == all && descriptor.used_directories() == 0;
-    group > 0 && free == all && (is_sound || is_empty)
+    group != GroupNo::PRIMARY && free == all && (is_sound || is_empty)
 }
 
 /// Checks the descriptors of all groups, and claims what the file system itself has.
@@ -54,7 +54,7 @@ pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
     let fs = check.fs;
     let layout = *fs.layout();
     let mut metadata = Vec::new();
-    for group in 0..layout.groups {
+    for group in GroupNo::first(layout.groups) {
         fixed_blocks(&layout, fs.superblock(), group, |run| metadata.push(run));
     }
     if let Some(block) = fs.superblock().mmp_block.filter(|block| layout.contains(*block, 1)) {
@@ -65,7 +65,7 @@ pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
     }
     let mut counts = Counts::default();
     let mut groups = Vec::new();
-    for number in 0..layout.groups {
+    for number in layout.all_groups() {
         groups.push(group(check, number, &mut counts, &mut metadata)?);
     }
     check.findings.add_counts(counts);
@@ -75,7 +75,7 @@ pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
 }
 
 /// Calls `f` with the runs of blocks that a group begins with: superblock, descriptors, and room for more of them.
-fn fixed_blocks(layout: &Layout, superblock: &Superblock, group: u32, mut f: impl FnMut(Run)) {
+fn fixed_blocks(layout: &Layout, superblock: &Superblock, group: GroupNo, mut f: impl FnMut(Run)) {
     let start = layout.group_start(group);
     let mut add = |block: Block, len: u64| {
         let end = block.saturating_add(len).min(layout.end());
@@ -84,7 +84,8 @@ fn fixed_blocks(layout: &Layout, superblock: &Superblock, group: u32, mut f: imp
         }
     };
     let per_block = layout.descriptors_per_block();
-    let meta = layout.is_meta(group / per_block);
+    let (index, within) = layout.descriptor_position(group);
+    let meta = layout.is_meta(index);
     let offset = layout.superblock_offset(group);
     if let Some(offset) = offset {
         let own = Block::of_byte(offset, layout.block_size.into());
@@ -98,13 +99,14 @@ fn fixed_blocks(layout: &Layout, superblock: &Superblock, group: u32, mut f: imp
             add(own + 1, blocks.into());
         }
     }
-    if meta && [0, 1, per_block - 1].contains(&(group % per_block)) {
-        let boot = u64::from(group == 0 && layout.block_size == 1024 && layout.first_data_block == 0);
+    if meta && [0, 1, per_block - 1].contains(&within) {
+        let boot =
+            u64::from(group == GroupNo::PRIMARY && layout.block_size == 1024 && layout.first_data_block == 0);
         add(start + u64::from(offset.is_some()) + boot, 1);
     }
 }
 
-fn group(check: &Check<'_>, number: u32, counts: &mut Counts, metadata: &mut Vec<Run>) -> Result<Group> {
+fn group(check: &Check<'_>, number: GroupNo, counts: &mut Counts, metadata: &mut Vec<Run>) -> Result<Group> {
     let (fs, findings) = (check.fs, check.findings);
     let layout = fs.layout();
     let mut raw = fs.with_raw_descriptor(number, <[u8]>::to_vec)?;
@@ -137,7 +139,7 @@ fn group(check: &Check<'_>, number: u32, counts: &mut Counts, metadata: &mut Vec
         }
         flags = 0;
     } else {
-        if flags & BLOCK_UNINIT != 0 && number == layout.groups - 1 {
+        if flags & BLOCK_UNINIT != 0 && number.get() == layout.groups - 1 {
             wrong("the last group's block bitmap was never written".to_owned());
         }
         if unused > descriptor.free_inodes() || unused > layout.inodes_per_group {
@@ -183,22 +185,22 @@ fn group(check: &Check<'_>, number: u32, counts: &mut Counts, metadata: &mut Vec
 }
 
 /// Where a group's bitmaps and table can be: in the group, or with flex_bg anywhere.
-fn range(fs: &Ext4, group: u32) -> Range<Block> {
+fn range(fs: &Ext4, group: GroupNo) -> Range<Block> {
     let layout = fs.layout();
     match fs.superblock().incompat.has(Incompat::FLEX_BG) {
-        true => layout.group_start(0)..layout.end(),
+        true => layout.group_start(GroupNo::PRIMARY)..layout.end(),
         false => layout.group_start(group)..layout.group_start(group) + layout.blocks_in(group),
     }
 }
 
 /// The first copy of a descriptor whose checksum fits.
-pub(crate) fn sound_copy(fs: &Ext4, group: u32, subject: Subject) -> Result<Option<Vec<u8>>> {
+pub(crate) fn sound_copy(fs: &Ext4, group: GroupNo, subject: Subject) -> Result<Option<Vec<u8>>> {
     let layout = fs.layout();
-    let per_block = layout.descriptors_per_block();
-    let at = (group % per_block) as usize * layout.descriptor_size as usize;
+    let (index, at) = layout.descriptor_position(group);
+    let at = at as usize * layout.descriptor_size as usize;
     let context = Context { group, ..Context::default() };
     let place = Place::group(Structure::BackupGroupDescriptor, group);
-    for (_, block) in layout.descriptor_copies(group / per_block) {
+    for (_, block) in layout.descriptor_copies(index) {
         if !layout.contains(block, 1) || !fs.is_present(block, 1) {
             continue;
         }
@@ -251,7 +253,7 @@ pub(crate) fn copies(check: &Check<'_>, work: &Work<'_>) -> Result<()> {
         |(), index| {
             // OK to truncate: there are fewer blocks than groups.
             let index = index as u32;
-            let first = index * layout.descriptors_per_block();
+            let first = layout.first_described(index);
             let mut counts = Counts::default();
             for (at, block) in layout.descriptor_copies(index) {
                 let place = Place::group(Structure::BackupGroupDescriptor, at);
@@ -264,9 +266,9 @@ pub(crate) fn copies(check: &Check<'_>, work: &Work<'_>) -> Result<()> {
                 }
                 let bytes = fs.read_block(block)?;
                 let size = layout.descriptor_size as usize;
-                for (group, bytes) in (first..layout.groups).zip(bytes.chunks_exact(size)) {
+                for (group, bytes) in first.until(GroupNo::new(layout.groups)).zip(bytes.chunks_exact(size)) {
                     let place = Place::group(Structure::BackupGroupDescriptor, group).at(block);
-                    let offset = layout.offset(block) + u64::from(group - first) * size as u64;
+                    let offset = layout.offset(block) + u64::from(group.get() - first.get()) * size as u64;
                     let context = Context { group, ..Context::default() };
                     counts.add(Structure::BackupGroupDescriptor, 1);
                     let fix = Fix::in_place(offset, bytes.len(), subject, context);

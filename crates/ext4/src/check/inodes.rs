@@ -19,7 +19,7 @@ use crate::format::extent;
 use crate::format::features::{Compat, Incompat};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::raw_inode::RawInode;
-use crate::units::{InodeNo, Run};
+use crate::units::{GroupNo, InodeNo, Run};
 
 /// Bytes of inode tables that are a piece of work.
 const PIECE_BYTES: u32 = 1 << 18;
@@ -40,7 +40,8 @@ pub(crate) fn tables(
 ) -> Result<()> {
     let layout = check.fs.layout();
     let per_piece = PIECE_BYTES / layout.inode_size;
-    let pieces: Vec<(u32, u32)> = (0..)
+    let pieces: Vec<(GroupNo, u32)> = layout
+        .all_groups()
         .zip(groups)
         .filter(|(_, group)| group.table.is_some())
         .flat_map(|(number, group)| {
@@ -71,10 +72,10 @@ enum Role {
 }
 
 impl Worker<'_, '_> {
-    fn piece(&mut self, group_number: u32, first: u32, per_piece: u32) -> Result<u64> {
+    fn piece(&mut self, group_number: GroupNo, first: u32, per_piece: u32) -> Result<u64> {
         let check = self.check;
         let layout = check.fs.layout();
-        let group = &self.groups[group_number as usize];
+        let group = &self.groups[group_number.index()];
         let Some(start) = group.table else { return Ok(0) };
         let size = layout.inode_size as usize;
         let count = (group.used - first).min(per_piece);

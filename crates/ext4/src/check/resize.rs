@@ -48,8 +48,9 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
             return Ok(());
         }
         let bytes = fs.read_block(block)?;
-        let copies =
-            layout.copy_groups().map(|group| block + u64::from(group) * u64::from(layout.blocks_per_group));
+        let copies = layout
+            .copy_groups()
+            .map(|group| block + u64::from(group.get()) * u64::from(layout.blocks_per_group));
         if let Some((copy, found)) =
             copies.zip(block_map::numbers(&bytes)).find(|(copy, found)| *copy != Block::new((*found).into()))
         {

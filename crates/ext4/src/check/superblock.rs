@@ -7,7 +7,7 @@ use crate::format::group::GroupDescriptor;
 use crate::format::inode::OLD_INODE_SIZE;
 use crate::format::superblock::Superblock;
 use crate::read::fs::Ext4;
-use crate::units::InodeNo;
+use crate::units::{GroupNo, InodeNo};
 
 /// The reserved inodes that quota files may have: of users and of groups.
 const OWN_QUOTA: [InodeNo; 2] = [InodeNo::USER_QUOTA, InodeNo::GROUP_QUOTA];
@@ -138,7 +138,7 @@ fn features(superblock: &Superblock, findings: &Findings) {
 /// Compares the superblock's totals with the sums of the groups' counts. The kernel keeps the totals lazily.
 pub(crate) fn totals(fs: &Ext4, findings: &Findings) -> Result<()> {
     let (mut clusters, mut inodes) = (0u64, 0u64);
-    for group in 0..fs.layout().groups {
+    for group in GroupNo::first(fs.layout().groups) {
         let free = fs.with_raw_descriptor(group, |raw| {
             GroupDescriptor::from_bytes(raw).map(|found| (found.free_clusters(), found.free_inodes()))
         })??;

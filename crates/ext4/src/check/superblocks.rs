@@ -13,6 +13,7 @@ use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, 
 use crate::read::fs::{Ext4, OpenOptions, read_copy, read_superblock};
 use crate::read::journal::Journal;
 use crate::read::primary::read_primary;
+use crate::units::GroupNo;
 
 /// Opens the file system for a check: by its primary superblock, or where that is damaged by a sound copy; or by the copy that
 /// the options name.
@@ -142,7 +143,7 @@ pub fn copy_to_read_by(device: &dyn BlockDevice, options: &OpenOptions) -> Optio
         return None;
     }
     let copy = find_copy(device, options, primary.as_ref())?;
-    let offset = Layout::new(&copy).ok()?.superblock_offset(copy.group.into())?;
+    let offset = Layout::new(&copy).ok()?.superblock_offset(copy.group())?;
     Some(offset / u64::from(copy.block_size))
 }
 
@@ -181,7 +182,7 @@ pub(crate) fn restored(
     let is_unfinished = journal.is_some_and(|journal| journal.superblock().start != 0);
     let mut raw = *copy.as_bytes();
     let mut edit = SuperblockMut { raw: &mut raw };
-    edit.set_group(0);
+    edit.set_group(GroupNo::PRIMARY);
     // A journal is emptied when a file system is left in order.
     edit.set_needs_recovery(is_unfinished);
     if fs.checksums().covers(Subject::Superblock) {
@@ -235,7 +236,7 @@ fn find_copy(
         let copy = read_superblock(device, offset).ok()?;
         let is_copy = copy.group != 0 && copy.incompat.check_readable().is_ok();
         let place = Place::of(Structure::BackupSuperblock);
-        let offsets = Layout::new(&copy).ok()?.superblock_offset(u32::from(copy.group));
+        let offsets = Layout::new(&copy).ok()?.superblock_offset(copy.group());
         (is_copy && offsets == Some(offset) && verify(&copy, options, place).is_ok()).then_some(copy)
     });
     sound.next()

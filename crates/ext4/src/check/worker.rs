@@ -253,7 +253,7 @@ impl<'a> Check<'a> {
     pub fn inode_bytes(&self, groups: &[Group], number: InodeNo) -> Result<Option<Vec<u8>>> {
         let layout = self.fs.layout();
         let Some((group, index)) = layout.inode_position(number) else { return Ok(None) };
-        let Some(table) = groups.get(group as usize).and_then(|group| group.table) else { return Ok(None) };
+        let Some(table) = groups.get(group.index()).and_then(|group| group.table) else { return Ok(None) };
         let size = layout.inode_size;
         let mut raw = vec![0; size as usize];
         self.fs.device().read_at(&mut raw, layout.offset(table) + u64::from(index) * u64::from(size))?;

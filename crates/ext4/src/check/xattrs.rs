@@ -16,7 +16,7 @@ use crate::format::xattr::{
     self, ENCRYPTION, IN_BLOCK, INLINE_DATA, LARGEST_VALUE, RawXattr, SYSTEM, block_header, name_hash,
     raw_entries, value_hash, word_hash,
 };
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 /// Bytes of fscrypt's contexts, by version, and how many of them are the policy: the rest is a nonce.
 const CONTEXTS: [(u8, usize); 2] = [(1, 28), (2, 40)];
@@ -57,7 +57,7 @@ impl Worker<'_, '_> {
     ) -> Result<()> {
         let check = self.check;
         let layout = check.fs.layout();
-        if !check.has.xattrs || block < layout.group_start(0) || block >= layout.end() {
+        if !check.has.xattrs || block < layout.group_start(GroupNo::PRIMARY) || block >= layout.end() {
             // Nobody looks for those of the file system's own inodes.
             if !check.facts.get(inode.number).has(Fact::INTERNAL) {
                 self.say(FindingKind::XattrBlock, place, format!("its attributes lie at block {block}"));

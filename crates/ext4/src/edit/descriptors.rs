@@ -4,7 +4,7 @@
 use crate::error::{Place, Result, Structure};
 use crate::format::features::Incompat;
 use crate::read::fs::Ext4;
-use crate::units::Block;
+use crate::units::{Block, GroupNo};
 
 /// Checks where all groups say that their bitmaps and inode tables lie.
 pub(crate) fn check(fs: &Ext4) -> Result<()> {
@@ -13,7 +13,7 @@ pub(crate) fn check(fs: &Ext4) -> Result<()> {
         (0..layout.descriptor_blocks()).map(|index| layout.descriptor_block(index)).collect();
     descriptors.sort_unstable();
     let is_flexible = fs.superblock().incompat.has(Incompat::FLEX_BG);
-    for group in 0..layout.groups {
+    for group in GroupNo::first(layout.groups) {
         let place = Place::group(Structure::GroupDescriptor, group);
         let places = fs.with_descriptor(group, |descriptor| {
             [

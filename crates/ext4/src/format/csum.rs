@@ -17,7 +17,7 @@ use crate::format::field;
 use crate::format::htree;
 use crate::format::inode::{self, OLD_INODE_SIZE};
 use crate::format::superblock::Superblock;
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 /// Bytes of an inode in most file systems.
 const USUAL_INODE: usize = 256;
@@ -187,7 +187,7 @@ recipes! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// The group's number.
-    pub group: u32,
+    pub group: GroupNo,
     /// The inode, if it belongs to one.
     pub inode: Option<InodeNo>,
     /// The inode's generation.
@@ -260,7 +260,7 @@ impl Checksums {
         let mut crc = Register::new(self, recipe);
         match recipe.prefix {
             Prefix::None => {}
-            Prefix::Group => crc.update(&context.group.to_le_bytes()),
+            Prefix::Group => crc.update(&context.group.get().to_le_bytes()),
             Prefix::Block => crc.update(&context.block.get().to_le_bytes()),
             Prefix::Sequence => crc.update(&context.sequence.to_be_bytes()),
             Prefix::Inode | Prefix::InodeAndBlock => {

@@ -6,7 +6,7 @@
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 /// More groups than any file system has that a kernel could mount in practice: two exbibytes at 4 KiB blocks.
 const MOST_GROUPS: u64 = 1 << 24;
@@ -39,7 +39,7 @@ pub struct Layout {
     first_meta_bg: Option<u32>,
     copies: Copies,
     /// The group whose copies of the descriptors are read; 0 for the primary ones.
-    home: u32,
+    home: GroupNo,
 }
 
 /// Which groups hold a copy of superblock and descriptors.
@@ -49,12 +49,12 @@ pub(crate) enum Copies {
     /// 0, 1 and powers of 3, 5 and 7.
     Sparse,
     /// Group 0 and these two.
-    Named([u32; 2]),
+    Named([GroupNo; 2]),
 }
 
 impl Copies {
     /// The copies of a file system with these features.
-    pub fn of(compat: Compat, ro_compat: RoCompat, backup_groups: [u32; 2]) -> Copies {
+    pub fn of(compat: Compat, ro_compat: RoCompat, backup_groups: [GroupNo; 2]) -> Copies {
         match (compat.has(Compat::SPARSE_SUPER2), ro_compat.has(RoCompat::SPARSE_SUPER)) {
             (true, _) => Copies::Named(backup_groups),
             (false, true) => Copies::Sparse,
@@ -63,11 +63,13 @@ impl Copies {
     }
 
     /// Whether the group begins with a copy (group 0: with the superblock).
-    pub fn has(self, group: u32) -> bool {
+    pub fn has(self, group: GroupNo) -> bool {
         match self {
             Copies::All => true,
-            Copies::Sparse => group <= 1 || [3, 5, 7].into_iter().any(|base| is_power(group, base)),
-            Copies::Named(groups) => group == 0 || groups.contains(&group),
+            Copies::Sparse => {
+                group.get() <= 1 || [3, 5, 7].into_iter().any(|base| is_power(group.get(), base))
+            }
+            Copies::Named(groups) => group == GroupNo::PRIMARY || groups.contains(&group),
         }
     }
 }
@@ -104,7 +106,7 @@ impl Layout {
             descriptor_size: superblock.descriptor_size,
             first_meta_bg: meta_bg.then_some(superblock.first_meta_bg),
             copies,
-            home: 0,
+            home: GroupNo::PRIMARY,
         };
         // What follows keeps the work of a walk over all groups below the size of the file system.
         let descriptors = layout.descriptor_blocks().min(layout.first_meta_bg.unwrap_or(u32::MAX));
@@ -135,31 +137,31 @@ impl Layout {
     }
 
     /// The first block of a group.
-    pub fn group_start(&self, group: u32) -> Block {
-        Block::new(self.first_data_block.into()) + u64::from(group) * u64::from(self.blocks_per_group)
+    pub fn group_start(&self, group: GroupNo) -> Block {
+        Block::new(self.first_data_block.into()) + u64::from(group.get()) * u64::from(self.blocks_per_group)
     }
 
     /// Blocks of a group; the last one may have fewer.
-    pub fn blocks_in(&self, group: u32) -> u64 {
+    pub fn blocks_in(&self, group: GroupNo) -> u64 {
         self.blocks.saturating_sub(self.group_start(group).get()).min(u64::from(self.blocks_per_group))
     }
 
     /// Clusters in a group; the last one may have fewer, of which the last may be cut.
-    pub fn clusters_in(&self, group: u32) -> u32 {
+    pub fn clusters_in(&self, group: GroupNo) -> u32 {
         // OK to truncate: at most blocks_per_group.
         (self.blocks_in(group) as u32).div_ceil(self.cluster_blocks)
     }
 
     /// Whether the group begins with a copy of the superblock (group 0: with the superblock).
-    pub fn has_superblock(&self, group: u32) -> bool {
+    pub fn has_superblock(&self, group: GroupNo) -> bool {
         self.copies.has(group)
     }
 
     /// The byte that the superblock of a group begins at, if it has one.
-    pub fn superblock_offset(&self, group: u32) -> Option<u64> {
-        match group {
+    pub fn superblock_offset(&self, group: GroupNo) -> Option<u64> {
+        match group.get() {
             0 => Some(SUPERBLOCK_OFFSET),
-            _ if group >= self.groups || !self.has_superblock(group) => None,
+            number if number >= self.groups || !self.has_superblock(group) => None,
             _ => Some(self.offset(self.group_start(group))),
         }
     }
@@ -176,36 +178,37 @@ impl Layout {
 
     /// The layout with descriptors read from a group's copies; from other copies where these lie elsewhere.
     #[must_use]
-    pub fn by_copies_of(self, group: u32) -> Layout {
+    pub fn by_copies_of(self, group: GroupNo) -> Layout {
         Layout { home: group, ..self }
     }
 
     /// Where the `index`th block of descriptors lies.
     pub fn descriptor_block(&self, index: u32) -> Block {
-        if self.home > 0 && !self.is_meta(index) {
+        let is_home = self.home != GroupNo::PRIMARY;
+        if is_home && !self.is_meta(index) {
             return self.group_start(self.home) + 1 + u64::from(index);
         }
-        if self.home > 0
-            && let Some((_, block)) = self.descriptor_copies(index).first()
-        {
+        if is_home && let Some((_, block)) = self.descriptor_copies(index).first() {
             return *block;
         }
         if self.is_meta(index) {
-            let group = index * self.descriptors_per_block();
+            let group = self.first_described(index);
             // With 1 KiB blocks and bigalloc, block 0 is the boot block although it belongs to group 0.
-            let boot = u64::from(group == 0 && self.block_size == 1024 && self.first_data_block == 0);
+            let boot =
+                u64::from(group == GroupNo::PRIMARY && self.block_size == 1024 && self.first_data_block == 0);
             return self.group_start(group) + u64::from(self.has_superblock(group)) + boot;
         }
         self.superblock_block() + 1 + u64::from(index)
     }
 
     /// Where the copies of the `index`th block of descriptors lie, each with the group it lies in.
-    pub fn descriptor_copies(&self, index: u32) -> Vec<(u32, Block)> {
+    pub fn descriptor_copies(&self, index: u32) -> Vec<(GroupNo, Block)> {
         if self.is_meta(index) {
-            let first = index * self.descriptors_per_block();
-            let groups = [first.checked_add(1), first.checked_add(self.descriptors_per_block() - 1)];
+            let first = self.first_described(index);
+            let later = |count| first.get().checked_add(count).map(GroupNo::new);
+            let groups = [later(1), later(self.descriptors_per_block() - 1)];
             let mut copies = Vec::new();
-            for group in groups.into_iter().flatten().filter(|group| *group < self.groups) {
+            for group in groups.into_iter().flatten().filter(|group| group.get() < self.groups) {
                 let block = self.group_start(group) + u64::from(self.has_superblock(group));
                 if group != first && copies.last() != Some(&(group, block)) {
                     copies.push((group, block));
@@ -216,20 +219,37 @@ impl Layout {
         self.copy_groups().map(|group| (group, self.group_start(group) + 1 + u64::from(index))).collect()
     }
 
+    /// All block groups.
+    pub fn all_groups(&self) -> impl DoubleEndedIterator<Item = GroupNo> + ExactSizeIterator + Clone + use<> {
+        GroupNo::first(self.groups)
+    }
+
+    /// The block of descriptors that a group's lies in, and its position there.
+    pub fn descriptor_position(&self, group: GroupNo) -> (u32, u32) {
+        let per_block = self.descriptors_per_block();
+        (group.get() / per_block, group.get() % per_block)
+    }
+
+    /// The first group whose descriptor lies in the `index`th block of descriptors.
+    pub(crate) fn first_described(&self, index: u32) -> GroupNo {
+        GroupNo::new(index * self.descriptors_per_block())
+    }
+
     /// The groups other than 0 that hold copies of the superblock.
-    pub fn copy_groups(&self) -> impl Iterator<Item = u32> {
-        (1..self.groups).filter(|group| self.has_superblock(*group))
+    pub fn copy_groups(&self) -> impl Iterator<Item = GroupNo> {
+        self.all_groups().skip(1).filter(|group| self.has_superblock(*group))
     }
 
     /// The group and the index in its table of an inode, if there is such an inode.
-    pub fn inode_position(&self, inode: InodeNo) -> Option<(u32, u32)> {
+    pub fn inode_position(&self, inode: InodeNo) -> Option<(GroupNo, u32)> {
         let index = Some(inode.index()).filter(|index| *index < self.inodes)?;
-        Some((index / self.inodes_per_group, index % self.inodes_per_group))
+        Some((GroupNo::new(index / self.inodes_per_group), index % self.inodes_per_group))
     }
 
     /// The inode at an index of a group's table, if there is such a group and index.
-    pub fn inode_at(&self, group: u32, index: u32) -> Option<InodeNo> {
-        let before = group.checked_mul(self.inodes_per_group).filter(|_| index < self.inodes_per_group)?;
+    pub fn inode_at(&self, group: GroupNo, index: u32) -> Option<InodeNo> {
+        let before =
+            group.get().checked_mul(self.inodes_per_group).filter(|_| index < self.inodes_per_group)?;
         InodeNo::at_index(before.checked_add(index)?).filter(|inode| inode.index() < self.inodes)
     }
 
@@ -268,18 +288,21 @@ mod tests {
         raw[0x64] = 1; // sparse_super
         let layout = Layout::new(&Superblock::from_bytes(&raw).unwrap()).unwrap();
         let inode = |number| InodeNo::new(number).unwrap();
-        let groups: Vec<_> = layout.copy_groups().collect();
+        let groups: Vec<_> = layout.copy_groups().map(GroupNo::get).collect();
         assert_eq!(groups, [1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
         assert_eq!(
             (layout.groups, layout.descriptor_blocks(), layout.descriptor_block(8)),
             (130, 9, Block::new(10))
         );
-        assert_eq!(layout.descriptor_copies(2)[1], (3, Block::new(1 + 3 * 8192 + 1 + 2)));
-        assert_eq!(layout.superblock_offset(2), None);
-        assert_eq!(layout.superblock_offset(3), Some(1024 * (1 + 3 * 8192)));
-        assert_eq!(layout.inode_position(inode(257)), Some((1, 0)));
-        assert_eq!(layout.inode_at(1, 0), Some(inode(257)));
-        assert_eq!((layout.inode_at(0, 256), layout.inode_at(130, 0)), (None, None));
+        assert_eq!(layout.descriptor_copies(2)[1], (GroupNo::new(3), Block::new(1 + 3 * 8192 + 1 + 2)));
+        assert_eq!(layout.superblock_offset(GroupNo::new(2)), None);
+        assert_eq!(layout.superblock_offset(GroupNo::new(3)), Some(1024 * (1 + 3 * 8192)));
+        assert_eq!(layout.inode_position(inode(257)), Some((GroupNo::new(1), 0)));
+        assert_eq!(layout.inode_at(GroupNo::new(1), 0), Some(inode(257)));
+        assert_eq!(
+            (layout.inode_at(GroupNo::PRIMARY, 256), layout.inode_at(GroupNo::new(130), 0)),
+            (None, None)
+        );
         assert_eq!(layout.inode_position(inode(256 * 130 + 1)), None);
 
         raw[0x60] |= 0x10; // meta_bg from descriptor block 1 on
@@ -289,9 +312,9 @@ mod tests {
         assert_eq!(layout.descriptor_block(1), Block::new(1 + 16 * 8192));
         assert_eq!(
             layout.descriptor_copies(1),
-            [(17, Block::new(1 + 17 * 8192)), (31, Block::new(1 + 31 * 8192))]
+            [(GroupNo::new(17), Block::new(1 + 17 * 8192)), (GroupNo::new(31), Block::new(1 + 31 * 8192))]
         );
         // The last meta group has two groups: one copy.
-        assert_eq!(layout.descriptor_copies(8), [(129, Block::new(1 + 129 * 8192))]);
+        assert_eq!(layout.descriptor_copies(8), [(GroupNo::new(129), Block::new(1 + 129 * 8192))]);
     }
 }

@@ -19,7 +19,7 @@ use crate::read::encryption::Encryption;
 use crate::read::journal::Recovery;
 use crate::read::kept::KeptBlocks;
 use crate::read::primary::read_primary;
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 /// How to open a file system.
 #[derive(Clone)]
@@ -105,7 +105,7 @@ impl Ext4 {
         superblock.incompat.check_readable()?;
         let mut layout = Layout::new(&superblock)?;
         if options.superblock.is_some() {
-            layout = layout.by_copies_of(superblock.group.into());
+            layout = layout.by_copies_of(superblock.group());
         }
         let needed = layout.blocks.checked_mul(u64::from(layout.block_size));
         let size = device.size();
@@ -282,7 +282,7 @@ impl Ext4 {
     /// `Corrupt` when the descriptor's checksum does not fit.
     pub(crate) fn with_descriptor<T>(
         &self,
-        group: u32,
+        group: GroupNo,
         f: impl FnOnce(GroupDescriptor<'_>) -> T,
     ) -> Result<T> {
         let context = csum::Context { group, ..csum::Context::default() };
@@ -294,15 +294,15 @@ impl Ext4 {
     }
 
     /// Calls `f` with the bytes of a group's descriptor, whatever its checksum.
-    pub(crate) fn with_raw_descriptor<T>(&self, group: u32, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
-        let per_block = self.layout().descriptors_per_block();
+    pub(crate) fn with_raw_descriptor<T>(&self, group: GroupNo, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let (index, at) = self.layout().descriptor_position(group);
         let size = self.layout().descriptor_size as usize;
-        let start = (group % per_block) as usize * size;
-        let slot = self.0.descriptors.get((group / per_block) as usize);
+        let start = at as usize * size;
+        let slot = self.0.descriptors.get(index as usize);
         if let Some(block) = slot.and_then(OnceLock::get) {
             return Ok(f(&block[start..start + size]));
         }
-        let number = self.layout().descriptor_block(group / per_block);
+        let number = self.layout().descriptor_block(index);
         self.check_blocks(number, 1, Place::of(Structure::Superblock))?;
         let block = self.read_block(number)?;
         let result = f(&block[start..start + size]);
@@ -312,10 +312,10 @@ impl Ext4 {
     }
 
     /// Where a group's descriptor lies, in bytes.
-    pub(crate) fn descriptor_offset(&self, group: u32) -> u64 {
-        let per_block = self.layout().descriptors_per_block();
-        let within = u64::from(group % per_block) * u64::from(self.layout().descriptor_size);
-        self.layout().offset(self.layout().descriptor_block(group / per_block)) + within
+    pub(crate) fn descriptor_offset(&self, group: GroupNo) -> u64 {
+        let (index, at) = self.layout().descriptor_position(group);
+        let within = u64::from(at) * u64::from(self.layout().descriptor_size);
+        self.layout().offset(self.layout().descriptor_block(index)) + within
     }
 
     /// A block's bytes. `block` must lie in the file system.
@@ -384,7 +384,7 @@ pub(crate) fn read_copy(device: &dyn BlockDevice, block: Block) -> Result<Superb
         let copy =
             read_superblock(device, offset).ok().filter(|copy| u64::from(copy.block_size) == block_size)?;
         let layout = Layout::new(&copy).ok()?;
-        (layout.superblock_offset(copy.group.into()) == Some(offset)).then_some(copy)
+        (layout.superblock_offset(copy.group()) == Some(offset)).then_some(copy)
     });
     let place = Place::of(Structure::BackupSuperblock).at(block);
     found.ok_or_else(|| place.malformed("there is no copy of a superblock there"))

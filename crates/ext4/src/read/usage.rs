@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::format::features::{Incompat, RoCompat};
 use crate::read::fs::Ext4;
+use crate::units::GroupNo;
 
 /// Room of a file system as statfs(2) counts it: in blocks of [`Layout::block_size`](crate::Layout), and in inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ impl Ext4 {
     /// `Corrupt` for a damaged group descriptor or journal inode.
     pub fn usage(&self) -> Result<Usage> {
         let (mut free_clusters, mut inodes_free) = (0u64, 0u64);
-        for group in 0..self.layout().groups {
+        for group in GroupNo::first(self.layout().groups) {
             let free = self.with_descriptor(group, |found| (found.free_clusters(), found.free_inodes()))?;
             // OK to add: a sum of 32-bit numbers, fewer than 2^32 of them.
             free_clusters += u64::from(free.0);

@@ -42,7 +42,7 @@ use crate::repair::obstacles::{Obstacles, rank};
 use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::RecoveryFile;
 use crate::transaction::{self, LogOptions, Mmp, Transaction};
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 /// Rounds that a repair takes at most: for what lies below structures that were mended, and what such damage made unsure.
 const MOST_ROUNDS: u32 = 10;
@@ -205,9 +205,9 @@ struct Repair {
     mended: Vec<Finding>,
     /// Damage that stands against fixes, and groups whose free blocks or inodes are counted wrongly, before this round.
     obstacles: Obstacles,
-    miscounted: BTreeSet<(FindingKind, u32)>,
+    miscounted: BTreeSet<(FindingKind, GroupNo)>,
     /// Groups of which other blocks or inodes are said to be free than before this round.
-    recounted: BTreeSet<(FindingKind, u32)>,
+    recounted: BTreeSet<(FindingKind, GroupNo)>,
     /// Inodes that counted other names than they had before this round, and those that got names or lost some in it.
     mislinked: BTreeSet<InodeNo>,
     renamed: BTreeSet<InodeNo>,
@@ -448,7 +448,7 @@ impl Repair {
 
     /// Keeps a group's count of free blocks or inodes right that was right before some were found in use, or free: it may be
     /// that no other can be known.
-    fn count(&mut self, which: Bitmap, group: u32, count: u64, used: bool) -> Result<()> {
+    fn count(&mut self, which: Bitmap, group: GroupNo, count: u64, used: bool) -> Result<()> {
         let (kind, each) = match which {
             Bitmap::Blocks => (FindingKind::FreeBlocks, self.files.fs().layout().cluster_blocks),
             Bitmap::Inodes => (FindingKind::FreeInodes, 1),
@@ -471,11 +471,11 @@ impl Repair {
 
     /// Makes a descriptor with a wrong checksum valid again: with the places that a sound copy names, and without
     /// inodes that were never used. Without such a copy, its places are taken for right where the root is found by them.
-    fn descriptor(&mut self, group: u32, fix: Fix) -> Result<bool> {
+    fn descriptor(&mut self, group: GroupNo, fix: Fix) -> Result<bool> {
         let fs = self.files.fs();
         let layout = *fs.layout();
         let copy = sound_copy(fs, group, fs.checksums().descriptor_subject())?;
-        if copy.is_none() && group > 0 {
+        if copy.is_none() && group != GroupNo::PRIMARY {
             return Ok(false);
         }
         let raw = fs.with_raw_descriptor(group, <[u8]>::to_vec)?;
@@ -676,7 +676,7 @@ impl Repair {
     }
 
     /// Copies the superblock to a group.
-    fn copy_superblock(&mut self, group: u32) -> Result<()> {
+    fn copy_superblock(&mut self, group: GroupNo) -> Result<()> {
         let size = self.space().block_size() as u64;
         let offset = self.files.fs().layout().superblock_offset(group).unwrap_or(SUPERBLOCK_OFFSET);
         let transaction = self.files.inodes().transaction();
@@ -691,9 +691,9 @@ impl Repair {
     }
 
     /// Copies the block with a group's descriptor to wherever a copy of it is.
-    fn copy_descriptors(&mut self, group: u32) -> Result<()> {
+    fn copy_descriptors(&mut self, group: GroupNo) -> Result<()> {
         let layout = *self.files.fs().layout();
-        let index = group / layout.descriptors_per_block();
+        let (index, _) = layout.descriptor_position(group);
         let transaction = self.files.inodes().transaction();
         let bytes = transaction.with(layout.descriptor_block(index), <[u8]>::to_vec)?;
         for (_, block) in

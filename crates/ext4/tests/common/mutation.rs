@@ -9,8 +9,8 @@ use std::sync::Arc;
 use casemate_blockdev::MemoryDevice;
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
 use casemate_ext4::{
-    Block, Ext4, ExtentNode, FileType, GroupDescriptor, Inode, InodeFlags, InodeNo, JournalSuperblock,
-    OpenOptions, Place, Structure,
+    Block, Ext4, ExtentNode, FileType, GroupDescriptor, GroupNo, Inode, InodeFlags, InodeNo,
+    JournalSuperblock, OpenOptions, Place, Structure,
 };
 use casemate_testkit::Rng;
 
@@ -48,7 +48,7 @@ enum Sum {
     Bitmap {
         subject: Subject,
         descriptor: usize,
-        group: u32,
+        group: GroupNo,
         covered: usize,
     },
 }
@@ -205,7 +205,7 @@ impl Find<'_> {
         let own = |subject| Sum::Own(subject, Context::default());
         let sum = own(Subject::Superblock);
         self.part("superblock", "", 1024, 1024, sum, (0..0x280).step_by(2));
-        for group in 0..layout.groups {
+        for group in layout.all_groups() {
             if let Some(offset) = layout.superblock_offset(group) {
                 self.part("superblock copy", group, offset as usize, 1024, sum, 0..0x180);
             }
@@ -220,11 +220,12 @@ impl Find<'_> {
         }
     }
 
-    fn group(&mut self, group: u32) {
+    fn group(&mut self, group: GroupNo) {
         let layout = *self.fs.layout();
-        let block = layout.descriptor_block(group / layout.descriptors_per_block());
+        let (index, position) = layout.descriptor_position(group);
+        let block = layout.descriptor_block(index);
         let size = layout.descriptor_size as usize;
-        let at = layout.offset(block) as usize + (group % layout.descriptors_per_block()) as usize * size;
+        let at = layout.offset(block) as usize + position as usize * size;
         let sum = Sum::Own(self.fs.checksums().descriptor_subject(), Context { group, ..Context::default() });
         self.part("descriptor", group, at, size, sum, (0..size).step_by(2));
         let descriptor = GroupDescriptor::from_bytes(&self.bytes[at..at + size]).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::FileDevice;
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
-use casemate_ext4::{BLOCK_UNINIT, ErrorKind, Ext4, GroupDescriptor, InodeNo, OpenOptions, repair};
+use casemate_ext4::{BLOCK_UNINIT, ErrorKind, Ext4, GroupDescriptor, GroupNo, InodeNo, OpenOptions, repair};
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
@@ -53,11 +53,12 @@ fn open(image: &Path) -> Ext4 {
     Ext4::open(Arc::new(FileDevice::open(image).unwrap()), &options).unwrap()
 }
 
-fn descriptor<T>(fs: &Ext4, bytes: &[u8], group: u32, f: impl FnOnce(GroupDescriptor<'_>) -> T) -> T {
+fn descriptor<T>(fs: &Ext4, bytes: &[u8], group: GroupNo, f: impl FnOnce(GroupDescriptor<'_>) -> T) -> T {
     let layout = fs.layout();
     let size = layout.descriptor_size as usize;
-    let block = layout.descriptor_block(group / layout.descriptors_per_block());
-    let at = layout.offset(block) as usize + (group % layout.descriptors_per_block()) as usize * size;
+    let (index, position) = layout.descriptor_position(group);
+    let block = layout.descriptor_block(index);
+    let at = layout.offset(block) as usize + position as usize * size;
     f(GroupDescriptor::from_bytes(&bytes[at..at + size]).unwrap())
 }
 
@@ -90,7 +91,7 @@ fn fill(image: &Path, number: InodeNo) -> bool {
     let layout = *fs.layout();
     let bytes = std::fs::read(image).unwrap();
     let file = File::options().write(true).open(image).unwrap();
-    for group in 0..layout.groups {
+    for group in layout.all_groups() {
         let (bitmap, flags) = descriptor(&fs, &bytes, group, |found| (found.block_bitmap(), found.flags()));
         let bits = &bytes[layout.offset(bitmap) as usize..];
         for cluster in (0..layout.clusters_in(group)).filter(|_| flags & BLOCK_UNINIT == 0) {

@@ -13,7 +13,8 @@ use tempfile::TempDir;
 
 use casemate::blockdev::NoEvents;
 use casemate::ext4::{
-    CheckReport, ChecksumKind, FileSystem, Finding, FindingKind, InodeNo, Level, Problem, VerityPolicy,
+    CheckReport, ChecksumKind, FileSystem, Finding, FindingKind, GroupNo, InodeNo, Level, Problem,
+    VerityPolicy,
 };
 use casemate::{Access, Error, ErrorKind, Image, Keys, Work, probe};
 
@@ -393,7 +394,7 @@ fn value(fault: &Finding) -> Value {
         "name": fault.kind().name(),
         "structure": place.structure.name(),
         "block": place.block,
-        "group": place.group,
+        "group": place.group.map(GroupNo::get),
         "inode": place.inode.map(InodeNo::get),
         "entry": fault.name().map(String::from_utf8_lossy),
         "message": fault.to_string(),

@@ -1,7 +1,7 @@
 //! A superblock's fields, changed where they lie.
 
 use super::*;
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 /// A superblock's bytes while they are changed, 1024 of them.
 pub(crate) struct SuperblockMut<'a> {
@@ -84,10 +84,10 @@ impl SuperblockMut<'_> {
     }
 
     /// Makes it the copy in a group.
-    pub fn set_group(&mut self, group: u32) {
+    pub fn set_group(&mut self, group: GroupNo) {
         if REVISION.get(self.raw) > 0 {
             // OK to truncate: as the kernel and mke2fs do, which keep the low half.
-            GROUP.set(self.raw, group as u16);
+            GROUP.set(self.raw, group.get() as u16);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::error::{Error, Place, Result, Structure};
 use crate::format::bytes::{array, text};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::field::{Byte, Bytes, Le16, Le32, Le64, Split};
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo};
 
 /// The bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;
@@ -160,7 +160,7 @@ pub struct Superblock {
     /// `s_first_meta_bg`.
     pub first_meta_bg: u32,
     /// The two groups with copies under `sparse_super2`.
-    pub backup_groups: [u32; 2],
+    pub backup_groups: [GroupNo; 2],
     /// How directories are hashed.
     pub hash: HashDefaults,
     /// Where the multi-mount protection block lies (with the feature `mmp`).
@@ -272,7 +272,7 @@ impl Superblock {
             journal_inode: inode(JOURNAL_INODE).filter(|_| compat.has(Compat::HAS_JOURNAL)),
             checksum_seed: incompat.has(Incompat::CSUM_SEED).then(|| CHECKSUM_SEED.get(bytes)),
             first_meta_bg: FIRST_META_BG.get(bytes),
-            backup_groups: BACKUP_GROUPS.map(|field| field.get(bytes)),
+            backup_groups: BACKUP_GROUPS.map(|field| GroupNo::new(field.get(bytes))),
             hash: HashDefaults {
                 version: HASH_VERSION.get(bytes),
                 seed: HASH_SEED.map(|field| field.get(bytes)),
@@ -360,6 +360,11 @@ impl Superblock {
     /// The size of descriptors as it is stored, where it counts or not.
     pub(crate) fn stored_descriptor_size(&self) -> u16 {
         DESCRIPTOR_SIZE.get(self.as_bytes())
+    }
+
+    /// The group that this copy is in.
+    pub(crate) fn group(&self) -> GroupNo {
+        GroupNo::new(self.group.into())
     }
 
     /// True for an inode below the first one for files: the root and those of the file system itself.

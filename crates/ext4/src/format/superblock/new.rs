@@ -1,6 +1,7 @@
 //! The superblock of a new file system.
 
 use super::*;
+use crate::units::GroupNo;
 
 /// Contents of a new file system's superblock. Free blocks and inodes are set when they are counted.
 #[derive(Clone, Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct NewSuperblock<'a> {
     pub reserved_descriptor_blocks: u32,
     pub log_groups_per_flex: u8,
     pub first_meta_bg: u32,
-    pub backup_groups: [u32; 2],
+    pub backup_groups: [GroupNo; 2],
     pub uuid: [u8; 16],
     pub checksum_seed: u32,
     pub label: &'a [u8],
@@ -65,8 +66,8 @@ impl NewSuperblock<'_> {
             (FIRST_META_BG, self.first_meta_bg),
             (FLAGS, if self.hash.unsigned { UNSIGNED_HASH } else { SIGNED_HASH }),
             (STRIPE_WIDTH, self.stripe_width),
-            (BACKUP_GROUPS[0], self.backup_groups[0]),
-            (BACKUP_GROUPS[1], self.backup_groups[1]),
+            (BACKUP_GROUPS[0], self.backup_groups[0].get()),
+            (BACKUP_GROUPS[1], self.backup_groups[1].get()),
         ] {
             field.set(raw_ref, value);
         }
