@@ -1,7 +1,7 @@
 //! Units as types: one number cannot be taken for another by mistake.
 //!
-//! Each unit is made and read by named methods. None has `Deref` or `From`. Where a unit is
-//! stored as a number of the format, `get` and `new` stand at the field.
+//! Each unit is made and read by named methods, and prints as its plain number. None has `Deref` or `From`: `new` and `get`
+//! stand where a field of the format is read or written.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -28,7 +28,6 @@ impl InodeNo {
     pub(crate) const RESIZE: InodeNo = InodeNo::reserved(7);
     /// The journal's usual inode.
     pub(crate) const JOURNAL: InodeNo = InodeNo::reserved(8);
-
     /// The first inode that is not reserved in most file systems. New ones have lost+found there.
     pub(crate) const LOST_AND_FOUND: InodeNo = InodeNo::reserved(11);
 
@@ -250,6 +249,13 @@ impl Sub<Block> for Block {
     }
 }
 
+impl fmt::Display for Block {
+    /// The plain number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Blocks of the file system that lie one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Run {
@@ -277,9 +283,9 @@ impl Run {
     }
 }
 
-/// Number of a cluster of the file system, counted from block 0 of the device: what one bit of a block bitmap stands for.
+/// Number of a cluster of the file system, counted from block 0. A bit of a block bitmap stands for one.
 ///
-/// Without the feature bigalloc it has one block.
+/// It has one block without the feature bigalloc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Cluster(u64);
 
@@ -318,13 +324,6 @@ impl Sub<Cluster> for Cluster {
     }
 }
 
-impl fmt::Display for Block {
-    /// The plain number.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -337,6 +336,35 @@ mod tests {
         let last = InodeNo::new(u32::MAX).unwrap();
         assert_eq!((last.run(3).count(), last.plus(1)), (1, last));
         assert!(InodeNo::ROOT.run(2).map(InodeNo::get).eq([2, 3]));
+    }
+
+    #[test]
+    fn blocks_and_clusters_are_counted_apart() {
+        let block = Block::new(21);
+        assert_eq!((block.cluster(4).first_block(4), block.within_cluster(4)), (Block::new(20), 1));
+        assert_eq!((block.offset(1024), Block::of_byte(21 * 1024 + 1023, 1024)), (21504, block));
+        assert_eq!((block - Block::new(9), block.checked_since(block + 1)), (12, None));
+        assert_eq!(
+            (Block::default().before(), Block::new(u64::MAX).checked_add(1)),
+            (Block::default(), None)
+        );
+        assert_eq!((Block::some(0), Block::stored(Block::some(7))), (None, 7));
+        assert!(block.run(2).map(Block::get).eq([21, 22]));
+    }
+
+    #[test]
+    fn runs_share_what_both_have() {
+        let run = |first, len| Run { first: Block::new(first), len };
+        assert_eq!(run(10, 5).shared(run(12, 9)), Some(run(12, 3)));
+        assert_eq!(run(10, 5).shared(run(0, 100)), Some(run(10, 5)));
+        assert_eq!((run(10, 5).shared(run(15, 1)), run(10, 5).shared(run(2, 8))), (None, None));
+    }
+
+    #[test]
+    fn groups_go_around() {
+        assert_eq!(GroupNo::new(5).around(3, 7), GroupNo::new(1));
+        assert_eq!(GroupNo::new(5).around(1, 7), GroupNo::new(6));
+        assert!(GroupNo::new(5).until(GroupNo::new(7)).map(GroupNo::index).eq([5, 6]));
     }
 
     #[test]
