@@ -25,7 +25,7 @@ use crate::read::journal::History;
 use crate::read::map::is_fast_symlink;
 use crate::read::runs::BlockRuns;
 use crate::read::seen::SeenDirectories;
-use crate::units::InodeNo;
+use crate::units::{Block, GroupNo, InodeNo};
 
 /// Deleted files that are told.
 const MOST_FILES: usize = 200_000;
@@ -129,7 +129,7 @@ impl Ext4 {
         let history = Arc::new(History::read(self).unwrap_or_default());
         let mut search =
             Search { fs: self, history: &history, files: Vec::new(), directories: Vec::new(), left_out: 0 };
-        for group in 0..self.layout().groups {
+        for group in GroupNo::first(self.layout().groups) {
             search.group(group)?;
             events.advance(self.layout().inode_table_blocks() * u64::from(self.layout().block_size))?;
         }
@@ -163,7 +163,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Looks at the inodes of a group, and at their copies in the journal.
-    fn group(&mut self, group: u32) -> Result<()> {
+    fn group(&mut self, group: GroupNo) -> Result<()> {
         let layout = *self.fs.layout();
         let read = self.fs.with_descriptor(group, |found| {
             (found.inode_table(), found.flags() & INODE_UNINIT == 0, found.unused_inodes())
@@ -183,7 +183,7 @@ impl Search<'_> {
             let slots = per_block.min(layout.inodes_per_group - index * per_block);
             let mut slots: Vec<Slot> = (0..slots)
                 .filter_map(|slot| {
-                    let position = group * layout.inodes_per_group + index * per_block + slot;
+                    let position = group.get() * layout.inodes_per_group + index * per_block + slot;
                     Some(self.slot(InodeNo::at_index(position)?, slot, &bytes))
                 })
                 .collect();
@@ -288,20 +288,20 @@ fn has_map(inode: &Inode) -> bool {
 /// Which blocks are in use. The bitmap of one group is kept.
 struct BlockUsage<'a> {
     fs: &'a Ext4,
-    group: Option<u32>,
+    group: Option<GroupNo>,
     /// `None` for a group of which nothing is in use, or nothing is known.
     bitmap: Option<Vec<u8>>,
 }
 
 impl BlockUsage<'_> {
     /// How many of these blocks are in use, or not known to be free.
-    fn in_use(&mut self, start: u64, len: u64) -> u64 {
+    fn in_use(&mut self, start: Block, len: u64) -> u64 {
         let layout = *self.fs.layout();
-        (start..start + len)
+        (start.get()..start.get() + len)
             .filter(|block| {
                 let Some(within) = block.checked_sub(layout.first_data_block.into()) else { return true };
                 // OK to cast: the block lies in the file system, whose groups have 32-bit numbers.
-                let group = (within / u64::from(layout.blocks_per_group)) as u32;
+                let group = GroupNo::new((within / u64::from(layout.blocks_per_group)) as u32);
                 if self.group != Some(group) {
                     self.load(group);
                 }
@@ -312,7 +312,7 @@ impl BlockUsage<'_> {
             .count() as u64
     }
 
-    fn load(&mut self, group: u32) {
+    fn load(&mut self, group: GroupNo) {
         self.group = Some(group);
         let found =
             self.fs.with_descriptor(group, |found| (found.block_bitmap(), found.flags() & BLOCK_UNINIT != 0));

@@ -177,8 +177,11 @@ impl Ext4 {
     }
 
     /// Whether blocks lie on the device, not behind the end of one that is cut off.
-    pub(crate) fn is_present(&self, block: u64, count: u64) -> bool {
-        let end = self.layout().offset(block).saturating_add(self.layout().offset(count));
+    pub(crate) fn is_present(&self, block: Block, count: u64) -> bool {
+        let end = self
+            .layout()
+            .offset(block)
+            .saturating_add(count.saturating_mul(u64::from(self.layout().block_size)));
         end <= self.device().size()
     }
 

@@ -10,7 +10,7 @@ use crate::format::group::INODE_UNINIT;
 use crate::format::inode::{Inode, InodeFlags};
 use crate::read::fs::Ext4;
 use crate::read::seen::SeenDirectories;
-use crate::units::InodeNo;
+use crate::units::{GroupNo, InodeNo};
 
 /// Inodes without names that were found.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ impl Ext4 {
         self.reach(InodeNo::ROOT, &mut reached, &mut seen);
         // Directories in the order of their numbers, each with all that is below: what is below one comes off the list of tops.
         let mut tops: Vec<InodeNo> = Vec::new();
-        for group in 0..self.layout().groups {
+        for group in GroupNo::first(self.layout().groups) {
             let descriptor = self
                 .with_descriptor(group, |found| (found.flags() & INODE_UNINIT == 0, found.unused_inodes()));
             events.advance(self.layout().inode_table_blocks() * u64::from(self.layout().block_size))?;
@@ -51,7 +51,7 @@ impl Ext4 {
             let per_group = self.layout().inodes_per_group;
             let count = if has_unused { per_group - unused.min(per_group) } else { per_group };
             for index in 0..count {
-                let Some(number) = InodeNo::at_index(group * per_group + index) else { continue };
+                let Some(number) = InodeNo::at_index(group.get() * per_group + index) else { continue };
                 if number.get() < superblock.first_inode || reached.contains(&number) {
                     continue;
                 }

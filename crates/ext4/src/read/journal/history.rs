@@ -15,6 +15,7 @@ use crate::format::csum::{Context, Subject};
 use crate::format::journal_block::{self, Kind, MAGIC, Tag};
 use crate::read::fs::Ext4;
 use crate::read::journal::{Copy, Journal};
+use crate::units::Block;
 
 /// Copies that are noted: those of a journal of 4 GiB. They take some 50 bytes each.
 const MOST_COPIES: usize = 1 << 20;
@@ -23,7 +24,7 @@ const MOST_COPIES: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// The copies of each block, oldest first.
-    copies: HashMap<u64, Vec<(u32, Copy)>>,
+    copies: HashMap<Block, Vec<(u32, Copy)>>,
     /// Copies that were not noted, as there are too many.
     pub left_out: u64,
     /// Copies that were read.
@@ -46,7 +47,7 @@ impl History {
         for at in superblock.first..superblock.end() {
             let Ok(bytes) = journal.read(at) else { continue };
             let Some((Kind::Descriptor, sequence)) = journal_block::header(&bytes) else { continue };
-            let place = Place::of(Structure::JournalBlock).at(u64::from(at));
+            let place = Place::of(Structure::JournalBlock).at(Block::new(at.into()));
             if journal.check(Kind::Descriptor, &bytes, place).is_err() {
                 continue;
             }
@@ -75,12 +76,12 @@ impl History {
     }
 
     /// The transactions that have a copy of a block, newest first.
-    pub fn transactions(&self, block: u64) -> impl Iterator<Item = u32> {
+    pub fn transactions(&self, block: Block) -> impl Iterator<Item = u32> {
         self.copies.get(&block).into_iter().flatten().rev().map(|(sequence, _)| *sequence)
     }
 
     /// A block as a transaction left it; `None` if that can't be read, or too much was read already.
-    pub fn read_block(&self, fs: &Ext4, block: u64, transaction: u32) -> Option<Vec<u8>> {
+    pub fn read_block(&self, fs: &Ext4, block: Block, transaction: u32) -> Option<Vec<u8>> {
         let copy = self.copy(block, transaction)?;
         if self.reads.fetch_add(1, Ordering::Relaxed) >= MOST_READS {
             return None;
@@ -103,7 +104,7 @@ impl History {
         }))
     }
 
-    fn copy(&self, block: u64, transaction: u32) -> Option<Copy> {
+    fn copy(&self, block: Block, transaction: u32) -> Option<Copy> {
         let copies = self.copies.get(&block)?;
         let behind = copies.partition_point(|(sequence, _)| *sequence <= transaction);
         behind.checked_sub(1).map(|at| copies[at].1)
@@ -151,7 +152,7 @@ impl BlockDevice for AsOf {
         // It was read, so the end is on the device.
         let end = offset + buf.len() as u64;
         for block in offset / self.block_size..end.div_ceil(self.block_size) {
-            let Some(copy) = self.history.copy(block, self.transaction) else { continue };
+            let Some(copy) = self.history.copy(Block::new(block), self.transaction) else { continue };
             let start = block * self.block_size;
             let (from, to) = (start.max(offset), (start + self.block_size).min(end));
             // OK to cast: within the buffer.
