@@ -190,7 +190,7 @@ impl Args {
                     })
                 }
                 FileType::Regular => fs.open_inode(inode).and_then(|file| {
-                    let mut output = Output::create(&target, &[&self.image.place.image])?;
+                    let mut output = Output::create(&target, &[self.image.file()])?;
                     copy(&*file, |error| fs.error(&path, error), &mut output)?;
                     output.dress((inode.mode() & 0o777).into(), None);
                     output.commit()?;

@@ -111,7 +111,6 @@ struct Place {
     spec: ImageSpec,
     /// Whether partitions were found by the backup GPT alone.
     by_backup: bool,
-    /// Whether layers lie on the image.
 }
 
 /// An image from a byte on; `None` for what no device has.
