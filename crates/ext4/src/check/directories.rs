@@ -372,6 +372,12 @@ impl Reader<'_, '_> {
         let record = check.facts.record(inode);
         let fact = record.map_or(Fact(0), |record| record.fact());
         if !fact.has(Fact::USED) {
+            let position = check.fs.layout().inode_position(inode);
+            let table = position.and_then(|(group, _)| self.worker.groups[group as usize].table);
+            if table.is_none() && check.fs.missing_bytes() > 0 {
+                // Its table lies behind the end of the image.
+                return None;
+            }
             self.wrong(FindingKind::EntryInode, place, name, format!("inode {inode} is not in use"));
             // If it was a directory, what it holds has names in it.
             check.findings.doubt(Doubts::NAMES);

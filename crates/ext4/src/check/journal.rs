@@ -47,6 +47,7 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
     let (runs, first) = match Journal::locate(fs) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(false),
+        Err(_) if is_missing(fs, named) => return Ok(false),
         Err(error) => {
             let corrupt = Corrupt::of(&error).cloned().ok_or(error)?;
             // A wrong checksum is found again when the inode's table is checked.
@@ -112,6 +113,12 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
         findings.say(FindingKind::JournalFeature, place, text);
     }
     Ok(true)
+}
+
+/// Whether an inode, or some of what it leads to, lies behind the end of an image that is cut off.
+fn is_missing(fs: &Ext4, number: u32) -> bool {
+    let is_there = |inode| fs.require_present(&inode).is_ok();
+    fs.missing_bytes() > 0 && !fs.any_inode(number).is_ok_and(is_there)
 }
 
 /// Notes what makes the journal's superblock unusable; unknown features do, too.
