@@ -373,7 +373,7 @@ impl Reader<'_, '_> {
         let fact = record.map_or(Fact(0), |record| record.fact());
         if !fact.has(Fact::USED) {
             let position = check.fs.layout().inode_position(inode);
-            let table = position.and_then(|(group, _)| self.worker.groups[group as usize].table);
+            let table = position.and_then(|(group, _)| self.worker.groups[group.index()].table);
             if table.is_none() && check.fs.missing_bytes() > 0 {
                 // Its table lies behind the end of the image.
                 return None;

@@ -116,7 +116,7 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
 }
 
 /// Whether an inode, or some of what it leads to, lies behind the end of an image that is cut off.
-fn is_missing(fs: &Ext4, number: u32) -> bool {
+fn is_missing(fs: &Ext4, number: InodeNo) -> bool {
     let is_there = |inode| fs.require_present(&inode).is_ok();
     fs.missing_bytes() > 0 && !fs.any_inode(number).is_ok_and(is_there)
 }

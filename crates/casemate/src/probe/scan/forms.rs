@@ -5,7 +5,7 @@ use std::sync::Arc;
 use casemate_blockdev::signatures::{BTRFS, EROFS, INTEGRITY, SQUASHFS, SWAP, VERITY, XFS};
 use casemate_blockdev::{BlockDevice, PartitionTable, Uuid, Window, gpt_at};
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
-use casemate_ext4::{Layout, SUPERBLOCK_SIZE};
+use casemate_ext4::{GroupNo, Layout, SUPERBLOCK_SIZE};
 use casemate_luks::{Header, luks1, luks2};
 use casemate_providers::Providers;
 use casemate_verity::dm;
@@ -252,7 +252,7 @@ fn label(bytes: &[u8]) -> String {
 fn ext(bytes: &[u8], at: u64) -> Option<Form> {
     let superblock = Superblock::from_bytes(bytes).ok()?;
     let layout = Layout::new(&superblock).ok()?;
-    let offset = layout.superblock_offset(superblock.group.into())?;
+    let offset = layout.superblock_offset(GroupNo::new(superblock.group.into()))?;
     let crc = Crc32c::new(Providers::default().cpu());
     let checksum = match Checksums::new(crc, &superblock) {
         Ok(checksums) if checksums.covers(Subject::Superblock) => {
