@@ -9,6 +9,7 @@ use crate::format::features::Compat;
 use crate::format::inode::InodeFlags;
 use crate::format::journal_superblock::{JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
 use crate::read::fs::Ext4;
+use crate::units::InodeNo;
 use crate::read::journal::Journal;
 
 /// Blocks that a journal has at least.
