@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::lease::{Extent, Lease, Leased};
 use crate::os::FileTypeExt;
 use crate::{
-    Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Named, OutputFile, Partition,
-    PartitionId, Result, Trial, Uuid, Window, is_same_file, is_same_storage, partitions,
+    Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Mark, Named, OutputFile, Partition,
+    PartitionId, Result, Trial, Uuid, Window, is_same_file, is_same_storage, mark, partitions,
 };
 
 /// Purpose that a file that exists is opened for.
@@ -29,8 +29,16 @@ impl Access {
     /// Opens a file or block device for this purpose.
     ///
     /// # Errors
-    /// `Io`; [`Error::is_busy`] if somebody has it locked, it is mounted, or a loop device stands on it.
+    /// `Io`; [`Error::is_busy`] if somebody has it locked, it is mounted, or a loop device stands on it; `Argument` if in-place
+    /// work on it is unfinished.
     pub fn open(self, path: &Path) -> Result<FileDevice> {
+        let device = self.open_unfinished(path)?;
+        let check = || mark::check(device.file(), device.id()?);
+        check().at(path.display())?;
+        Ok(device)
+    }
+
+    fn open_unfinished(self, path: &Path) -> Result<FileDevice> {
         let opened = match self {
             Access::Read => FileDevice::open(path),
             Access::ReadLocked => FileDevice::open_shared(path),
@@ -89,6 +97,8 @@ struct File {
     id: Option<FileId>,
     /// Whether nobody can change it meanwhile.
     is_locked: bool,
+    /// The open file, for its mark; `None` for one that has no name yet.
+    handle: Option<Arc<fs::File>>,
 }
 
 /// Why a medium takes no writes, and what helps.
@@ -101,15 +111,30 @@ impl Medium {
     /// Opens a file or a block device.
     ///
     /// # Errors
-    /// `Io`; [`Error::is_busy`] if somebody has it locked, it is mounted, or a loop device stands on it.
+    /// Those of [`Access::open`].
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Medium> {
         let path = path.as_ref();
-        let device = access.open(path)?;
+        Medium::over_file(path, access, access.open(path)?)
+    }
+
+    /// Opens a file or a block device as [`Medium::open`] does, also one on which in-place work is unfinished: to go on with
+    /// that work, or to tell of it.
+    ///
+    /// # Errors
+    /// Those of [`Medium::open`], but for unfinished work.
+    pub fn open_unfinished(path: impl AsRef<Path>, access: Access) -> Result<Medium> {
+        let path = path.as_ref();
+        Medium::over_file(path, access, access.open_unfinished(path)?)
+    }
+
+    fn over_file(path: &Path, access: Access, device: FileDevice) -> Result<Medium> {
+        let handle = Some(Arc::new(device.file().try_clone().at(path.display())?));
         let is_block_device = device.file().metadata().at(path.display())?.file_type().is_block_device();
         let id = Some(device.id().at(path.display())?);
         let mut medium = Medium::over(path.display(), Arc::new(Named::new(path.display(), device)));
         let (whole, is_locked) = (medium.device(), access != Access::Read);
-        medium.file = Some(File { path: path.to_owned(), whole, start: 0, is_block_device, id, is_locked });
+        medium.file =
+            Some(File { path: path.to_owned(), whole, start: 0, is_block_device, id, is_locked, handle });
         medium.extent = Extent::medium(Some(path));
         medium.refusal = (access != Access::Change).then_some(OPENED_FOR_READING);
         Ok(medium)
@@ -143,7 +168,15 @@ impl Medium {
         let mut medium = Medium::over(path.display(), Arc::new(device));
         medium.extent = Extent::medium(Some(path));
         let (path, whole) = (path.to_owned(), medium.device());
-        medium.file = Some(File { path, whole, start: 0, is_block_device: false, id: None, is_locked: true });
+        medium.file = Some(File {
+            path,
+            whole,
+            start: 0,
+            is_block_device: false,
+            id: None,
+            is_locked: true,
+            handle: None,
+        });
         medium.new = Some(Arc::new(Mutex::new(Some(new))));
         Ok(medium)
     }
@@ -174,11 +207,13 @@ impl Medium {
 
     /// Takes permissions from a new file, so that nobody can read it who could not read the file that `other` is.
     pub fn narrow_to(&self, other: &Medium) {
-        if let Some(path) = other.path() {
-            let mode = fs::File::open(path).and_then(|file| crate::os::mode(&file));
-            // Who can't tell takes the least.
-            self.narrow(mode.unwrap_or(0o600));
-        }
+        self.narrow(other.data_mode());
+    }
+
+    /// The most permissions that a new file may have with data of this medium: those of the file that it lies in. All for a
+    /// medium that lies in none.
+    pub fn data_mode(&self) -> u32 {
+        self.path().map_or(0o7777, data_mode)
     }
 
     fn output(&self) -> Option<MutexGuard<'_, Option<OutputFile>>> {
@@ -487,14 +522,45 @@ impl Medium {
         self.file.as_ref().map_or(0, |file| file.start)
     }
 
-    /// A path beside the medium's file, for what belongs to the part of it that this is; none for a block device.
+    /// A path beside the medium's file, for what belongs to the part of it that this is; none for a block device. Symbolic links
+    /// to the file are followed.
     pub fn beside(&self, suffix: &str) -> Option<PathBuf> {
-        let mut path = OsString::from(self.path().filter(|_| !self.is_in_block_device())?);
+        let mut path = OsString::from(mark::followed(self.path().filter(|_| !self.is_in_block_device())?));
         path.push(suffix);
         if self.start() > 0 {
             path.push(format!(".{}", self.start()));
         }
         Some(path.into())
+    }
+
+    /// The mark that in-place work has left on the file, or on those that a loop device stands on.
+    ///
+    /// # Errors
+    /// `Io`; `Unsupported` for a mark that this version does not know.
+    pub fn mark(&self) -> Result<Option<Mark>> {
+        self.marked(mark::read).map(Option::flatten)
+    }
+
+    /// Marks the file, or those that a loop device stands on, before in-place work changes its first byte. The mark is on stable
+    /// storage then. A disk takes none, nor does a file system without extended attributes: nothing happens.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` if other work has left a mark.
+    pub fn set_mark(&self, mark: &Mark) -> Result<()> {
+        self.marked(|file, id| mark::set(file, id, mark)).map(drop)
+    }
+
+    /// Removes the mark, on stable storage, once the work is.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn remove_mark(&self) -> Result<()> {
+        self.marked(mark::remove).map(drop)
+    }
+
+    fn marked<T>(&self, f: impl FnOnce(&fs::File, FileId) -> Result<T>) -> Result<Option<T>> {
+        let file = self.file.as_ref().and_then(|file| Some((file.handle.as_ref()?, file.id?)));
+        file.map(|(file, id)| f(file, id)).transpose().at(&self.name)
     }
 
     /// Whether a path leads to the file that the medium is.
@@ -606,6 +672,13 @@ impl Medium {
         let _lease = Lease::write(&written).at(&self.name)?;
         self.top.write_at(buf, offset).at(&self.name)
     }
+}
+
+/// The most permissions that a new file may have with data of the file at a path: nobody shall read the copy who could not read
+/// that.
+pub fn data_mode(path: &Path) -> u32 {
+    // Who can't tell takes the least.
+    fs::File::open(path).and_then(|file| crate::os::mode(&file)).unwrap_or(0o600)
 }
 
 impl AsRef<Medium> for Medium {

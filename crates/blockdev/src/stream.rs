@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::os;
+use crate::{mark, os};
 
 static STOP: OnceLock<fn() -> bool> = OnceLock::new();
 
@@ -44,9 +44,11 @@ impl Stream {
     /// Opens a file for reading; a named pipe as soon as there is something to read, or its end.
     ///
     /// # Errors
-    /// Errors of the system; `Interrupted` as an [`Error`](crate::Error) of this crate.
+    /// Errors of the system; an image that in-place work has left unfinished, and `Interrupted`, as an [`Error`](crate::Error) of this crate.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Stream> {
-        Stream::over(os::open_stream(path.as_ref())?)
+        let file = os::open_stream(path.as_ref())?;
+        mark::check_stream(&file)?;
+        Stream::over(file)
     }
 
     /// Opens a file that is there for writing; a named pipe as soon as somebody reads it.

@@ -79,9 +79,19 @@ impl Image {
     /// Opens an image file or a block device.
     ///
     /// # Errors
-    /// `Io`; [`Error::is_busy`] if somebody has it locked, it is mounted, or a loop device stands on it.
+    /// `Io`; [`Error::is_busy`] if somebody has it locked, it is mounted, or a loop device stands on it; `Argument` if in-place
+    /// work on it is unfinished.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Image, Error> {
         Medium::open(path, access).map(Image::from)
+    }
+
+    /// Opens an image as [`Image::open`] does, also one on which in-place work is unfinished: to go on with that work, or to
+    /// tell of it.
+    ///
+    /// # Errors
+    /// Those of [`Image::open`], but for unfinished work.
+    pub fn open_unfinished(path: impl AsRef<Path>, access: Access) -> Result<Image, Error> {
+        Medium::open_unfinished(path, access).map(Image::from)
     }
 
     /// Opens a file or block device to be written, or begins a file that is not there: that one gets its name with
@@ -275,7 +285,8 @@ impl Image {
         }
     }
 
-    /// Takes writes, and keeps them in the file `path`, which is made if it is not there.
+    /// Takes writes, and keeps them in the file `path`, which is made if it is not there: nobody can read it who could not read
+    /// the image, and its owner alone if the image is decrypted.
     ///
     /// # Errors
     /// `Argument` if the file is not an overlay or belongs to another image, `Corrupt` if it is a damaged one; `Io`,
@@ -292,6 +303,8 @@ impl Image {
         };
         if !fs::exists(path).at(path.display())? {
             let new = OutputFile::create(path).at(path.display())?;
+            // It has what clients write, in plaintext if the image is decrypted.
+            new.narrow(self.data_mode() & if self.is_decrypted() { 0o600 } else { 0o7777 });
             Store::format(new.device(), self.top().size(), &identity).at(path.display())?;
             new.commit(true).at(path.display())?;
         }
@@ -344,11 +357,8 @@ impl Image {
     /// The first byte of a part of the whole image whose file system has a change that was interrupted, and is kept beside
     /// the image.
     pub(crate) fn part_interrupted(&self, providers: &Providers) -> Result<Option<u64>, Error> {
-        let Some(whole) = self.path().filter(|_| self.start() == 0 && self.layers.is_empty()) else {
-            return Ok(None);
-        };
-        let Some(beside) = self.recovery_file() else { return Ok(None) };
-        let folder = whole.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let Some(beside) = self.recovery_file().filter(|_| self.start() == 0) else { return Ok(None) };
+        let folder = beside.parent().filter(|folder| !folder.as_os_str().is_empty());
         // Where names can't be listed nothing else is known either.
         let Ok(entries) = fs::read_dir(folder.unwrap_or(Path::new("."))) else { return Ok(None) };
         for entry in entries.flatten() {

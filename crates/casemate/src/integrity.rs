@@ -226,7 +226,8 @@ impl Volume {
         casemate_integrity::verify(&self.device, work).at(self.image.name())
     }
 
-    /// Copies the data, checked, to a file or block device; a new file gets its name when it is whole. The number is that of
+    /// Copies the data, checked, to a file or block device; a new file gets its name when it is whole, and nobody can read it who
+    /// could not read the volume. The number is that of
     /// blocks of which nothing is known, because by the superblock their tags were still to be computed; they are copied, too.
     ///
     /// # Errors
@@ -240,6 +241,7 @@ impl Volume {
     ) -> Result<u64, Error> {
         let made = Made::copy_of(&*self.device).at(self.image.name())?;
         let output = Output::create_anew(target, others, Some(made), consent)?;
+        output.narrow(self.image.data_mode());
         let Some(to) = output.device() else {
             let mut output = output;
             let unknown = self.extract_stream((&target.display().to_string(), &mut output), work)?;

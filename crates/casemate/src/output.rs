@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use casemate_blockdev::os::FileTypeExt;
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, Stream, is_same_storage, signatures};
+use casemate_blockdev::{
+    Access, BlockDevice, FileDevice, OutputFile, Stream, data_mode, is_same_storage, signatures,
+};
 
 use crate::Error;
 use crate::target::{self, Consent, Loss, Made};
@@ -79,7 +81,7 @@ impl Output {
         Output::check(path, others)?;
         let create = || match fs::metadata(path) {
             Ok(metadata) if metadata.file_type().is_block_device() => {
-                FileDevice::open_exclusive(path).map(Kind::BlockDevice)
+                Access::Change.open(path).map(Kind::BlockDevice)
             }
             Ok(metadata) if !metadata.is_file() => Ok(Kind::Stream(Stream::open_for_writing(path)?)),
             Ok(_) => OutputFile::create(fs::canonicalize(path)?).map(Kind::Aside),
@@ -122,6 +124,21 @@ impl Output {
         if let Kind::Aside(file) = &self.kind {
             file.set_mode(mode);
             modified.into_iter().for_each(|time| file.set_modified(time));
+        }
+    }
+
+    /// Takes permissions from a regular file, so that nobody can read it who could not read the file at `source`, whose data it
+    /// gets. "-" is standard input, of which nothing is known.
+    pub fn narrow_to(&self, source: &Path) {
+        if source != Path::new("-") {
+            self.narrow(data_mode(source));
+        }
+    }
+
+    /// Takes the permissions from a regular file that are not in `mode`. Devices and streams stay as they are.
+    pub fn narrow(&self, mode: u32) {
+        if let Kind::Aside(file) = &self.kind {
+            file.narrow(mode);
         }
     }
 

@@ -7,11 +7,12 @@
 mod scan;
 mod tags;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use casemate_blockdev::signatures::{BTRFS, EROFS, SQUASHFS, SWAP, XFS, ZEROS};
 use casemate_blockdev::{
-    BlockDevice, PartitionTable, Uuid, Window, backup_gpt, partition_table, samples, type_name,
+    BlockDevice, PartitionTable, Uuid, Window, backup_gpt, is_same_file, partition_table, samples, type_name,
 };
 use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by};
 use casemate_luks::Header;
@@ -286,11 +287,15 @@ impl Found {
 
     /// Looks for files beside the image that tell of changes which were interrupted.
     fn look_beside(&mut self, image: &Image) {
+        // Where the mark is damaged, the image can't be opened by others, who tell why.
+        let mark = image.mark().ok().flatten();
+        self.damage.extend(mark.iter().map(|mark| clean(&mark.text())));
         for (suffix, what) in [
             (".casemate-journal", "an encryption or decryption in place was interrupted, or goes on"),
             (".casemate-redo", "a change of the file system was interrupted, or goes on"),
         ] {
-            if let Some(path) = image.beside(suffix).filter(|path| path.exists()) {
+            let is_told = |path: &Path| mark.as_ref().is_some_and(|mark| is_same_file(path, &mark.journal));
+            if let Some(path) = image.beside(suffix).filter(|path| path.exists() && !is_told(path)) {
                 self.damage.push(format!("{what}: {} is its journal", clean(&path.display().to_string())));
             }
         }

@@ -468,6 +468,20 @@ impl Volume {
         dm::verify(&self.layout, &self.data.named(), &self.hash.named(), root_hash, work, report)
     }
 
+    /// Bytes of the data's file or device behind the protected blocks that the root hash says nothing of. Hash area and parity are
+    /// not counted where they lie there.
+    pub fn unprotected_bytes(&self) -> u64 {
+        let (device, layout) = (self.data.device(), &self.layout);
+        let mut behind = device.size().saturating_sub(layout.geometry().data_size());
+        if self.data.is_same(&self.hash) {
+            behind = behind.saturating_sub(layout.hash_device_size().saturating_sub(layout.hash_offset()));
+        }
+        if self.parity.as_ref().is_some_and(|parity| self.data.is_same(&parity.image)) {
+            behind = behind.saturating_sub(self.parity_size());
+        }
+        behind
+    }
+
     /// Compares the parity with data and hash device; returns the numbers of the rounds that differ.
     ///
     /// # Errors

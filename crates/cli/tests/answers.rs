@@ -429,7 +429,10 @@ fn who_waits_hears_of_success_and_scripts_do_not() {
     let Some(place) = place() else { return };
     let root = fs::read_to_string(place.path("root.txt")).unwrap();
     for (line, said) in [
-        (format!("verity verify root.img root.hash {root}"), "casemate: root.img: verified\n"),
+        (
+            format!("verity verify root.img root.hash {root}"),
+            "casemate: root.img: verified, 2048 data blocks\n",
+        ),
         ("ext4 put root.img f /etc/f".to_owned(), "casemate: root.img: 1 files, 6 bytes put\n"),
         ("ext4 setfattr root.img -n user.a -v b /etc/f".to_owned(), "casemate: root.img: changed\n"),
         ("ext4 extract root.img out".to_owned(), "casemate: out: 1 files, 6 bytes\n"),

@@ -377,6 +377,98 @@ fn work_in_place_survives_being_killed() {
     }
 }
 
+/// Kills an encryption of `image` in place in the middle of its work.
+fn half_encrypted(folder: &Path) {
+    let at = |name: &str| folder.join(name);
+    let journal = at("image.casemate-journal");
+    loop {
+        // A file of its own: a mark stays with the file.
+        let _ = fs::remove_file(at("image"));
+        fs::copy(at("plain"), at("image")).unwrap();
+        let mut command = with_key(folder, &["encrypt", "--in-place", "image", "--hotzone-size", "65536"]);
+        let mut child = command.args(["--cpu", "portable", "--threads", "1"]).spawn().unwrap();
+        // The second hot zone is under way.
+        let is_begun = || fs::metadata(&journal).is_ok_and(|journal| journal.len() > 8192 + 65536);
+        wait_until(|| is_begun() || child.try_wait().unwrap().is_some());
+        let _ = child.kill();
+        // Where the child was quicker there is nothing half done.
+        if !child.wait().unwrap().success() && journal.exists() {
+            return;
+        }
+    }
+}
+
+/// Whether files in a folder may have extended attributes.
+#[cfg(target_os = "linux")]
+fn has_attributes(folder: &Path) -> bool {
+    let key = folder.join("key");
+    rustix::fs::setxattr(&key, "user.test", b"", rustix::fs::XattrFlags::empty()).is_ok()
+}
+
+/// Half of the image is encrypted. By whatever name it is found, nothing begins anew or reads it, and the work goes on.
+#[test]
+#[cfg(target_os = "linux")]
+fn unfinished_work_is_known_by_every_name_of_the_image() {
+    use std::os::unix::fs::symlink;
+    let folder = folder(4 << 20);
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("run")).unwrap();
+    symlink("image", at("soft")).unwrap();
+    symlink("../soft", at("run/soft")).unwrap();
+    run(&mut with_key(folder.path(), &["encrypt", "plain", "cipher"]));
+    let expected = fs::read(at("cipher")).unwrap();
+    half_encrypted(folder.path());
+    let half = fs::read(at("image")).unwrap();
+    let refused = |args: &[&str]| {
+        let (status, stderr) = failure(&mut with_key(folder.path(), args), b"");
+        assert_eq!(status, 2, "{args:?}: {stderr}");
+        assert!(stderr.contains("image.casemate-journal"), "{args:?}: {stderr}");
+        assert!(fs::read(at("image")).unwrap() == half, "{args:?}");
+    };
+    // These are found beside the image, everywhere.
+    for name in ["image", "soft", "run/soft"] {
+        refused(&["encrypt", "--in-place", name]);
+    }
+    if !has_attributes(folder.path()) {
+        println!("skipped: no extended attributes here");
+        return;
+    }
+    fs::hard_link(at("image"), at("run/hard")).unwrap();
+    for name in ["image", "soft", "run/soft", "run/hard"] {
+        refused(&["encrypt", "--in-place", name, "--journal", "another"]);
+        refused(&["encrypt", "--in-place", name, "--dry-run", "--journal", "another"]);
+        refused(&["decrypt", "--in-place", name]);
+        refused(&["decrypt", name, "out"]);
+        refused(&["decrypt", name, "-"]);
+        assert!(!at("another").exists() && !at("out").exists());
+        let output = Command::new(env!("CARGO_BIN_EXE_casemate"))
+            .current_dir(folder.path())
+            .args(["info", name])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("an encryption in place was interrupted"), "{name}: {text}");
+        assert_eq!(text.matches("casemate-journal").count(), 1, "{name}: {text}");
+    }
+    // It goes on after it was moved, and then nothing is left of the work.
+    fs::remove_file(at("run/hard")).unwrap();
+    fs::rename(at("image"), at("run/moved")).unwrap();
+    run(&mut with_key(folder.path(), &["encrypt", "--in-place", "--resume", "run/moved"]));
+    assert!(fs::read(at("run/moved")).unwrap() == expected);
+    assert!(!at("image.casemate-journal").exists());
+    run(&mut with_key(folder.path(), &["decrypt", "run/moved", "back"]));
+    assert!(fs::read(at("back")).unwrap() == fs::read(at("plain")).unwrap());
+
+    // Image and journal may both move; the name that the mark tells is of no use then.
+    half_encrypted(folder.path());
+    fs::rename(at("image"), at("run/image")).unwrap();
+    fs::rename(at("image.casemate-journal"), at("run/image.casemate-journal")).unwrap();
+    let (_, stderr) = failure(&mut with_key(folder.path(), &["decrypt", "run/image", "out"]), b"");
+    assert!(stderr.contains("is not there any more"), "{stderr}");
+    run(&mut with_key(folder.path(), &["encrypt", "--in-place", "--resume", "run/image"]));
+    assert!(fs::read(at("run/image")).unwrap() == expected);
+}
+
 /// Sends SIGINT and waits; gives exit status and standard error.
 fn interrupt(child: std::process::Child) -> (Option<i32>, String) {
     run(Command::new("kill").args(["-INT", &child.id().to_string()]));

@@ -94,6 +94,26 @@ take() {
 }
 "#;
 
+/// What is copied into a volume or out of it is for nobody who may not read where it was.
+#[test]
+#[cfg(unix)]
+fn copies_are_for_no_more_people_than_their_source() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new(CASEMATE);
+    let mode = |name: &str| fs::metadata(place.path(name)).unwrap().permissions().mode() & 0o777;
+    place.file("plain", Rng::new(4).bytes(1 << 20));
+    for wanted in [0o600, 0o640, 0o644] {
+        fs::set_permissions(place.path("plain"), fs::Permissions::from_mode(wanted)).unwrap();
+        for name in ["volume", "out"] {
+            let _ = fs::remove_file(place.path(name));
+        }
+        place.sh(&format!("umask 022; {CASEMATE} integrity format volume --size 4M --from plain"));
+        assert_eq!(mode("volume"), wanted);
+        place.sh(&format!("umask 022; {CASEMATE} integrity extract volume out"));
+        assert_eq!(mode("out"), wanted);
+    }
+}
+
 #[test]
 fn volumes_of_a_kernel_are_checked_and_copied() {
     for needed in ["integritysetup", "dmsetup", "losetup"] {

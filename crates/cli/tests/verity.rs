@@ -149,6 +149,36 @@ fn damage_is_reported_as_veritysetup_does() {
     }
 }
 
+/// A yes says of how much, and of how much not.
+#[test]
+fn verify_tells_how_much_the_root_hash_protects() {
+    let place = place();
+    let data = Rng::new(5).bytes(10 * 4096 + 1000);
+    place.file("data", data[..10 * 4096].to_vec());
+    place.file("longer", data);
+    let root = root_hash(&place.yes(&format!("format data hash {PINNED}")));
+    for (name, behind, said) in [
+        ("data", 0, "casemate: data: verified, 10 data blocks\n"),
+        (
+            "longer",
+            1000,
+            "casemate: longer: verified, 10 data blocks; the root hash says nothing of the 1000 bytes behind them\n",
+        ),
+    ] {
+        assert_eq!(stderr(&place.own(&format!("verify {name} hash {root} -v"))), said);
+        let value: serde_json::Value =
+            serde_json::from_str(&place.yes(&format!("verify {name} hash {root} --json"))).unwrap();
+        assert_eq!((&value["data_blocks"], &value["unprotected_bytes"]), (&10.into(), &behind.into()));
+    }
+    // Its hash area and its parity lie behind the data, and nothing else.
+    let one = format!("data data --hash-offset 40960 --fec-device data --fec-offset 65536");
+    let root = root_hash(&place.yes(&format!("format {one} {PINNED} --data-blocks 10")));
+    let value = place.yes(&format!("verify {one} {root} --json"));
+    let value: serde_json::Value = serde_json::from_str(&value).unwrap();
+    // The gap between both.
+    assert_eq!(value["unprotected_bytes"], 65536 - 40960 - 2 * 4096, "{value}");
+}
+
 #[test]
 fn verify_names_every_bad_block() {
     let place = place();

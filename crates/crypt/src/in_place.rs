@@ -19,7 +19,7 @@
 
 use std::sync::Mutex;
 
-use casemate_blockdev::{BlockDevice, samples};
+use casemate_blockdev::{BlockDevice, MARK_NAME, samples};
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
 use casemate_providers::{Direction, Hash, Hmac, Work};
 
@@ -102,7 +102,12 @@ pub fn begin(
 /// # Errors
 /// `Argument` if the key, the mapping, the direction or the image is another one than the journal tells of, and `Corrupt`
 /// if the journal has no whole record or its slot does not have what the record says: nothing is written then. `Io`.
-pub fn resume(job: &Job<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevice) -> Result<(), Error> {
+pub fn resume(
+    job: &Job<'_>,
+    image: &dyn BlockDevice,
+    journal: &dyn BlockDevice,
+    mark: impl FnOnce([u8; 32]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let record = Record::newest(job.sha256, journal)?;
     let refuse = |text: String| Err(Error::argument(text));
     if record.decrypt != (job.direction == Direction::Decrypt) {
@@ -126,6 +131,7 @@ pub fn resume(job: &Job<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevice)
     }
     let Some(zone) = record.zones.checked_sub(1) else {
         check_image(job, &record, image, &[])?;
+        mark(record.salt)?;
         return go_on(job, image, journal, record);
     };
     let (offset, len) = record.zone(zone);
@@ -136,6 +142,7 @@ pub fn resume(job: &Job<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevice)
         return Err(Error::corrupt(text));
     }
     check_image(job, &record, image, &data)?;
+    mark(record.salt)?;
     image.write_at(&data, offset)?;
     image.flush()?;
     drop(data);
@@ -172,11 +179,11 @@ fn check_image(job: &Job<'_>, record: &Record, image: &dyn BlockDevice, hot: &[u
     if constant_time_eq(&record.image_tag, &tag) {
         return Ok(());
     }
-    Err(Error::argument(
+    Err(Error::argument(format!(
         "this is not the image as the stopped work left it: it is another one, or was put back or changed since. Bring \
-         that image back to go on; if this one is whole, remove the journal and begin anew"
-            .to_owned(),
-    ))
+         that image back to go on; if this one is whole, remove the journal, and the image's attribute {MARK_NAME} if it \
+         has one, and begin anew"
+    )))
 }
 
 /// The record's hot zones from its number on.
@@ -477,7 +484,7 @@ mod tests {
                 let (disk, log) = (Disk::new(image, &power), Disk::new(journal, &power));
                 let job = job(&cipher, Direction::Encrypt, &key);
                 let first = if begun { Ok(()) } else { begin(&job, &disk, &log, 4096, [3; 32]) };
-                let result = first.and_then(|()| resume(&job, &disk, &log));
+                let result = first.and_then(|()| resume(&job, &disk, &log, |_| Ok(())));
                 image = disk.after_power_failure(&mut rng);
                 journal = log.after_power_failure(&mut rng);
                 match result {
@@ -500,10 +507,11 @@ mod tests {
         let (image, journal) = (Disk::new(vec![1; 5 * 4096], &power), Disk::new(Vec::new(), &power));
         let encrypt = job(&cipher, Direction::Encrypt, &key);
         begin(&encrypt, &image, &journal, 4096, [3; 32]).unwrap();
-        resume(&encrypt, &image, &journal).unwrap_err();
+        resume(&encrypt, &image, &journal, |_| Ok(())).unwrap_err();
         *power.lock().unwrap() = i64::MAX;
-        let fails =
-            |job: &Job<'_>, image: &dyn BlockDevice| resume(job, image, &journal).unwrap_err().to_string();
+        let fails = |job: &Job<'_>, image: &dyn BlockDevice| {
+            resume(job, image, &journal, |_| Ok(())).unwrap_err().to_string()
+        };
         assert!(fails(&job(&cipher, Direction::Decrypt, &key), &image).contains("belongs to an encryption"));
         assert!(
             fails(&job(&cipher, Direction::Encrypt, &KEY[1..]), &image)
@@ -513,7 +521,7 @@ mod tests {
             fails(&Job { mapping: "other", ..encrypt }, &image).contains("not those that the work was begun")
         );
         assert!(fails(&encrypt, &MemoryDevice::new(vec![0; 512])).contains("an image of 20480 bytes"));
-        resume(&encrypt, &image, &journal).unwrap();
+        resume(&encrypt, &image, &journal, |_| Ok(())).unwrap();
     }
 
     /// Work that is stopped after each number of operations goes on with what it left, a copy of it too; with the image
@@ -533,7 +541,7 @@ mod tests {
             let power = std::sync::Arc::new(Mutex::new(operations));
             let (image, journal) = (Disk::new(plaintext.clone(), &power), Disk::new(Vec::new(), &power));
             begin(&encrypt, &image, &journal, 4096, [3; 32]).unwrap();
-            let whole = resume(&encrypt, &image, &journal).is_ok();
+            let whole = resume(&encrypt, &image, &journal, |_| Ok(())).is_ok();
             *power.lock().unwrap() = i64::MAX;
             let log = || {
                 let mut bytes = journal.state.lock().unwrap().cached.clone();
@@ -541,10 +549,10 @@ mod tests {
                 MemoryDevice::new(bytes)
             };
             let left = MemoryDevice::new(image.state.lock().unwrap().cached.clone());
-            resume(&encrypt, &left, &log()).unwrap();
+            resume(&encrypt, &left, &log(), |_| Ok(())).unwrap();
             assert!(left.into_bytes() == ciphertext, "{operations}");
             let restored = MemoryDevice::new(plaintext.clone());
-            match resume(&encrypt, &restored, &log()) {
+            match resume(&encrypt, &restored, &log(), |_| Ok(())) {
                 Ok(()) => assert!(restored.into_bytes() == ciphertext, "{operations}"),
                 Err(error) => {
                     assert!(error.to_string().contains("put back or changed since"), "{error}");
@@ -553,7 +561,7 @@ mod tests {
                 }
             }
             let other = MemoryDevice::new(changed.clone());
-            resume(&encrypt, &other, &log()).unwrap_err();
+            resume(&encrypt, &other, &log(), |_| Ok(())).unwrap_err();
             assert!(other.into_bytes() == changed);
             if whole {
                 break;
@@ -576,7 +584,7 @@ mod tests {
         let smaller = MemoryDevice::new(vec![1; 47 * 512]);
         let journal = MemoryDevice::new(vec![0; 4 * 4096]);
         begin(&encrypt, &smaller, &journal, 4096, [3; 32]).unwrap();
-        resume(&encrypt, &smaller, &journal).unwrap();
+        resume(&encrypt, &smaller, &journal, |_| Ok(())).unwrap();
     }
 
     #[test]

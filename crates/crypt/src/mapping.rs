@@ -8,8 +8,8 @@ use casemate_blockdev::os::OpenOptionsExt;
 use casemate_blockdev::signatures::{self, HEAD};
 use casemate_blockdev::target::{self, Consent, Made, Target};
 use casemate_blockdev::{
-    Access, AtFile, BlockDevice, FileDevice, Medium, MemoryDevice, Named, NamedStream, OutputFile, Overlay,
-    Window, fill_random, sync_name,
+    Access, AtFile, BlockDevice, FileDevice, Mark, Medium, MemoryDevice, Named, NamedStream, OutputFile,
+    Overlay, Window, fill_random, sync_name,
 };
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Hash, Providers, Work};
@@ -66,6 +66,11 @@ fn refuse_same(source: &Medium, target: &Path) -> Result<(), Error> {
         return Err(Error::argument(text).advise(Advice::InPlace));
     }
     Ok(())
+}
+
+/// The journal that the image's mark names, if it is there.
+fn marked_journal(image: &Medium) -> Result<Option<PathBuf>, Error> {
+    Ok(image.mark()?.map(|mark| mark.journal).filter(|journal| journal.exists()))
 }
 
 impl Mapping {
@@ -318,10 +323,12 @@ impl Mapping {
     ) -> Result<(), Error> {
         let journal = match &options.journal {
             Some(journal) => journal.clone(),
-            None => image.beside(".casemate-journal").ok_or_else(|| {
-                let text = "a journal beside it would not survive a power failure";
-                Error::argument(format!("{}: {text}", image.name())).advise(Advice::Journal)
-            })?,
+            None => {
+                marked_journal(image)?.or_else(|| image.beside(".casemate-journal")).ok_or_else(|| {
+                    let text = "a journal beside it would not survive a power failure";
+                    Error::argument(format!("{}: {text}", image.name())).advise(Advice::Journal)
+                })?
+            }
         };
         let done = self.in_place(direction, image, &journal, options, work);
         let stopped = done.as_ref().is_err_and(|error| error.io_kind().is_some() && !error.is_busy());
@@ -402,11 +409,20 @@ impl Mapping {
                 return Err(error);
             }
         }
-        in_place::resume(&job, &data, &log)?;
+        let mark = |id| match dry_run {
+            true => Ok(()),
+            false => {
+                let journal = fs::canonicalize(journal).at(journal.display())?;
+                image.set_mark(&Mark { decrypts: direction == Direction::Decrypt, id, journal })
+            }
+        };
+        in_place::resume(&job, &data, &log, mark)?;
         self.note_noise(direction, &data, image, work);
         if dry_run {
             return Ok(());
         }
+        // While the mark is there the journal is: who finds the one needs the other.
+        image.remove_mark()?;
         fs::remove_file(journal).map_err(Error::from).and_then(|()| sync_name(journal)).at(journal.display())
     }
 

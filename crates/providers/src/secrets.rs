@@ -79,7 +79,8 @@ impl SecretSource {
         }
     }
 
-    /// A file descriptor that this process has open.
+    /// A file descriptor that this process has open. Once the secret is read, programs that the process starts don't get the
+    /// descriptor.
     pub fn descriptor(number: u32) -> SecretSource {
         SecretSource::from(Kind::File(format!("/dev/fd/{number}").into()))
     }
@@ -262,7 +263,11 @@ impl SecretSource {
     /// The bytes behind those that are passed over.
     fn open(&self) -> Result<Box<dyn Read + '_>, Error> {
         let mut reader: Box<dyn Read> = match &self.kind {
-            Kind::File(path) => Box::new(Stream::open(path).map_err(|error| self.error(error))?),
+            Kind::File(path) => {
+                let stream = Stream::open(path).map_err(|error| self.error(error))?;
+                keep_from_programs(path);
+                Box::new(stream)
+            }
             Kind::StandardInput => Box::new(Unbuffered),
             Kind::Memory(secret) => Box::new(secret.expose()),
             Kind::Prompt(_) => {
@@ -299,6 +304,20 @@ impl fmt::Debug for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SecretSource({}, from byte {})", self.name(), self.skip)
     }
+}
+
+/// Closes a descriptor that a secret was read from in programs that this process starts: `path` names it, or an ordinary file.
+fn keep_from_programs(path: &Path) {
+    #[cfg(target_os = "linux")]
+    for folder in ["/dev/fd", "/proc/self/fd"] {
+        let name = path.strip_prefix(folder).ok().and_then(Path::to_str);
+        if let Some(number) = name.and_then(|name| name.parse().ok()) {
+            // It was just opened, so it is there.
+            let _ = casemate_sys::descriptor::close_on_exec(number);
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = path;
 }
 
 /// Standard input without the standard library's buffer, which nobody wipes.

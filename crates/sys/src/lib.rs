@@ -16,6 +16,8 @@
 //! ```
 
 #[cfg(target_os = "linux")]
+pub mod descriptor;
+#[cfg(target_os = "linux")]
 pub mod fsverity;
 #[cfg(target_os = "linux")]
 pub mod fuse;

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Advice, CWD, FallocateFlags, OFlags, RenameFlags, renameat_with};
+use rustix::fs::{Advice, CWD, FallocateFlags, OFlags, RenameFlags, XattrFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::Below;
@@ -64,6 +64,43 @@ fn fallocate(file: &File, flags: FallocateFlags, offset: u64, len: u64) -> io::R
 
 pub(crate) fn forget_cached(file: &File, offset: u64, len: u64) -> io::Result<()> {
     Ok(rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
+}
+
+/// The value of an extended attribute of a file, if it has it.
+pub(crate) fn attribute(file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0; 4096];
+    match rustix::fs::fgetxattr(file, name, &mut value[..]) {
+        Ok(len) => {
+            value.truncate(len);
+            Ok(Some(value))
+        }
+        // It is there, and larger than any that is known.
+        Err(Errno::RANGE) => Ok(Some(value)),
+        Err(Errno::IO) => Err(Errno::IO.into()),
+        // It is not there, there are none here, or none that this user may see.
+        Err(_) => Ok(None),
+    }
+}
+
+/// Gives a file an extended attribute; `false` where there are none.
+pub(crate) fn set_attribute(file: &File, name: &str, value: &[u8]) -> io::Result<bool> {
+    has_attributes(rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()))
+}
+
+/// Takes an extended attribute from a file; `false` where it is not there.
+pub(crate) fn remove_attribute(file: &File, name: &str) -> io::Result<bool> {
+    match rustix::fs::fremovexattr(file, name) {
+        Err(Errno::NODATA) => Ok(false),
+        done => has_attributes(done),
+    }
+}
+
+fn has_attributes(done: rustix::io::Result<()>) -> io::Result<bool> {
+    match done {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Gives a file a name that no file has; `false` where that is not one step.

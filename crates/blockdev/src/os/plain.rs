@@ -35,6 +35,18 @@ pub(crate) fn forget_cached(_: &File, _: u64, _: u64) -> io::Result<()> {
     Ok(())
 }
 
+pub(crate) fn attribute(_: &File, _: &str) -> io::Result<Option<Vec<u8>>> {
+    Ok(None)
+}
+
+pub(crate) fn set_attribute(_: &File, _: &str, _: &[u8]) -> io::Result<bool> {
+    Ok(false)
+}
+
+pub(crate) fn remove_attribute(_: &File, _: &str) -> io::Result<bool> {
+    Ok(false)
+}
+
 pub(crate) fn try_rename_new(_: &Path, _: &Path) -> io::Result<bool> {
     Ok(false)
 }

@@ -130,6 +130,15 @@ impl ImageSpec {
         self.parts().0.iter().try_fold(image, |image, layer| part(layer, image, so_far))
     }
 
+    /// Opens the part of the file, also of an image whose encryption in place is unfinished: to look at it, never for its data.
+    ///
+    /// # Errors
+    /// Those of [`ImageSpec::open_part`].
+    pub fn open_part_to_look(&self, access: Access) -> Result<Image, Error> {
+        let image = Image::open_unfinished(self.file(), access)?;
+        self.parts().0.iter().try_fold(image, |image, layer| part(layer, image, false))
+    }
+
     /// Lays the other layers on the part of the file.
     ///
     /// # Errors

@@ -47,6 +47,7 @@ impl Ends {
             Some(path) if path != Path::new("-") => {
                 check_output(path, &[&self.input])?;
                 let mut output = Output::create(path, &[])?;
+                output.narrow_to(&self.input);
                 work(input, (&mut output, &path.to_string_lossy()))?;
                 output.commit()?;
             }

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde_json::json;
 
-use casemate::blockdev::Events;
-use casemate::blockdev::{Stream, is_same_storage};
+use casemate::blockdev::{Events, Stream, data_mode, is_same_storage};
 use casemate::integrity::{
     FormatOptions, IntegrityOptions, Keyed, Superblock, Volume, random_salt, read_key,
 };
@@ -332,6 +331,9 @@ impl FormatArgs {
         let image = self.place.open_or_grow(self.size, made, &|loss| self.overwrite.consent(loss))?;
         let progress = context.progress(&name, image.device().size());
         let work = context.work(context.providers().clone(), &progress);
+        if let Some(path) = self.from.as_deref().filter(|path| *path != Path::new("-")) {
+            image.narrow(data_mode(path));
+        }
         let from = from.as_mut().map(|from| from as &mut dyn Read);
         let superblock = options.format(&image, &format, from, &work)?;
         image.commit()?;

@@ -89,9 +89,16 @@ fn an_interrupted_change_is_read_as_complete_or_not_at_all() {
     fs::write(place.path("image.casemate-redo"), &kept).unwrap();
 
     assert_eq!(place.yes("cat image /new/a/file"), "contents\n");
-    let output = place.ext4("ls image /");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("is shown as complete"));
-    assert!(!String::from_utf8_lossy(&output.stdout).contains("old"));
+    // A symbolic link leads to the same image, and to what lies beside that.
+    fs::create_dir(place.path("links")).unwrap();
+    for (target, link) in [("image", "soft"), ("../soft", "links/soft")] {
+        std::os::unix::fs::symlink(target, place.path(link)).unwrap();
+    }
+    for name in ["image", "soft", "links/soft"] {
+        let output = place.ext4(&format!("ls {name} /"));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("is shown as complete"), "{name}");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("old"), "{name}");
+    }
     place.yes("check image");
     place.yes("extract image out");
     assert_eq!(fs::read(place.path("out/new/sparse")).unwrap(), fs::read(place.path("tree/sparse")).unwrap());

@@ -30,13 +30,15 @@ fn judge<'a>(direction: Direction, key: &[u8], before: &Files, after: &Files) ->
                 [found.ok_or("the image is neither as before nor as after")?])
         };
         let Some(journal) = files.get("journal") else { return outcome(image) };
+        // A file of its own: the mark of the state before would stay.
+        let _ = fs::remove_file(at("image"));
         fs::write(at("image"), image).unwrap();
         fs::write(at("journal"), journal).unwrap();
         let resume = || {
             let mut options = InPlaceOptions::default();
             options.journal = Some(at("journal"));
             (options.resume, options.hot_zone) = (true, HOT_ZONE);
-            let image = Image::open(at("image"), Access::Change)?;
+            let image = Image::open_unfinished(at("image"), Access::Change)?;
             mapping.transform_in_place(direction, &image, &options, &Work::default())
         };
         let mut result = resume();

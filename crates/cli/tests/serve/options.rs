@@ -57,6 +57,56 @@ fn an_overlay_stays_with_what_its_image_holds() {
     assert!(folder.read("changes") == made);
 }
 
+/// An overlay has what clients wrote, so it is for nobody who may not read the image, and for its owner alone if that was
+/// decrypted.
+#[test]
+fn an_overlay_is_for_no_more_people_than_its_image() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.path().join(name);
+    for (mode, layers, expected) in
+        [(0o600, "image", 0o600), (0o640, "image", 0o640), (0o644, &*format!("{CRYPT} enc"), 0o600)]
+    {
+        for name in ["image", "enc"] {
+            fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let _ = fs::remove_file(at("changes"));
+        let line = format!("umask 022; {CASEMATE} serve {layers} --write --overlay changes --exec true");
+        run(Command::new("sh").args(["-c", &line]).current_dir(folder.path()));
+        let found = fs::metadata(at("changes")).unwrap().permissions().mode() & 0o777;
+        assert_eq!(found, expected, "{mode:o} {layers}");
+    }
+}
+
+/// The key is the server's, not the command's.
+#[test]
+fn the_command_gets_no_descriptor_of_a_key() {
+    let folder = Folder::new();
+    for key in ["--key-fd 7", "--key-file /dev/fd/7", "--key-file /proc/self/fd/7"] {
+        let line = format!(
+            "{CASEMATE} serve enc -r --crypt aes-xts-plain64 --key-size 512 {key} \
+             --exec 'test ! -e /proc/self/fd/7 && test -e /proc/self/fd/8' 7<key 8<image"
+        );
+        run(Command::new("sh").args(["-c", &line]).current_dir(folder.path()));
+    }
+}
+
+#[test]
+fn a_pid_file_replaces_nothing_but_a_pid_file() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.path().join(name);
+    for (text, expected) in
+        [("", 0), ("123\n", 0), ("my notes\n", 2), ("1 2\n", 2), ("123456789012345678901", 2)]
+    {
+        fs::write(at("pid"), text).unwrap();
+        let (status, _, stderr) = folder.with("image -r --pid-file pid", "true");
+        assert_eq!(status, expected, "{text}: {stderr}");
+        match expected {
+            0 => assert!(!at("pid").exists(), "{text}"),
+            _ => assert_eq!(fs::read(at("pid")).unwrap(), text.as_bytes()),
+        }
+    }
+}
+
 #[test]
 fn the_command_and_signals_end_it() {
     let folder = Folder::new();

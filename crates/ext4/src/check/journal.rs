@@ -9,8 +9,8 @@ use crate::format::features::Compat;
 use crate::format::inode::InodeFlags;
 use crate::format::journal_superblock::{JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
 use crate::read::fs::Ext4;
-use crate::units::InodeNo;
 use crate::read::journal::Journal;
+use crate::units::InodeNo;
 
 /// Blocks that a journal has at least.
 const LEAST_BLOCKS: u64 = 1024;

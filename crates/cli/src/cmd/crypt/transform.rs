@@ -81,7 +81,10 @@ impl Args {
         };
         let mapping = given.mapping(&self.source, asked, context)?;
         let source = |access| {
-            let image = Image::open(&self.source, access)?;
+            let image = match self.resume {
+                true => Image::open_unfinished(&self.source, access)?,
+                false => Image::open(&self.source, access)?,
+            };
             let encrypted = self.in_place || direction == Direction::Decrypt;
             match self.partition.filter(|_| encrypted) {
                 Some(number) => image.partition(number),
@@ -165,6 +168,12 @@ fn stream(
     }
     let mut output =
         Output::create_anew(target, &[source], Some(Made::Data), &|loss| overwrite.consent(loss))?;
+    match direction {
+        // Of a pipe it is not known who could read it.
+        Direction::Decrypt if standard(source) => output.narrow(0o600),
+        Direction::Decrypt => output.narrow_to(source),
+        Direction::Encrypt => {}
+    }
     let (from, to) = (
         (&*from, &mut input as &mut (dyn io::Read + Send)),
         (&*to, &mut output as &mut (dyn io::Write + Send)),

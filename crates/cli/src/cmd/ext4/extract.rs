@@ -110,7 +110,9 @@ impl Args {
                 copy(Target::Tar(&mut out))?
             }
             (Some(file), _) => {
-                let mut out = BufWriter::with_capacity(1 << 20, Output::create(file, &[self.image.file()])?);
+                let output = Output::create(file, &[self.image.file()])?;
+                output.narrow_to(self.image.file());
+                let mut out = BufWriter::with_capacity(1 << 20, output);
                 let report = copy(Target::Tar(&mut out))?;
                 out.flush().map_err(|error| Error::io(file.display(), error))?;
                 let output =

@@ -71,7 +71,9 @@ impl BackupArgs {
         let report = if is_standard {
             write(&mut BufWriter::with_capacity(1 << 20, context.output().for_data()?))?
         } else {
-            let mut out = BufWriter::with_capacity(1 << 20, Output::create(&self.tar, &[self.image.file()])?);
+            let output = Output::create(&self.tar, &[self.image.file()])?;
+            output.narrow_to(self.image.file());
+            let mut out = BufWriter::with_capacity(1 << 20, output);
             let report = write(&mut out)?;
             let output =
                 out.into_inner().map_err(|error| Error::io(self.tar.display(), error.into_error()))?;

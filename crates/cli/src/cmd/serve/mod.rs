@@ -3,7 +3,8 @@
 mod options;
 mod statistics;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
@@ -193,6 +194,17 @@ struct PidFile<'a>(&'a Path);
 
 impl PidFile<'_> {
     fn write<'a>(path: &'a Path, images: &[&Path]) -> Result<PidFile<'a>, Error> {
+        // What has the name may be somebody's file.
+        if path.is_file() {
+            let mut old = Vec::new();
+            let read = File::open(path).and_then(|file| file.take(64).read_to_end(&mut old));
+            read.map_err(|error| Error::io(path.display(), error))?;
+            let digits = old.trim_ascii();
+            if digits.len() > 20 || !digits.iter().all(u8::is_ascii_digit) {
+                let text = "there is a file of this name that is no PID file: it holds more than one number";
+                return Err(Error::argument(text).at(path.display()));
+            }
+        }
         Output::write_whole(path, images, PidFile::text().as_bytes())?;
         Ok(PidFile(path))
     }

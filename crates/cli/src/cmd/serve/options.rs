@@ -133,7 +133,8 @@ pub struct Args {
     /// Option of the process in the background.
     #[arg(long, hide = true, requires = "fork")]
     pub forked: bool,
-    /// Write the process ID to this file once clients can connect; it is removed at exit.
+    /// Write the process ID to this file once clients can connect; it is removed at exit. An older PID file is replaced,
+    /// another file is refused.
     #[arg(long, value_name = "FILE")]
     pub pid_file: Option<PathBuf>,
     #[command(flatten)]

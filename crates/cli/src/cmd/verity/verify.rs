@@ -15,7 +15,8 @@ use crate::context::Context;
 
 /// Check a data device against its hash area and root hash.
 ///
-/// Prints every wrong block: hash blocks of the highest level first, data blocks last. The exit status is 1 then.
+/// Prints every wrong block: hash blocks of the highest level first, data blocks last. The exit status is 1 then. Bytes behind the
+/// protected data blocks are not checked; -v and --json tell how many there are.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate verity verify root.img root.verity @root.hash.txt\n\
@@ -51,6 +52,8 @@ impl Args {
         let parity = self.parity(context, &volume, &root_hash, &summary)?;
         if context.json() {
             let mut rest = summary_value(&summary);
+            rest["data_blocks"] = layout.geometry().data_blocks().into();
+            rest["unprotected_bytes"] = volume.unprotected_bytes().into();
             if let Some(parity) = &parity {
                 rest["fec"] = parity.value();
             }
@@ -64,7 +67,13 @@ impl Args {
             parity.is_none_or(|parity| matches!(&parity, Parity::Wrong(rounds) if rounds.is_empty()));
         let is_good = summary.is_clean() && parity_is_good;
         if is_good {
-            context.done(format_args!("{}: verified", self.stored.data.display()));
+            let blocks = layout.geometry().data_blocks();
+            let behind = match volume.unprotected_bytes() {
+                0 => String::new(),
+                bytes => format!("; the root hash says nothing of the {bytes} bytes behind them"),
+            };
+            let name = self.stored.data.display();
+            context.done(format_args!("{name}: verified, {blocks} data blocks{behind}"));
         }
         Ok(if is_good { Answer::Yes } else { Answer::No })
     }

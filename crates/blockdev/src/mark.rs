@@ -1,0 +1,185 @@
+//! Marks on image files that somebody has begun to change and not finished.
+//!
+//! Work that can be stopped in the middle keeps its journal in another file. The mark is an extended attribute of the image
+//! itself, so it is found by every name of the image, after the image was moved, and through loop devices. A file system
+//! without such attributes has no marks, nor has a disk: there the journal is found by its name alone.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::advice::Advice;
+use crate::code::Code;
+use crate::error::{Error, Result};
+use crate::identity::{FileId, all_below};
+use crate::os::{self, OsStrExt, OsStringExt};
+
+/// Name of the extended attribute.
+pub const MARK_NAME: &str = "user.casemate.unfinished";
+
+/// The most bytes of a journal's path that a mark names: some file systems have little room for attributes.
+const MAX_PATH: usize = 1024;
+
+/// Mark on an image: in-place work on it has begun, and has not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Whether the work is a decryption.
+    pub decrypts: bool,
+    /// Random number of the work, which its journal has too.
+    pub id: [u8; 32],
+    /// Path of the journal when the work began; empty if it was too long to be kept.
+    pub journal: PathBuf,
+}
+
+impl Mark {
+    fn encode(&self) -> Vec<u8> {
+        let word: &[u8] = if self.decrypts { b"decryption " } else { b"encryption " };
+        let path = Some(self.journal.as_os_str().as_bytes()).filter(|path| path.len() <= MAX_PATH);
+        let id: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
+        [word, id.as_bytes(), b" ", path.unwrap_or_default()].concat()
+    }
+
+    fn decode(value: &[u8]) -> Option<Mark> {
+        let mut words = value.splitn(3, |byte| *byte == b' ');
+        let decrypts = match words.next()? {
+            b"encryption" => false,
+            b"decryption" => true,
+            _ => return None,
+        };
+        let digits = str::from_utf8(words.next()?).ok().filter(|digits| digits.len() == 64)?;
+        let mut id = [0; 32];
+        for (byte, at) in id.iter_mut().zip((0..64).step_by(2)) {
+            *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
+        }
+        let journal = OsString::from_vec(words.next()?.to_vec()).into();
+        Some(Mark { decrypts, id, journal })
+    }
+
+    /// The fact, and the place of the journal, as a text.
+    pub fn text(&self) -> String {
+        let work = if self.decrypts { "a decryption" } else { "an encryption" };
+        let begun = format!("{work} in place was interrupted, or goes on");
+        match self.journal.as_os_str().is_empty() {
+            true => begun,
+            // A hostile image may have any mark.
+            false => format!("{begun}: {} is its journal", self.journal.display().to_string().escape_debug()),
+        }
+    }
+}
+
+/// The files that keep the mark of an open file or block device: the file itself, or those that the device stands on.
+fn carriers(file: &File, id: FileId) -> Result<Vec<File>> {
+    if let FileId::Inode(..) = id {
+        return Ok(vec![file.try_clone()?]);
+    }
+    let open = |path: PathBuf, id: FileId| {
+        let file = File::open(path).ok()?;
+        (os::id_of(&file).ok()? == id).then_some(file)
+    };
+    let all = all_below(id).into_iter();
+    Ok(all.filter_map(|(_, below)| open(below.backing?, below.id)).collect())
+}
+
+/// The mark of an open file or block device, if it has one.
+///
+/// # Errors
+/// `Io`; `Unsupported` for a mark that this version does not know.
+pub(crate) fn read(file: &File, id: FileId) -> Result<Option<Mark>> {
+    for carrier in carriers(file, id)? {
+        let Some(value) = os::attribute(&carrier, MARK_NAME)? else { continue };
+        let Some(mark) = Mark::decode(&value) else {
+            let text = format!(
+                "the attribute {MARK_NAME} says that work on it is unfinished, in a way that this version does not know"
+            );
+            return Err(Error::unsupported(text));
+        };
+        return Ok(Some(mark));
+    }
+    Ok(None)
+}
+
+/// Refuses an open file or block device that has a mark.
+///
+/// # Errors
+/// `Argument` with the code `Unfinished`; those of [`read`].
+pub(crate) fn check(file: &File, id: FileId) -> Result<()> {
+    let Some(mark) = read(file, id)? else { return Ok(()) };
+    let is_gone = !mark.journal.as_os_str().is_empty() && !mark.journal.exists();
+    let rest = match is_gone {
+        true => format!(
+            " and is not there any more. If it was moved, name it; if the image is whole all the same, remove its attribute \
+             {MARK_NAME}"
+        ),
+        false => String::new(),
+    };
+    Err(Error::coded(Code::Unfinished, format!("{}{rest}", mark.text())).advise(Advice::Resume))
+}
+
+/// Sets a mark on stable storage. Where there are no such attributes nothing happens.
+///
+/// # Errors
+/// `Io`; `Argument` if other work has left a mark.
+pub(crate) fn set(file: &File, id: FileId, mark: &Mark) -> Result<()> {
+    match read(file, id)? {
+        Some(found) if found.id != mark.id => {
+            let text = format!("this is not the journal of the work that was begun on it. {}", found.text());
+            return Err(Error::coded(Code::Unfinished, text));
+        }
+        _ => {}
+    }
+    for carrier in carriers(file, id)? {
+        if os::set_attribute(&carrier, MARK_NAME, &mark.encode())? {
+            carrier.sync_all()?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the mark, on stable storage.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn remove(file: &File, id: FileId) -> Result<()> {
+    for carrier in carriers(file, id)? {
+        if os::remove_attribute(&carrier, MARK_NAME)? {
+            carrier.sync_all()?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a file that is open to be read as a stream, if it has a mark.
+///
+/// # Errors
+/// Those of [`check`].
+pub(crate) fn check_stream(file: &File) -> io::Result<()> {
+    check(file, os::id_of(file)?).map_err(io::Error::other)
+}
+
+/// The path where symbolic links at the end of a path lead: what lies beside a file lies beside its own name.
+pub(crate) fn followed(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    // The system follows no more.
+    for _ in 0..40 {
+        let Ok(target) = path.read_link() else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_read_as_they_were_written_and_nothing_else_is() {
+        let mark = Mark { decrypts: true, id: [0xa7; 32], journal: "/a b/disk.journal".into() };
+        let value = mark.encode();
+        assert_eq!(Mark::decode(&value), Some(mark));
+        for len in 0..76 {
+            assert_eq!(Mark::decode(&value[..len]), None, "{len}");
+        }
+        assert_eq!(Mark::decode(b"\xff\xff"), None);
+    }
+}
