@@ -97,6 +97,8 @@ kinds_of_advice! {
     VolumeKey = "volume-key" "give the volume key";
     /// The file of a LUKS header has to be named.
     LuksHeader = "luks-header" "name the file of the header";
+    /// Data may be written of which their device shows that they are not of the LUKS header.
+    OtherData = "other-data" "allow it to be overwritten";
     /// Room that the data give up at the end of the device for a header, in bytes.
     ReduceDeviceSize(bytes: u64) = "reduce-device-size" "let the data give up {bytes} bytes at the end of the device";
     /// Where encrypted data are to begin, in bytes.

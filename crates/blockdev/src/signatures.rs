@@ -19,6 +19,8 @@ pub const GPT: &str = "a GPT partition table";
 pub const MBR: &str = "an MBR partition table";
 /// A header of LUKS 1 or 2.
 pub const LUKS: &str = "a LUKS header";
+/// A header of LUKS1 while cryptsetup reencrypts the volume: its magic is another one then.
+pub const LUKS_REENCRYPTED: &str = "a LUKS1 header that cryptsetup was reencrypting";
 /// The second copy of a header of LUKS2, without the first.
 pub const LUKS_SECOND: &str = "a LUKS2 header without its primary copy";
 /// The beginning of a dm-integrity volume.
@@ -60,6 +62,7 @@ type Signature = (usize, &'static [u8], &'static str);
 
 const SIGNATURES: &[Signature] = &[
     (0, b"LUKS\xba\xbe", LUKS),
+    (0, b"LUKS\xde\xad", LUKS_REENCRYPTED),
     (0, b"verity\0\0", VERITY),
     (0, b"integrt\0", INTEGRITY),
     (3, b"-FVE-FS-", BITLOCKER),
@@ -294,7 +297,8 @@ fn of_first_mib(head: &[u8]) -> Option<&'static str> {
 /// area. What holds keys, or belongs to something larger, can't.
 pub fn is_made_again(what: &str) -> bool {
     let belongs = [LVM, MD, ZFS, BCACHE, SWAP, RAID, DRBD, VMFS, ORACLE, UBI];
-    ![LUKS, LUKS_SECOND, INTEGRITY, BITLOCKER, GPT, MBR].contains(&what) && !belongs.contains(&what)
+    let keys = [LUKS, LUKS_REENCRYPTED, LUKS_SECOND, INTEGRITY, BITLOCKER];
+    ![GPT, MBR].contains(&what) && !keys.contains(&what) && !belongs.contains(&what)
 }
 
 /// Whether contents are those of an ordinary file, which programs replace by others of any kind.

@@ -25,8 +25,8 @@ pub use self::tags::Tag;
 use crate::ext4::{ReadOptions, Superblock};
 use crate::{Error, Image, hex};
 pub use casemate_blockdev::signatures::{
-    EXT, GPT, HEAD, Held, INTEGRITY, LUKS, LUKS_SECOND, MBR, QCOW2, SPARSE, VERITY, beginning, device, held,
-    known, note_noise,
+    EXT, GPT, HEAD, Held, INTEGRITY, LUKS, LUKS_REENCRYPTED, LUKS_SECOND, MBR, QCOW2, SPARSE, VERITY,
+    beginning, device, held, known, note_noise,
 };
 
 /// A structure that was found at a place, as it describes itself.

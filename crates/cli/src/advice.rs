@@ -38,6 +38,7 @@ pub fn option(advice: &Advice) -> Option<String> {
         Advice::KdfLimit => "--kdf-limit TIMES",
         Advice::VolumeKey => "--volume-key-file FILE",
         Advice::LuksHeader => "--luks-header FILE",
+        Advice::OtherData => "--luks-overwrite",
         Advice::ReduceDeviceSize(bytes) => return Some(format!("--reduce-device-size {bytes}")),
         Advice::CryptOffset(bytes) => return Some(format!("--crypt-offset {bytes}")),
         Advice::EncryptAgain(reduce, offset) if *offset == reduce / 2 => {

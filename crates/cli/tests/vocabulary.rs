@@ -162,6 +162,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("print-policy", "", "the policy that a header keeps"),
     ("luks-policy", "FILE", "what a LUKS header must be"),
     ("luks-header", "FILE", "where a LUKS header lies"),
+    ("luks-overwrite", "", "data that a LUKS header is not of are lost"),
     ("luks2-keyslots-size", "BYTES", "the area for key slots"),
     ("luks2-metadata-size", "BYTES", "a copy of a LUKS2 header"),
     ("manifest", "FILE", "where digests of files go"),

@@ -206,7 +206,7 @@ fn to_luks1(
     device: &dyn BlockDevice,
     providers: &Providers,
 ) -> Result<Header, Error> {
-    let mut made = header_of_luks1(header, providers.cpu())?;
+    let mut made = header_of_luks1(header, providers)?;
     let len = area_len(made.key_bytes as usize)?;
     let room = match u64::from(made.payload_offset) * 512 {
         0 => device.size(),
@@ -233,9 +233,9 @@ fn to_luks1(
 }
 
 /// The header of LUKS1 that says what one of LUKS2 says; its slots have no place yet.
-fn header_of_luks1(header: &luks2::Header, cpu: Cpu) -> Result<luks1::Header, Error> {
+fn header_of_luks1(header: &luks2::Header, providers: &Providers) -> Result<luks1::Header, Error> {
     let refuse = |text: String| Err(Error::argument(format!("{text}; LUKS1 can't be made of this header")));
-    let metadata = &header.metadata;
+    let (metadata, cpu) = (&header.metadata, providers.cpu());
     let (segments, digests, tokens) = (metadata.segments(), metadata.digests(), metadata.tokens());
     let ([segment], [digest]) = (&segments[..], &digests[..]) else {
         return refuse(format!(
@@ -257,7 +257,11 @@ fn header_of_luks1(header: &luks2::Header, cpu: Cpu) -> Result<luks1::Header, Er
     if segment.sector_size != 512 {
         return refuse(format!("its sectors have {} bytes, not 512", segment.sector_size));
     }
-    let (name, mode) = segment.encryption.split_once('-').unwrap_or((&segment.encryption, ""));
+    if providers.hash(&digest.hash)?.digest_len() < luks1::DIGEST_LEN {
+        return refuse(format!("the digests of {} are too short", digest.hash));
+    }
+    // As dm-crypt reads a cipher without a mode.
+    let (name, mode) = segment.encryption.split_once('-').unwrap_or((&segment.encryption, "cbc-plain"));
     for (what, text) in [("cipher", name), ("cipher mode", mode), ("hash", &*digest.hash)] {
         if text.len() >= 32 || text.starts_with("capi:") {
             return refuse(format!("there is no room for the {what} '{text}'"));

@@ -8,7 +8,8 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::Providers;
 
 use super::random::Source;
-use super::slot::digest;
+use super::slot::{check_hash, digest};
+use super::unlock::DIGEST_LEN;
 use crate::Error;
 
 /// Iterations of the volume key's digest: cryptsetup's least. A volume key is random, and no digest is what it is guessed by.
@@ -22,6 +23,7 @@ pub(super) fn new_digest(
     random: &mut Source,
     providers: &Providers,
 ) -> Result<Object, Error> {
+    check_hash(hash, *DIGEST_LEN.start(), providers)?;
     let mut salt = [0; luks1::SALT_LEN];
     random.fill(&mut salt)?;
     let len = providers.hash(hash)?.digest_len().min(64);

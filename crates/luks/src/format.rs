@@ -12,7 +12,7 @@ use super::digest::{DIGEST_ITERATIONS, new_digest};
 use super::new_volume::{NewData, NewVolume, Stored};
 use super::random::Source;
 use super::refuse_empty;
-use super::slot::{AreaCipher, Slot, digest};
+use super::slot::{AreaCipher, Slot, check_hash, digest};
 use super::unlock::is_null;
 use crate::pbkdf::Pbkdf;
 use crate::{Advice, Error};
@@ -273,7 +273,10 @@ impl LuksFormatOptions {
             return Err(Error::argument("the header of LUKS1 has one size; that of LUKS2 is chosen"));
         }
         self.pbkdf().check_luks1(&self.hash)?;
-        let (name, mode) = self.cipher.split_once('-').unwrap_or((&self.cipher, ""));
+        // cryptsetup opens no header of LUKS1 with shorter digests.
+        check_hash(&self.hash, luks1::DIGEST_LEN, providers)?;
+        // As dm-crypt reads a cipher without a mode, and cryptsetup writes it.
+        let (name, mode) = self.cipher.split_once('-').unwrap_or((&self.cipher, "cbc-plain"));
         for (what, text) in [("cipher", name), ("cipher mode", mode), ("hash", &*self.hash)] {
             if text.len() >= 32 || text.starts_with("capi:") {
                 return Err(Error::argument(format!("LUKS1 has no room for the {what} '{text}'; LUKS2 has")));

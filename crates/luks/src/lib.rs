@@ -74,6 +74,7 @@ mod locks;
 pub mod luks1;
 pub mod luks2;
 mod new_volume;
+mod other_data;
 mod pbkdf;
 mod policy;
 mod random;

@@ -51,6 +51,24 @@ impl Pbkdf {
         }
     }
 
+    /// How many times the usual limits an opening must be granted for a key slot with these costs; 1 within them.
+    ///
+    /// # Errors
+    /// `Unsupported` for an unknown hash.
+    pub fn limit_times(&self, key_len: usize, providers: &Providers) -> Result<u32, Error> {
+        let limits = KdfLimits::default();
+        // The digest that the key is compared with costs a little, too.
+        let Cost { iterations, work } = self.cost(key_len, providers)?;
+        let iterations = iterations.saturating_add(if iterations > 0 { 1 << 16 } else { 0 });
+        let memory = if let Pbkdf::Argon2(argon2) = self { argon2.memory } else { 0 };
+        let times = [
+            iterations.div_ceil(limits.iterations),
+            work.div_ceil(limits.work),
+            u64::from(memory.div_ceil(limits.memory)),
+        ];
+        Ok(u32::try_from(times.into_iter().max().unwrap_or(1).max(1)).unwrap_or(u32::MAX))
+    }
+
     /// Refuses what a header of LUKS1 with a hash can't name.
     pub(super) fn check_luks1(&self, hash: &str) -> Result<(), Error> {
         match self {

@@ -13,6 +13,7 @@ use crate::luks1::{self, SALT_LEN, SlotState};
 use crate::luks2::{Keyslot, decode, encode};
 use crate::pbkdf::Pbkdf;
 use crate::random::Source;
+use crate::unlock::{DIGEST_LEN, is_null};
 use crate::{Error, af};
 
 /// Bytes of a cipher's key, or of a volume key, at most: several times what any cipher takes.
@@ -140,7 +141,7 @@ impl Slot {
         random: &mut Source,
         providers: &Providers,
     ) -> Result<Material, Error> {
-        self.kdf.check()?;
+        self.check_opens(passphrase, providers)?;
         self.salt = vec![0; SALT_LEN];
         random.fill(&mut self.salt)?;
         let cipher = self.cipher(passphrase, &ALL, providers)?;
@@ -148,6 +149,25 @@ impl Slot {
         let mut material = af::split(key, &hash, &mut |bytes| random.fill(bytes))?;
         cipher.encrypt(0, material.expose_mut())?;
         Ok(material)
+    }
+
+    /// Refuses a new slot that could not be opened afterwards, whatever costs are granted: every slot is sealed through here.
+    ///
+    /// # Errors
+    /// `Argument`, `Unsupported`.
+    pub fn check_opens(&self, passphrase: &SecretVec, providers: &Providers) -> Result<(), Error> {
+        self.kdf.check()?;
+        if is_null(&self.encryption) && !passphrase.is_empty() {
+            let text = format!("a key slot with the cipher {} hides nothing", self.encryption);
+            return Err(Error::argument(text));
+        }
+        // OK to cast: a small number.
+        if self.key_len > LONGEST_KEY as usize || self.cipher_key_len > LONGEST_KEY as usize {
+            let text = format!("keys of {} and {} bytes", self.key_len, self.cipher_key_len);
+            return Err(Error::argument(text));
+        }
+        self.kdf.cost(self.cipher_key_len, providers)?;
+        check_hash(&self.hash, *DIGEST_LEN.start(), providers)
     }
 
     /// The key that lies in the slot, if the passphrase is the slot's: only a digest tells.
@@ -211,6 +231,19 @@ pub(super) fn area_len(key_len: usize) -> Result<u64, Error> {
 
 /// Limits of a slot that its owner asks for: none.
 pub(super) const ALL: KdfLimits = KdfLimits { memory: u32::MAX, work: u64::MAX, iterations: u64::MAX };
+
+/// Refuses a hash whose digests are too short to tell keys by.
+///
+/// # Errors
+/// `Argument`; `Unsupported` for an unknown hash.
+pub(super) fn check_hash(hash: &str, least: usize, providers: &Providers) -> Result<(), Error> {
+    match providers.hash(hash)?.digest_len() {
+        len if len < least => {
+            Err(Error::argument(format!("{hash} has digests of {len} bytes, and {least} are needed")))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// The digest of a volume key.
 pub(super) fn digest(

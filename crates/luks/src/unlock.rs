@@ -54,7 +54,7 @@ pub(super) struct Check {
 }
 
 /// Bytes of a digest, at least and at most.
-pub(super) const DIGEST_LEN: std::ops::RangeInclusive<usize> = 20..=64;
+pub(super) const DIGEST_LEN: std::ops::RangeInclusive<usize> = 16..=64;
 
 /// Whether a specification is that of a cipher that does nothing.
 pub(super) fn is_null(encryption: &str) -> bool {
@@ -106,7 +106,7 @@ fn try_slots(
             let afforded = if left == 0 {
                 let text =
                     format!("it is one more than the {} that are tried; it can be named", options.tries);
-                Err(Error::unsupported(text))
+                Err(Error::unsupported(text).advise(Advice::KeySlot).advise(Advice::KdfLimit))
             } else {
                 slot.cost(&work.providers).and_then(|cost| budget.spend(&cost))
             };
@@ -151,13 +151,17 @@ fn try_slots(
         _ => "no key slot opens with this passphrase".to_owned(),
     };
     failed.iter().for_each(|error| text.push_str(&format!("; {}", error.text())));
-    let mut error = Error::coded(Code::WrongKey, text);
+    // A slot that was not tried may be the passphrase's: whether that is right was not found out.
+    let Some(first) = failed.first() else {
+        return Err(Reason::WrongPassphrase.of(Error::coded(Code::WrongKey, text)));
+    };
+    let mut error = Error::coded(first.code(), text);
     for advice in failed.iter().flat_map(Error::advice) {
         if !error.advice().contains(advice) {
             error = error.advise(advice.clone());
         }
     }
-    Err(Reason::WrongPassphrase.of(error))
+    Err(error)
 }
 
 /// How many of these slots are tried at the same time, at least one: those that follow the first and cost no more than twice

@@ -125,6 +125,8 @@ pub struct LuksOptions {
     pub allow_equal_halves: bool,
     /// Whether discards pass down.
     pub allow_discards: bool,
+    /// Whether data are written, too, of which their device shows that they are not of the detached header.
+    pub allow_other_data: bool,
 }
 
 impl Default for LuksOptions {
@@ -138,6 +140,7 @@ impl Default for LuksOptions {
             unbound: false,
             allow_equal_halves: false,
             allow_discards: false,
+            allow_other_data: false,
         }
     }
 }
@@ -241,6 +244,9 @@ impl Volume {
         if let Some(course) = volume.reencryption().at(volume.header_image.name())? {
             let view = volume.view(&course, key, options, work)?;
             return Ok(Opened { data: volume.data, plain: Plain::Reencryption(view) });
+        }
+        if volume.data.check_writable().is_ok() {
+            volume.refuse_other_data(false, options, &work.providers)?;
         }
         if let Some(segment) = volume.protected_segment() {
             let (data, device) = volume.open_protected(&segment, key, options, work)?;
@@ -371,6 +377,31 @@ impl Volume {
         let superblock =
             inside.and_then(|inside| casemate_integrity::read_superblock(inside.ok()?.top()).ok());
         superblock.map_or(size, |superblock| superblock.provided_data_sectors * 512)
+    }
+
+    /// Checks that the header leads to data: their first byte lies on the device, and their cipher is known. A reencryption is
+    /// not looked at.
+    ///
+    /// # Errors
+    /// `Corrupt` for data behind the device's end; `Unsupported` for a cipher that is not known or whose key has another size.
+    pub fn check_usable(&self, providers: &Providers) -> Result<(), Error> {
+        if self.check_segments().is_err() || self.protected_segment().is_some() {
+            return Ok(());
+        }
+        let ((encryption, sector_size, offset, _), size) = (self.geometry(), self.data.top().size());
+        let check = || {
+            if offset > size {
+                let text = format!(
+                    "the data begin at byte {offset} by the header, behind the device's end at {size}"
+                );
+                return Err(Error::corrupt(text));
+            }
+            let Some(len) = self.volume_key_len() else { return Ok(()) };
+            let mut params = Params::new(encryption.parse()?);
+            (params.sector_size, params.allow_equal_halves) = (sector_size, true);
+            Mapping::new(params, SecretVec::zeroed(len), offset / 512, providers).map(drop)
+        };
+        check().at(self.header_image.name())
     }
 
     /// Geometry of the data: the cipher, bytes of a sector, the first byte, and the number of bytes if it is fixed.

@@ -114,6 +114,7 @@ fn luks(group: &Group) -> Result<LuksSpec, Error> {
     group.one_of(&["volume-key-file", "key-file"])?;
     group.one_of(&["volume-key-file", "key-fd"])?;
     group.needs("mac-key-file", &["policy"])?;
+    group.needs("overwrite", &["header"])?;
     Ok(LuksSpec {
         key: key(group)?,
         volume_key_file: path(group.value("volume-key-file")),
@@ -122,6 +123,7 @@ fn luks(group: &Group) -> Result<LuksSpec, Error> {
         kdf_limit: group.read("kdf-limit", times)?.unwrap_or(1),
         policy: path(group.value("policy")),
         mac_key_file: path(group.value("mac-key-file")),
+        overwrite: group.has("overwrite"),
     })
 }
 
@@ -258,6 +260,7 @@ fn write_luks(spec: &LuksSpec, text: &mut Writing) {
     text.number("kdf-limit", spec.kdf_limit, 1);
     text.word("policy", spec.policy.as_ref());
     text.word("mac-key-file", spec.mac_key_file.as_ref());
+    text.flag("overwrite", spec.overwrite);
 }
 
 fn write_integrity(spec: &IntegritySpec, text: &mut Writing) {

@@ -113,6 +113,8 @@ pub struct LuksSpec {
     pub policy: Option<PathBuf>,
     /// The file with the key of the policy's mac.
     pub mac_key_file: Option<PathBuf>,
+    /// Whether a detached header's device is written to even where another volume or a file system is seen.
+    pub overwrite: bool,
 }
 
 impl Default for LuksSpec {
@@ -125,6 +127,7 @@ impl Default for LuksSpec {
             kdf_limit: 1,
             policy: None,
             mac_key_file: None,
+            overwrite: false,
         }
     }
 }

@@ -255,6 +255,7 @@ impl LuksSpec {
         let mut options = LuksOptions::default().raised(self.kdf_limit);
         options.keyslot = self.key_slot;
         options.policy = self.policy()?;
+        options.allow_other_data = self.overwrite;
         Ok((volume, key, options))
     }
 

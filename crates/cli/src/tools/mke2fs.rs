@@ -22,6 +22,7 @@ const VERSION: &str = "mke2fs 1.47.4 (casemate)\n";
 /// Names that blkid, whose words mke2fs shows, has for what is known.
 const KINDS: &[(&str, &str)] = &[
     (probe::LUKS, "crypto_LUKS"),
+    (probe::LUKS_REENCRYPTED, "crypto_LUKS"),
     (probe::LUKS_SECOND, "crypto_LUKS"),
     (probe::VERITY, "DM_verity_hash"),
     (probe::INTEGRITY, "DM_integrity"),

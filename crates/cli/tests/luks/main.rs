@@ -10,6 +10,8 @@ mod kernel;
 mod keys;
 mod layers;
 mod link;
+mod lost;
+mod mistaken;
 mod online;
 mod others;
 mod policy;

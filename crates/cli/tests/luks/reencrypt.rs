@@ -347,7 +347,7 @@ fn every_slot_that_stays_needs_its_passphrase() {
             && !metadata.contains("\"0\":{\"type\":\"luks2\"")
     );
     // A slot that is named stays alone.
-    yes(place.own("luks reencrypt disk --key-file second --key-slot 3"));
+    yes(place.own("luks reencrypt disk --key-file second --key-slot 3 --batch-mode"));
     says(place.own("luks test-passphrase disk --key-file key"), 1, "does not open");
     yes(place.own("luks extract disk out --key-file second"));
     assert!(place.read("out") == place.read("plain"));
@@ -359,7 +359,11 @@ fn bad_input_is_one_line_and_changes_nothing() {
     let before = place.read("disk");
     says(place.own("luks reencrypt disk --key-file key --hotzone-size x"), 2, "--hotzone-size");
     says(place.own("luks reencrypt disk --key-file key -c aes-ecb -s 256"), 2, "equal blocks of data");
-    says(place.own("luks reencrypt disk --key-file key --device-size 1000"), 2, "the first 1000 bytes alone");
+    says(
+        place.own("luks reencrypt disk --key-file key --device-size 1000 --batch-mode"),
+        2,
+        "the first 1000 bytes alone",
+    );
     says(place.own("luks reencrypt disk --key-file key --reduce-device-size 4M"), 2, "too small");
     says(place.own("luks reencrypt disk --key-file key --init-only --resume-only"), 2, "cannot be used with");
     says(place.own("luks reencrypt none --key-file key"), 2, "none");
@@ -391,8 +395,11 @@ fn going_on_does_what_was_begun_and_says_so() {
                 ("--hash sha256", "with the hash sha512, not sha256"),
                 ("--pbkdf argon2id", "with key slots of pbkdf2, not argon2id"),
                 ("--reduce-device-size 1M", "give up 0 bytes at the end, not 1048576"),
-                ("--device-size 1M", "for all 3145728 bytes of the data, not 1048576"),
-                ("--resume-only --device-size 1M", "for all 3145728 bytes of the data, not 1048576"),
+                ("--device-size 1M --batch-mode", "for all 3145728 bytes of the data, not 1048576"),
+                (
+                    "--resume-only --device-size 1M --batch-mode",
+                    "for all 3145728 bytes of the data, not 1048576",
+                ),
                 ("--resume-only -s 256", "with a key of 512 bits, not 256"),
             ],
             "disk: reencrypted",
@@ -436,7 +443,7 @@ fn going_on_does_what_was_begun_and_says_so() {
 #[test]
 fn a_part_of_the_data_is_gone_on_with_if_it_was_begun_with() {
     let place = volume("");
-    let begun = "luks reencrypt disk --key-file key";
+    let begun = "luks reencrypt disk --key-file key --batch-mode";
     yes(place.own(&format!("{begun} --init-only --device-size 1M")));
     says(place.own(&format!("{begun} --device-size 2M")), 2, "for 1048576 bytes of the data, not 2097152");
     if let Some(cryptsetup) = tool("cryptsetup") {

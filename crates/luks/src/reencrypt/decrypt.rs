@@ -94,7 +94,11 @@ impl Volume {
                 true
             }
             (false, Some(_)) => return Err(Error::argument("the header lies in a file of its own already")),
-            (false, None) => self.is_half_moved(&header, &previous)?,
+            (false, None) if self.is_half_moved(&header, &previous)? => true,
+            (false, None) => {
+                self.refuse_other_data(true, unlocking, &work.providers)?;
+                false
+            }
         };
         let area = start::largest_gap(&header.metadata)?;
         let last = linear(if is_moving { 0 } else { previous.offset }, SegmentSize::Dynamic);

@@ -384,8 +384,10 @@ impl PlainData<'_> {
                         end has a copy: only the same encryption once more completes it";
             return Err(Error::argument(text).advise(Advice::EncryptAgain(reduce, shift)));
         }
+        let found = signatures::device(self.top())?;
         let is_luks = begins
-            || signatures::device(self.top())?.is_none_or(|what| what == signatures::ZEROS)
+            || found == Some(signatures::LUKS_REENCRYPTED)
+            || found.is_none_or(|what| what == signatures::ZEROS)
                 && luks2::Header::read(self.top(), &work.providers).is_ok();
         match is_luks {
             true => Err(Error::argument(

@@ -247,6 +247,7 @@ impl Volume {
         work: &Work<'_>,
     ) -> Result<bool, Error> {
         let _lock = self.claim_reencryption()?;
+        self.refuse_other_data(true, unlocking, &work.providers)?;
         let course = self.reencryption()?;
         let size = self.data.top().size();
         if course.is_none()

@@ -58,6 +58,7 @@ impl Volume {
         // Whoever has the data or goes on with the work keeps others from both.
         let lock = self.claim_reencryption()?;
         self.data = self.data.with_locks(lock).keeping(&self.header_image);
+        self.refuse_other_data(true, options, &work.providers)?;
         let (name, data) = (self.header_image.name().to_owned(), self.data.clone());
         let mut open = || {
             let course = self.reencryption()?.ok_or_else(|| {

@@ -110,6 +110,7 @@ impl Volume {
             if recover {
                 self.header_image.check_writable()?;
                 self.data.check_writable()?;
+                self.refuse_other_data(true, options, &work.providers)?;
                 self.zones(&named, course, parts, &keys, options, work)?.recover_hot(work)?;
                 return data.top().flush();
             }

@@ -14,7 +14,7 @@ pub use self::image::{Asking, file_system, spec_parser};
 use self::stack::{LayerOptions, Stack, ids};
 pub use super::crypt::mapping::DECRYPTION;
 use super::crypt::mapping::MappingArgs;
-use super::luks::options::UnlockArgs;
+use super::luks::options::{OtherDataArgs, UnlockArgs};
 use super::verity::options::HashArgs;
 use crate::cmd::integrity::JournalArgs;
 use crate::context::Context;
@@ -87,6 +87,8 @@ pub struct CryptLayer {
     luks: bool,
     #[command(flatten)]
     unlock: UnlockArgs,
+    #[command(flatten)]
+    other_data: OtherDataArgs,
     #[command(flatten)]
     integrity: IntegrityArgs,
 }
@@ -172,7 +174,7 @@ struct VerityArgs {
 /// Options that begin a dm-crypt, LUKS or dm-integrity layer, each with all options of its layer.
 fn crypt_kinds() -> Vec<(&'static [&'static str], Vec<String>)> {
     let luks = ["luks", "key_file", "key_fd", "keyfile_offset"].map(str::to_owned);
-    let luks = ids::<UnlockArgs>().into_iter().chain(luks).collect();
+    let luks = ids::<UnlockArgs>().into_iter().chain(ids::<OtherDataArgs>()).chain(luks).collect();
     vec![
         (&["crypt", "crypt_table"], ids::<MappingArgs>()),
         (&["luks"], luks),
@@ -256,7 +258,11 @@ impl CryptLayer {
             return self.integrity.spec(name).map(LayerSpec::Integrity);
         }
         match self.luks {
-            true => Ok(LayerSpec::Luks(self.unlock.spec(self.mapping.key_place()))),
+            true => {
+                let mut spec = self.unlock.spec(self.mapping.key_place());
+                spec.overwrite = self.other_data.luks_overwrite;
+                Ok(LayerSpec::Luks(spec))
+            }
             false => self.mapping.spec().map(LayerSpec::Crypt),
         }
     }

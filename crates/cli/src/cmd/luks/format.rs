@@ -12,7 +12,7 @@ use casemate::{Access, Error, Image, Output, SecretVec, Target, probe};
 
 use super::manners::{Did, Wanted};
 use super::options::{AreaArgs, EmptyArgs, PassphraseArgs, place_of_header, volume_key};
-use super::pbkdf::PbkdfArgs;
+use super::pbkdf::{PbkdfArgs, note_limit};
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
 use crate::cmd::overwrite::OverwriteArgs;
@@ -241,6 +241,8 @@ impl Args {
                 options.volume_key.as_ref().map_or(options.key_bits.unwrap_or(512) / 8, SecretVec::len);
             let is_luks1 = options.version == LuksVersion::One;
             options.pbkdf = Some(self.pbkdf.get(is_luks1, &self.hash, key_len, context)?);
+        } else if let Some(pbkdf) = &options.pbkdf {
+            note_limit(pbkdf, options.key_len(context.providers())?, context)?;
         }
         options.prepare(&new.passphrase, &context.opening())
     }

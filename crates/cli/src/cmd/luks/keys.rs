@@ -9,7 +9,7 @@ use casemate::luks::{Header, LuksKey, LuksOptions, NewKeyOptions, Reason, Volume
 use casemate::{Error, SecretSource, SecretVec};
 
 use super::confirm::Confirm;
-use super::manners::{Did, Wanted};
+use super::manners::{CRYPTSETUP_LIMIT, Did, Wanted};
 use super::options::{AreaArgs, EmptyArgs, HeaderArgs, VolumeArgs, asking, passphrase, whole_bytes};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
@@ -319,8 +319,9 @@ impl KillSlot {
             self.confirm.last_slot(&volume, self.slot)?;
         }
         if let Some(key) = self.key(context)? {
-            let opened =
-                volume.check_remaining(self.slot, &key, &LuksOptions::default(), &context.opening())?;
+            let options = LuksOptions::default();
+            let options = if context.is_other_tool() { options.raised(CRYPTSETUP_LIMIT) } else { options };
+            let opened = volume.check_remaining(self.slot, &key, &options, &context.opening())?;
             context.did(Did::UnlockSlot(opened))?;
         }
         volume.erase_slots(&[self.slot], &context.opening())?;

@@ -7,6 +7,9 @@ use casemate::Error;
 use crate::context::Context;
 use crate::passphrase::Asked;
 
+/// Times the usual costs that an opening may have for cryptsetup's command line: 4 GiB of memory and 32 key slots, as there.
+pub const CRYPTSETUP_LIMIT: u32 = 4;
+
 /// How that tool was told to talk, and to ask.
 #[derive(Clone, Debug)]
 pub struct Manners {

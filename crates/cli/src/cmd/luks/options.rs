@@ -37,6 +37,16 @@ pub struct UnlockArgs {
     policy: PolicyArgs,
 }
 
+/// Whether data of a detached header may be something else.
+#[derive(clap::Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "LUKS")]
+pub struct OtherDataArgs {
+    /// With a detached header: write to the image even if a file system or another volume is seen where the encrypted
+    /// data of this header should be, and destroy it [default: refuse].
+    #[arg(long, requires = "luks_header")]
+    pub luks_overwrite: bool,
+}
+
 /// Options for the policy that a header must keep.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "LUKS")]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use casemate::Error;
+use casemate::blockdev::Events;
 use casemate::luks::{Argon2, Argon2Variant, Pbkdf, PbkdfTarget};
 
 use crate::context::Context;
@@ -39,6 +40,17 @@ pub enum Kdf {
     Pbkdf2,
 }
 
+/// Tells which option opens a key slot that costs more than is granted without it.
+pub fn note_limit(pbkdf: &Pbkdf, key_len: usize, context: &Context) -> Result<(), Error> {
+    match pbkdf.limit_times(key_len, context.providers())? {
+        times if times > 1 && !context.is_other_tool() => context.note(&format!(
+            "the key slot costs more than opening a volume may without an option: --kdf-limit {times} opens it"
+        )),
+        _ => {}
+    }
+    Ok(())
+}
+
 impl PbkdfArgs {
     /// Whether anything was said.
     pub fn is_given(&self) -> bool {
@@ -49,10 +61,12 @@ impl PbkdfArgs {
     /// KDF with its costs: the iterations that were given, or as many as take the time that was given. `is_luks1` and
     /// the hash choose what no option names.
     pub fn get(&self, is_luks1: bool, hash: &str, key_len: usize, context: &Context) -> Result<Pbkdf, Error> {
-        match self.pbkdf_force_iterations {
-            Some(_) => self.fixed(is_luks1, hash),
-            None => Ok(self.target(is_luks1, hash)?.measure(key_len, context.providers())?.pbkdf),
-        }
+        let pbkdf = match self.pbkdf_force_iterations {
+            Some(_) => self.fixed(is_luks1, hash)?,
+            None => self.target(is_luks1, hash)?.measure(key_len, context.providers())?.pbkdf,
+        };
+        note_limit(&pbkdf, key_len, context)?;
+        Ok(pbkdf)
     }
 
     /// KDF with the costs that were given; other costs are the same on every machine.

@@ -4,13 +4,15 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use casemate::luks::luks2::reencrypt::Mode;
-use casemate::luks::{Header, LuksFormatOptions, LuksKey, Pbkdf, Protection, ReencryptOptions, Volume};
+use casemate::luks::{
+    Header, LuksFormatOptions, LuksKey, LuksOptions, Pbkdf, Protection, ReencryptOptions, Volume,
+};
 use casemate::target::{self, Made};
 use casemate::{Access, Error, ErrorKind, Image, Target, probe};
 
 use super::confirm::Confirm;
 use super::manners::Wanted;
-use super::options::{EmptyArgs, VolumeArgs, place_of_header};
+use super::options::{EmptyArgs, OtherDataArgs, VolumeArgs, place_of_header};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::context::Context;
@@ -21,7 +23,7 @@ use crate::size::{bytes, place_with_unit};
 /// in place.
 ///
 /// If this is interrupted, the volume can be read, and the same command, or cryptsetup's, continues; different options
-/// are refused then. The passphrases stay. The volume must not be in use meanwhile. --encrypt turns plain data into a
+/// are refused then. The passphrases stay; with --key-slot only that slot's. The volume must not be in use meanwhile. --encrypt turns plain data into a
 /// volume: its header goes to --luks-header, or before the data with --reduce-device-size. --decrypt turns a volume
 /// into plain data: a header before the data goes to --luks-header.
 #[derive(clap::Args, Debug)]
@@ -69,7 +71,7 @@ pub struct Args {
     /// Rewrite at most N bytes between two writes of the header [default: 128M].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     hotzone_size: Option<u64>,
-    /// Reencrypt only the first N bytes; the rest is lost. To continue with N bytes, the work must have been begun with
+    /// Reencrypt only the first N bytes; the rest is lost, after a question. To continue with N bytes, the work must have been begun with
     /// as many.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     device_size: Option<u64>,
@@ -86,6 +88,8 @@ pub struct Args {
     /// Continue unfinished work only, and begin nothing.
     #[arg(long)]
     resume_only: bool,
+    #[command(flatten)]
+    other_data: OtherDataArgs,
     #[command(flatten)]
     confirm: Confirm,
 }
@@ -115,7 +119,12 @@ impl Args {
         let name = place.image.display().to_string();
         place.refuse_partition()?;
         let is_export = self.decrypt && unlock.luks_header.as_ref().is_some_and(|path| !path.exists());
-        let (mode, is_done) = match self.encrypt && self.is_unencrypted(context)? {
+        let is_new = self.encrypt && self.is_unencrypted(context)?;
+        let rest = self.fate_of_rest(is_new, is_export, context)?;
+        if let Some(rest) = &rest {
+            self.confirm.ask(&format!("{name}: {rest}"))?;
+        }
+        let (mode, is_done) = match is_new {
             true => (Mode::Encrypt, self.encrypt(context)?),
             false if is_export => {
                 let volume = place.volume(Access::Change, None, context)?;
@@ -126,8 +135,11 @@ impl Args {
         if context.json() {
             context.print_json(&json!({ "done": is_done }))?;
         }
-        let what = if is_done { done(mode) } else { "begun; --resume-only goes on" };
-        context.done(format_args!("{name}: {what}"));
+        match rest {
+            Some(rest) if is_done => context.done(format_args!("{name}: {} {rest}", done(mode))),
+            None if is_done => context.done(format_args!("{name}: {}", done(mode))),
+            _ => context.done(format_args!("{name}: begun; --resume-only goes on")),
+        }
         Ok(Answer::Yes)
     }
 
@@ -155,6 +167,60 @@ impl Args {
                 )))
             }
         }
+    }
+
+    /// Text about the data behind the first ones, where only these are transformed.
+    fn fate_of_rest(
+        &self,
+        is_new: bool,
+        is_export: bool,
+        context: &Context,
+    ) -> Result<Option<String>, Error> {
+        let Some(first) = self.device_size else { return Ok(None) };
+        let place = &self.volume.place;
+        let (mode, len) = if is_new {
+            // Data that move to make room have no offset yet.
+            let start = if self.reduce_device_size.is_some() { 0 } else { self.crypt_offset.unwrap_or(0) };
+            (Mode::Encrypt, place.open(Access::Read)?.device().size().saturating_sub(start))
+        } else {
+            let header = self.volume.unlock.luks_header.as_ref().filter(|_| !is_export);
+            let header = header.map(|path| Image::open(path, Access::Read)).transpose()?;
+            let volume = place.volume(Access::Read, header.as_ref(), context)?;
+            let asked = if self.decrypt { Mode::Decrypt } else { Mode::Reencrypt };
+            (volume.begun()?.unwrap_or(asked), volume.data_size())
+        };
+        let fate = match mode {
+            Mode::Reencrypt => {
+                "stay as they are, and can never be read again: the key that they have is removed"
+            }
+            Mode::Encrypt => "stay in plain text, and the volume reads them as noise",
+            Mode::Decrypt => "stay encrypted, and can never be read again: their key is removed",
+        };
+        // What can't be is refused later.
+        Ok((first < len).then(|| format!("the first {first} bytes alone; the other {} {fate}", len - first)))
+    }
+
+    /// Asks before the passphrases of all key slots but the named one are lost. cryptsetup does not ask.
+    fn ask_to_lose_slots(
+        &self,
+        volume: &Volume,
+        begun: Option<Mode>,
+        context: &Context,
+    ) -> Result<(), Error> {
+        let named = self.volume.unlock.options()?.keyslot;
+        let slots = volume.slots_of_data();
+        let Some(named) = named.filter(|named| begun.is_none() && slots.contains(named)) else {
+            return Ok(());
+        };
+        let lost: Vec<String> = slots.iter().filter(|slot| **slot != named).map(u32::to_string).collect();
+        if lost.is_empty() || self.resume_only || context.is_other_tool() {
+            return Ok(());
+        }
+        let what = if lost.len() == 1 { "key slot" } else { "key slots" };
+        self.confirm.ask(&format!(
+            "only the passphrase of key slot {named} stays; {what} {} would be removed",
+            lost.join(", ")
+        ))
     }
 
     /// Makes a volume of plain data.
@@ -199,7 +265,7 @@ impl Args {
         let work = context.work(context.providers().clone(), &progress);
         let pbkdf = self.pbkdf.is_given().then(|| self.pbkdf.fixed(false, self.hash())).transpose()?;
         let options = self.options(Some(Mode::Decrypt), pbkdf);
-        volume.decrypt(&key, export.as_ref(), &self.volume.unlock.options()?, &options, &work)
+        volume.decrypt(&key, export.as_ref(), &self.unlocking()?, &options, &work)
     }
 
     /// Reencrypts a volume, or goes on with what was begun. Returns what that is, and whether it is done.
@@ -235,12 +301,13 @@ impl Args {
                  by going on; the header can't tell",
             )?;
         }
+        self.ask_to_lose_slots(&volume, begun, context)?;
         let keys = self.keys(&volume, context)?;
         let size = self.device_size.unwrap_or(volume.data_size());
         let progress = context.progress(&place.image.display().to_string(), size);
         let work = context.work(context.providers().clone(), &progress);
         let options = self.options(asked, pbkdf);
-        let is_done = volume.reencrypt(&keys, &unlock.options()?, &options, &work)?;
+        let is_done = volume.reencrypt(&keys, &self.unlocking()?, &options, &work)?;
         Ok((begun.unwrap_or(Mode::Reencrypt), is_done))
     }
 
@@ -257,7 +324,7 @@ impl Args {
         } else {
             let proven = self
                 .keys(volume, context)
-                .and_then(|keys| volume.reencrypt(&keys, &self.volume.unlock.options()?, options, &work));
+                .and_then(|keys| volume.reencrypt(&keys, &self.unlocking()?, options, &work));
             match proven {
                 Err(error) if matches!(error.kind(), ErrorKind::Mismatch | ErrorKind::Locked) => {
                     error.text().into_owned()
@@ -293,6 +360,13 @@ impl Args {
             LuksKey::passphrase(&passphrase::source(Asked::Once), &of)
         };
         slots.into_iter().map(ask).collect()
+    }
+
+    /// How the volume is opened.
+    fn unlocking(&self) -> Result<LuksOptions, Error> {
+        let mut options = self.volume.unlock.options()?;
+        options.allow_other_data = self.other_data.luks_overwrite;
+        Ok(options)
     }
 
     fn hash(&self) -> &str {

@@ -8,7 +8,7 @@ use casemate::{Access, Error, ErrorKind, probe};
 
 use super::confirm::Confirm;
 use super::dump::shown;
-use super::manners::Wanted;
+use super::manners::{CRYPTSETUP_LIMIT, Wanted};
 use super::options::{HeaderArgs, PassphraseArgs};
 use crate::answer::Answer;
 use crate::context::Context;
@@ -53,6 +53,8 @@ impl Args {
         // Whoever looks at the reencryption opens it again.
         drop(image);
         let left = self.reencryption(&mut lines, context)?;
+        // Damage that no repair undoes is not kept silent about.
+        self.header.volume(context)?.check_usable(context.providers())?;
         if context.json() {
             context.print_json(&json!({ "mended": lines, "reencryption": left }))?;
         } else if !context.is_other_tool() {
@@ -105,6 +107,9 @@ impl Args {
         };
         let key = LuksKey::Passphrase(self.passphrase.read(wanted, &self.header.place.image, context)?);
         let mut options = LuksOptions::default();
+        if context.is_other_tool() {
+            options = options.raised(CRYPTSETUP_LIMIT);
+        }
         options.keyslot = self.key_slot;
         let mut volume = match state {
             ReencryptionState::CutOff => self.header.all_changeable(context)?,

@@ -8,6 +8,7 @@ use std::path::Path;
 use casemate::{Access, Image};
 
 use super::options::Tool;
+use crate::cmd::luks::manners::CRYPTSETUP_LIMIT;
 use crate::context::Context;
 
 /// A command line of ours, and what must be so before it is run.
@@ -169,7 +170,9 @@ impl Tool {
         // Of most commands the header alone is read and written: the data need not be there.
         let header_alone = |line: Line| line.on(self.header.as_deref().unwrap_or(device));
         let header = |command: &str| header_alone(Line::new(command));
-        let opening = |command: &str| self.opening(Line::new(command));
+        // That tool has other limits, and no option for them.
+        let raised = |line: Line| line.with("kdf-limit", Some(CRYPTSETUP_LIMIT.to_string()));
+        let opening = |command: &str| raised(self.opening(Line::new(command)));
         let line = match (action, &*kind) {
             ("luksFormat", _) => {
                 let line = self.header(self.costs(self.opening(Line::new("format"))), false);
@@ -319,8 +322,12 @@ impl Tool {
             ("reencrypt", _) => {
                 // As there, what was begun goes on without a word; but not with other options.
                 let goes_on = self.resume_only || !self.init_only && self.is_begun(device);
+                let opens = |line: Line| if self.encrypt && !goes_on { line } else { raised(line) };
                 self.refuse_for_reencrypt(second)?
-                    .header(self.costs(self.opening(Line::new("reencrypt"))), !self.encrypt && !self.decrypt)
+                    .header(
+                        opens(self.costs(self.opening(Line::new("reencrypt")))),
+                        !self.encrypt && !self.decrypt,
+                    )
                     .flag("encrypt", self.encrypt)
                     .flag("allow-empty-key", self.encrypt)
                     .flag("decrypt", self.decrypt)
