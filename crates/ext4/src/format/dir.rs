@@ -336,7 +336,8 @@ pub(crate) fn leaf_bytes(size: usize, tail: usize, records: &[Vec<u8>]) -> Vec<u
 
 /// Whether a block ends in a tail.
 pub(crate) fn has_tail(block: &[u8]) -> bool {
-    let tail = &block[block.len() - TAIL..];
+    // What lies in an inode may be shorter than a tail.
+    let Some(tail) = block.len().checked_sub(TAIL).map(|at| &block[at..]) else { return false };
     INODE.get(tail) == 0
         && usize::from(LENGTH.get(tail)) == TAIL
         && NAME_LENGTH.get(tail) == 0
