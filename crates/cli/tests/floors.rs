@@ -91,6 +91,7 @@ const ROOMS_OF_FACADE: &[&str] = &[
     "image",
     "target",
     "output",
+    "rescue",
     "part",
     "mapping_options",
     "crypt",
