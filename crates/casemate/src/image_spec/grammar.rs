@@ -103,7 +103,11 @@ pub const KINDS: &[Kind] = &[
             choice("kdf-limit", "TIMES", "a multiple of the KDF cost limits"),
             choice("policy", "FILE", "the policy that the header must meet"),
             choice("mac-key-file", "FILE", "the key of the policy's mac"),
-            choice("overwrite", "", "with a detached header: written to even where another volume or a file system is seen"),
+            choice(
+                "overwrite",
+                "",
+                "with a detached header: written to even where another volume or a file system is seen",
+            ),
         ],
     },
     Kind {
