@@ -3,6 +3,8 @@
 //! The commit is that of a clean or changed tree of this project, that of a package of cargo, or what `CASEMATE_COMMIT` says. Builds
 //! for tests do not look, so that no commit makes them anew.
 
+#![expect(clippy::disallowed_macros, reason = "a build script talks to cargo on standard output")]
+
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -137,7 +137,7 @@ impl Package {
     }
 }
 
-/// What was built, with its line tables.
+/// A program that was built, with its line tables.
 fn built(name: &str) -> PathBuf {
     root().join("target/symbols").join(name)
 }

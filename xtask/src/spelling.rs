@@ -5,7 +5,7 @@ use crate::report::Report;
 use crate::step::{Outcome, step};
 
 /// Words that codespell takes for others: names of programs and formats, and parts of words in tests.
-const WORDS: &str = "cachable,caf,fo,hda,inout,ot,padd,tru";
+const WORDS: &str = "cachable,caf,crate,crates,fo,hda,inout,keypair,ot,padd,tru,upto";
 
 /// Files that hold no English.
 const SKIPPED: &str = "target,*licenses.txt,./fuzz/artifacts,./fuzz/corpus,./fuzz/seeds,./vectors/*.txt,*.bin,*.gz,*.json,*.lock,*.xz";

@@ -137,6 +137,7 @@ mod tests {
 
     /// The example of ddrescue's manual, with what it means.
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "lists of ranges that have one")]
     fn a_map_of_ddrescue_is_read() {
         let text = "# Mapfile. Created by GNU ddrescue version 1.25\n# Command line: ddrescue /dev/sda out out.map\n\
              # current_pos  current_status  current_pass\n0x00120000     ?               1\n#      pos        size  status\n\
@@ -152,6 +153,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "a list of ranges that has one")]
     fn text_and_back() {
         for (size, lost) in [
             (100, vec![]),

@@ -476,8 +476,8 @@ impl Volume {
         if self.data.is_same(&self.hash) {
             behind = behind.saturating_sub(layout.hash_device_size().saturating_sub(layout.hash_offset()));
         }
-        if self.parity.as_ref().is_some_and(|parity| self.data.is_same(&parity.image)) {
-            behind = behind.saturating_sub(self.parity_size());
+        if let Some(parity) = self.parity.as_ref().filter(|parity| self.data.is_same(&parity.image)) {
+            behind = behind.saturating_sub(parity.layout.parity_size());
         }
         behind
     }

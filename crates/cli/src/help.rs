@@ -184,8 +184,8 @@ An option belongs to the layer before it. A comma of a name is written twice.
 /// End of `casemate help layers`.
 const LAYERS_LAST: &str = "\
 Sizes and offsets are in bytes. K, M, G and T are powers of 1024, s is a sector of
-512 bytes, B a byte. No secret is part of the word. Without a key file casemate asks for the
-passphrase, or reads the first line of standard input.
+512 bytes, B a byte. No secret is part of the word. Without a key file casemate
+asks for the passphrase, or reads the first line of standard input.
 
 Commands that change an image work through dm-crypt, LUKS and dm-integrity, but
 not through dm-verity.
@@ -377,7 +377,7 @@ fn takes_spec(command: &Command) -> bool {
     command.get_arguments().any(|arg| arg.get_value_parser().type_id() == spec)
 }
 
-/// What the help of a command with layers leaves to other pages.
+/// Pages for what the help of a command with layers leaves out.
 const ELSEWHERE: &str = "Layers: IMAGE,partition=2,luks,key-file=FILE, or options; see casemate help layers\n\
                          Common options: --json, --threads, -v, -q, ...; see casemate --help";
 
@@ -401,7 +401,13 @@ fn on_one_screen(command: Command) -> Command {
     };
     // In place of those that the command would have in common with all others.
     let common = Common::augment_args(Command::new("common"));
-    let common = common.get_arguments().map(|arg| arg.clone().hide_short_help(true));
+    // A command's own option takes the place of a common one.
+    let is_own = |arg: &&Arg| command.get_arguments().any(|own| own.get_id() == arg.get_id());
+    let common: Vec<Arg> = common
+        .get_arguments()
+        .filter(|arg| !is_own(arg))
+        .map(|arg| arg.clone().hide_short_help(true))
+        .collect();
     let command = command.args(common);
     match more {
         // In manual pages it is told with the rest.

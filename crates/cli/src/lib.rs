@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(VERSION, Cli::command().render_version());
     }
 
-    /// What is said of one command alone is what is said with all others described.
+    /// Texts of one command alone equal those with all others described.
     #[test]
     fn help_and_errors_are_the_same_with_one_command_described() {
         fn compare(all: &clap::Command, command: &clap::Command, path: &[OsString]) {

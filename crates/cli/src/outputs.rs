@@ -16,6 +16,7 @@ const OUTPUTS: &[&str] = &[
     "journal",
     "log",
     "manifest",
+    "map",
     "out",
     "out_descriptor",
     "out_merkle_tree",

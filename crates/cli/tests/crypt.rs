@@ -406,8 +406,8 @@ fn has_attributes(folder: &Path) -> bool {
 }
 
 /// Half of the image is encrypted. By whatever name it is found, nothing begins anew or reads it, and the work goes on.
-#[test]
 #[cfg(target_os = "linux")]
+#[test]
 fn unfinished_work_is_known_by_every_name_of_the_image() {
     use std::os::unix::fs::symlink;
     let folder = folder(4 << 20);

@@ -237,6 +237,8 @@ fn a_file_without_its_owner_lends_nobodys_rights() {
     place.sh("mkdir -p tree/dir; echo a > tree/user; echo b > tree/group; chmod 4755 tree/user; chmod 2755 tree/group tree/dir");
     place.yes("build image --from tree");
     place.yes("chown image 4242:4242 /user /group /dir");
+    place.yes("chmod image 4755 /user");
+    place.yes("chmod image 2755 /group /dir");
     place.yes("extract image out --no-owners");
     assert_eq!(place.sh("cd out; stat -c '%a %n' user group dir"), "755 user\n755 group\n2755 dir\n");
     if casemate::blockdev::os::is_root() {

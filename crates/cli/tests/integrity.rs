@@ -94,9 +94,9 @@ take() {
 }
 "#;
 
-/// What is copied into a volume or out of it is for nobody who may not read where it was.
-#[test]
+/// A copy into a volume or out of it is for nobody who may not read its source.
 #[cfg(unix)]
+#[test]
 fn copies_are_for_no_more_people_than_their_source() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new(CASEMATE);

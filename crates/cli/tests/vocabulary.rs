@@ -159,6 +159,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("layer", "FILE", "a layer of an OCI image"),
     ("length", "BYTES", "how much metadata, as fsverity calls it"),
     ("level", "N", "how deep"),
+    ("log", "FILE", "where messages go"),
     ("long", "", "details"),
     ("luks", "", "what LUKS does"),
     ("mac-key-file", "FILE", "the key of a header's HMAC"),

@@ -864,8 +864,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "cli-no-answers-two",
         file: "crates/cli/src/answer.rs",
-        text: "Ok(Answer::No) => 1,",
-        by: "Ok(Answer::No) => 2,",
+        text: "Ok(Answer::No | Answer::Incomplete) => 1,",
+        by: "Ok(Answer::No | Answer::Incomplete) => 2,",
         suites: &[CLI_ANSWERS],
     },
     Mutation {

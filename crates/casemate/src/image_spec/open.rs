@@ -173,7 +173,7 @@ fn part(layer: &LayerSpec, image: Image, so_far: bool) -> Result<Image, Error> {
     match layer {
         LayerSpec::Partition(id) => image.partition_named(id, so_far),
         LayerSpec::Window { offset, size } => image.window(*offset, *size),
-        _ => Err(wrong("a layer that is no part of the file")),
+        _ => Err(wrong("a layer that does not select a part of the file")),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::context::Context;
 ///
 /// casemate itself is licensed under MIT or Apache-2.0.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  casemate licenses | head -n 40")]
+#[command(after_help = "Example:\n  casemate licenses > licenses.txt")]
 pub struct Args {}
 
 /// Names of the packages with their licences, and the texts; `cargo xtask licenses` writes it.

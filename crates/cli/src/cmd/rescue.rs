@@ -26,7 +26,7 @@ use crate::context::Context;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate rescue disk.img copy.img --map copy.map\n\
-    \x20 casemate rescue disk.img plain.img --luks --key-file pass.key --image-map ddrescue.map\n\
+    \x20 casemate rescue disk.luks plain.img --luks --key-file pass.key --image-map ddrescue.map\n\
     \x20 casemate rescue --dm-verity root.verity @root.hash.txt root.img copy.img")]
 pub struct Args {
     /// The image: a file or block device, or with the layers on it, such as disk.img,partition=2,luks,key-file=pw.

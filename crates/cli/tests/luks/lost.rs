@@ -1,4 +1,4 @@
-//! What a command loses it asks about, and what it makes it opens.
+//! Losses are asked about, and volumes that are made are opened.
 
 use std::process::Command;
 

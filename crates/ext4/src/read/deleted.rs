@@ -358,10 +358,13 @@ fn blocks_of(
     blocks
 }
 
+/// The transaction that had a name, the directory, and the name.
+type OldName = (Option<u32>, InodeNo, Vec<u8>);
+
 /// Names that inodes had, or directories have.
 struct Names {
     /// By the inode: the transaction that had the name, `None` for a record that is still there; the directory; the name.
-    of: HashMap<InodeNo, Vec<(Option<u32>, InodeNo, Vec<u8>)>>,
+    of: HashMap<InodeNo, Vec<OldName>>,
     /// Directories in use: the one above, and the name in there.
     parents: HashMap<InodeNo, (InodeNo, Vec<u8>)>,
 }
@@ -459,7 +462,7 @@ impl Names {
     fn add(&mut self, inode: InodeNo, transaction: Option<u32>, directory: InodeNo, name: Vec<u8>) {
         let names = self.of.entry(inode).or_default();
         let is_full = names.len() >= MOST_NAMES;
-        let is_same = |other: &&mut (Option<u32>, InodeNo, Vec<u8>)| other.1 == directory && other.2 == name;
+        let is_same = |other: &&mut OldName| other.1 == directory && other.2 == name;
         match names.iter_mut().find(is_same) {
             Some(known) => known.0 = known.0.max(transaction),
             None if is_full => {}

@@ -155,7 +155,7 @@ impl Ext4 {
             device,
             superblock: inner.superblock.clone(),
             layout: inner.layout,
-            checksums: inner.checksums.clone(),
+            checksums: inner.checksums,
             verify: inner.verify,
             descriptors: inner.descriptors.iter().map(|_| OnceLock::new()).collect(),
             kept: None,

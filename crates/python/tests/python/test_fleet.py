@@ -324,7 +324,7 @@ class Fleet(World):
                     (read,) = fleet.read_manifest([entry.to_line("text")])
                     self.assertEqual(read, fleet.Entry(name, digest, parameters))
         for line in ["x", "sha256:zz name", "{}", '{"name": 5}', "00 x", fleet.Entry("x", digest, fleet.Area()).to_line("text")]:
-            with self.assertRaisesRegex(ValueError, "no line of a manifest"):
+            with self.assertRaisesRegex(ValueError, "not a line of a manifest"):
                 list(fleet.read_manifest([line]))
 
     def test_stores_that_serve_wrong_bytes_are_found_out(self):

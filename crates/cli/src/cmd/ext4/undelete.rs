@@ -31,8 +31,7 @@ use crate::streams::visible;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate ext4 ls --deleted -l root.img\n\
-    \x20 casemate ext4 undelete root.img found\n\
-    \x20 casemate ext4 undelete root.img found '/home/**/*.txt' '<1234>'")]
+    \x20 casemate ext4 undelete root.img found")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,

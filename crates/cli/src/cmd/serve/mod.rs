@@ -201,7 +201,8 @@ impl PidFile<'_> {
             read.map_err(|error| Error::io(path.display(), error))?;
             let digits = old.trim_ascii();
             if digits.len() > 20 || !digits.iter().all(u8::is_ascii_digit) {
-                let text = "there is a file of this name that is no PID file: it holds more than one number";
+                let text =
+                    "there is a file of this name that is not a PID file: it holds more than one number";
                 return Err(Error::argument(text).at(path.display()));
             }
         }
