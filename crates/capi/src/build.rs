@@ -560,9 +560,9 @@ pub unsafe extern "C" fn casemate_build_dm_verity(
     error: *mut *mut CError,
 ) -> Status {
     let set = |spec: &mut BuildSpec| {
-        // SAFETY: the header says what this pointer is.
         let hash = match hash.is_null() {
             true => None,
+            // SAFETY: the header says what this pointer is.
             false => Some(unsafe { c_path(hash, "hash")? }.to_owned()),
         };
         spec.dm_verity.get_or_insert_default().hash = hash;

@@ -86,8 +86,11 @@ const GROUPS: &[Group] = &[
     Group { heading: "TLS", names: &["tls", "tls-"], is_layer: false },
 ];
 
+/// A heading, and the options under it.
+type Section = (&'static str, &'static [&'static str]);
+
 /// Sections of long help: the command, and its options under each heading, in the order of the command.
-const SECTIONS: &[(&str, &[(&str, &[&str])])] = &[
+const SECTIONS: &[(&str, &[Section])] = &[
     (
         "serve",
         &[

@@ -154,7 +154,7 @@ fn damage_is_reported_as_veritysetup_does() {
 fn verify_tells_how_much_the_root_hash_protects() {
     let place = place();
     let data = Rng::new(5).bytes(10 * 4096 + 1000);
-    place.file("data", data[..10 * 4096].to_vec());
+    place.file("data", &data[..10 * 4096]);
     place.file("longer", data);
     let root = root_hash(&place.yes(&format!("format data hash {PINNED}")));
     for (name, behind, said) in [
@@ -171,7 +171,7 @@ fn verify_tells_how_much_the_root_hash_protects() {
         assert_eq!((&value["data_blocks"], &value["unprotected_bytes"]), (&10.into(), &behind.into()));
     }
     // Its hash area and its parity lie behind the data, and nothing else.
-    let one = format!("data data --hash-offset 40960 --fec-device data --fec-offset 65536");
+    let one = "data data --hash-offset 40960 --fec-device data --fec-offset 65536";
     let root = root_hash(&place.yes(&format!("format {one} {PINNED} --data-blocks 10")));
     let value = place.yes(&format!("verify {one} {root} --json"));
     let value: serde_json::Value = serde_json::from_str(&value).unwrap();

@@ -289,11 +289,11 @@ impl Image {
             self.check_key()?;
         }
         let mut image = self.clone();
-        if options.replay_journal {
-            if let Some(completed) = image.completed(options.recovery_file.as_deref(), &work.providers)? {
-                completed.note_interrupted(work.events);
-                image = completed;
-            }
+        if options.replay_journal
+            && let Some(completed) = image.completed(options.recovery_file.as_deref(), &work.providers)?
+        {
+            completed.note_interrupted(work.events);
+            image = completed;
         }
         image.note_half_changed(work.events);
         Ok(image)

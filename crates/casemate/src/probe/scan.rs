@@ -202,6 +202,9 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     merged
 }
 
+/// The bytes of a volume, and how many structures tell of it.
+type Told = (Range<i128>, usize);
+
 /// Volumes that the structures tell of together.
 fn volumes(device: &Arc<dyn BlockDevice>, forms: Vec<Form>, left_out: &mut u64) -> Vec<Volume> {
     let mut groups: BTreeMap<(i128, &'static str, String), Vec<Form>> = BTreeMap::new();
@@ -214,7 +217,7 @@ fn volumes(device: &Arc<dyn BlockDevice>, forms: Vec<Form>, left_out: &mut u64) 
     let end = |begins: i128, forms: &[Form]| {
         forms.iter().filter_map(|form| form.len).max().map_or(begins, |len| begins + i128::from(len))
     };
-    let mut whole: BTreeMap<(&'static str, String), Vec<(Range<i128>, usize)>> = BTreeMap::new();
+    let mut whole: BTreeMap<(&'static str, String), Vec<Told>> = BTreeMap::new();
     for ((begins, what, uuid), forms) in &groups {
         let range = *begins..end(*begins, forms);
         whole.entry((what, uuid.clone())).or_default().push((range, forms.len()));

@@ -27,7 +27,7 @@ use crate::context::Context;
 #[command(after_help = "Examples:\n\
     \x20 casemate rescue disk.img copy.img --map copy.map\n\
     \x20 casemate rescue disk.luks plain.img --luks --key-file pass.key --image-map ddrescue.map\n\
-    \x20 casemate rescue --dm-verity root.verity @root.hash.txt root.img copy.img")]
+    \x20 casemate rescue --dm-verity root.verity @root.hash.txt root.img root.copy")]
 pub struct Args {
     /// The image: a file or block device, or with the layers on it, such as disk.img,partition=2,luks,key-file=pw.
     #[arg(value_name = "IMAGE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]

@@ -134,7 +134,7 @@ fn a_passphrase_is_not_called_wrong_while_a_key_slot_was_not_tried() {
     let place = place();
     yes(place.own(&format!("luks format --from plain vol {CHEAP} --key-file key")));
     for k in 1..9 {
-        place.file(&format!("key{k}"), format!("another {k}"));
+        place.file(format!("key{k}"), format!("another {k}"));
         yes(place.own(&format!("luks add-key vol {CHEAP} --key-file key --new-key-file key{k}")));
     }
     says(place.own("luks test-passphrase vol --key-file key8"), 2, "key slot 8 was not tried");
