@@ -112,7 +112,7 @@ impl BuildSpec {
     /// # Errors
     /// `Argument` for what contradicts itself, for outputs that would replace inputs, and for what was asked for in vain;
     /// `Io` (`StorageFull`) for a size that is too small; what sources and descriptions say; those of
-    /// [`LuksFormatOptions::prepare`].
+    /// [`prepare`](crate::luks::LuksFormatOptions::prepare).
     pub fn plan(self, work: &Work<'_>) -> Result<Planned, Error> {
         self.check()?;
         let inputs = self.all_inputs();

@@ -64,7 +64,7 @@ pub struct BuildSpec {
     pub luks: Option<LuksSpec>,
     /// The text that identity, salts and nonces follow from.
     pub seed: Option<String>,
-    /// The latest time of any file; that of [`source_date_epoch`] if `None`.
+    /// The latest time of any file; that of [`source_date_epoch`](super::source_date_epoch) if `None`.
     pub time: Option<Time>,
 }
 
