@@ -92,10 +92,9 @@ pub fn unmount(folder: &Path, when: Unmount, events: &dyn Events) -> Result<(), 
                 format!("{}: is unmounted; waiting for the end of process {number}", folder.display());
             match patiently(events, &waits, || end_of(server, &mounted)) {
                 Err(Unended::Elsewhere(place)) => {
-                    let text =
-                        "is unmounted here, and its changes are permanent, but it is mounted elsewhere too";
+                    let text = "is unmounted here, but still mounted elsewhere";
                     events.note(&format!(
-                        "{}: {text}: {place}; process {number} serves it and keeps the image in use",
+                        "{}: {text}: {place}; process {number} serves it, keeps the image in use, and commits later changes",
                         folder.display()
                     ));
                     Ok(())

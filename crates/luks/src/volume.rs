@@ -241,12 +241,12 @@ impl Volume {
     /// has changed its header since that was read.
     pub fn open(self, key: &LuksKey, options: &LuksOptions, work: &Work<'_>) -> Result<Opened, Error> {
         let volume = self.locked()?;
+        if volume.data.check_writable().is_ok() {
+            volume.refuse_other_data(false, options, &work.providers)?;
+        }
         if let Some(course) = volume.reencryption().at(volume.header_image.name())? {
             let view = volume.view(&course, key, options, work)?;
             return Ok(Opened { data: volume.data, plain: Plain::Reencryption(view) });
-        }
-        if volume.data.check_writable().is_ok() {
-            volume.refuse_other_data(false, options, &work.providers)?;
         }
         if let Some(segment) = volume.protected_segment() {
             let (data, device) = volume.open_protected(&segment, key, options, work)?;

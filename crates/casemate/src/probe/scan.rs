@@ -153,7 +153,10 @@ impl Search<'_> {
                     let mut ranges = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
                     let is_full = ranges.len() >= MOST_RANGES;
                     match ranges.last_mut() {
-                        Some(last) if last.end == at || is_full => last.end = end,
+                        // Other workers look elsewhere meanwhile.
+                        Some(last) if last.end == at || is_full => {
+                            *last = last.start.min(at)..last.end.max(end);
+                        }
                         _ => ranges.push(at..end),
                     }
                 }
