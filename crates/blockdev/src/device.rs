@@ -67,7 +67,7 @@ pub trait BlockDevice: Send + Sync {
     /// Discards bytes that are not needed any more. Later reads of them may return anything.
     ///
     /// # Errors
-    /// Those of the layer below. A device that can't discard does nothing.
+    /// Errors of the layer below. A device that can't discard does nothing.
     fn discard(&self, _offset: u64, _len: u64) -> Result<()> {
         Ok(())
     }
@@ -89,7 +89,7 @@ pub trait BlockDevice: Send + Sync {
     /// it.
     ///
     /// # Errors
-    /// Those of the layer below.
+    /// Errors of the layer below.
     fn forget_cached(&self, _offset: u64, _len: u64) -> Result<()> {
         self.below().map_or(Ok(()), |below| below.forget_cached(0, below.size()))
     }

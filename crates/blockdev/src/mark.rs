@@ -152,7 +152,7 @@ pub(crate) fn remove(file: &File, id: FileId) -> Result<()> {
 /// Refuses a file that is open to be read as a stream, if it has a mark.
 ///
 /// # Errors
-/// Those of [`check`].
+/// Errors of [`check`].
 pub(crate) fn check_stream(file: &File) -> io::Result<()> {
     check(file, os::id_of(file)?).map_err(io::Error::other)
 }

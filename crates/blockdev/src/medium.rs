@@ -111,7 +111,7 @@ impl Medium {
     /// Opens a file or a block device.
     ///
     /// # Errors
-    /// Those of [`Access::open`].
+    /// Errors of [`Access::open`].
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Medium> {
         let path = path.as_ref();
         Medium::over_file(path, access, access.open(path)?)
@@ -121,7 +121,7 @@ impl Medium {
     /// that work, or to tell of it.
     ///
     /// # Errors
-    /// Those of [`Medium::open`], but for unfinished work.
+    /// Errors of [`Medium::open`], but for unfinished work.
     pub fn open_unfinished(path: impl AsRef<Path>, access: Access) -> Result<Medium> {
         let path = path.as_ref();
         Medium::over_file(path, access, access.open_unfinished(path)?)
@@ -677,8 +677,8 @@ impl Medium {
 /// The most permissions that a new file may have with data of the file at a path: nobody shall read the copy who could not read
 /// that.
 pub fn data_mode(path: &Path) -> u32 {
-    // Who can't tell takes the least.
-    fs::File::open(path).and_then(|file| crate::os::mode(&file)).unwrap_or(0o600)
+    // Who can't tell takes the least. A pipe is not opened a second time.
+    fs::metadata(path).map_or(0o600, |metadata| crate::os::permissions(&metadata))
 }
 
 impl AsRef<Medium> for Medium {

@@ -17,9 +17,9 @@ use crate::os::{self, OpenOptionsExt};
 /// A new file, written beside its final name and renamed to it by [`OutputFile::commit`].
 ///
 /// Dropped without a commit, it leaves nothing behind. A file that had the name before stays as it was until
-/// the rename. Until then the new one is its owner's alone. Its permissions then are those of the file that it replaces, whose
-/// owner it gets too where this process may give it away, else those of any new file (0666 less the umask); or fewer with
-/// [`OutputFile::narrow`], or others with [`OutputFile::set_mode`].
+/// the rename. Until then the new one is its owner's alone. Its permissions then are those of the file that it replaces, if this user
+/// owns that, else those of any new file (0666 less the umask); or fewer with [`OutputFile::narrow`], or others with
+/// [`OutputFile::set_mode`].
 #[derive(Debug)]
 pub struct OutputFile {
     device: FileDevice,
@@ -51,7 +51,7 @@ impl OutputFile {
             })?;
         let device = FileDevice::from_file(temporary.reopen()?)?;
         let mode = match &old {
-            Some(old) => os::take_owner(device.file(), old),
+            Some(old) => os::permissions_after(device.file(), old),
             None => 0o666 & !os::umask(),
         };
         Ok(OutputFile {
@@ -158,6 +158,14 @@ mod tests {
         // Once more: the file that is replaced hands its permissions on.
         assert_eq!(make(&|_| ()), ordinary & 0o640);
         assert_eq!(make(&|output| output.set_mode(0o751)), 0o751);
+        // A file that somebody else has prepared opens nothing.
+        if os::is_root() {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+            std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
+            assert_eq!(make(&|_| ()), ordinary);
+            let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&path).unwrap());
+            assert_eq!(owner, rustix::process::geteuid().as_raw());
+        }
         let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
         make(&|output| output.set_modified(time));
         assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), time);

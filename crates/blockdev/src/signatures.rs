@@ -222,7 +222,7 @@ pub fn held(device: &dyn BlockDevice) -> io::Result<Held> {
 /// it lies in the first MiB.
 ///
 /// # Errors
-/// What reading and writing say.
+/// Errors of reading and writing.
 pub fn erase(device: &dyn BlockDevice, name: impl fmt::Display, events: &dyn Events) -> crate::Result<()> {
     let head = first_mib(device)?;
     let mut found = in_head(&head);

@@ -52,6 +52,8 @@ pub(crate) enum Layer {
     /// Data of a reencryption that is not finished, read as they will be.
     Reencryption,
     Integrity(Arc<IntegrityDevice<Below, Below>>),
+    /// Data of a LUKS2 volume with integrity protection, which are encrypted, too.
+    Protected(Arc<Protected>),
     Verity(Arc<VerifiedDevice<Below, Below>>),
     Overlay(Arc<OverlayFile<Below, FileDevice>>),
 }
@@ -268,7 +270,7 @@ impl Image {
     /// The data of a LUKS2 volume with integrity protection, whose blocks have tags.
     pub(crate) fn protected(mut self, device: Arc<Protected>) -> Image {
         self.preferred_block = self.preferred_block.max(device.superblock().block_size());
-        self.layers.push(Layer::Integrity(Arc::clone(&device)));
+        self.layers.push(Layer::Protected(Arc::clone(&device)));
         self.medium = self.medium.laid_remembering(device, None);
         self
     }
@@ -304,7 +306,7 @@ impl Image {
         if !fs::exists(path).at(path.display())? {
             let new = OutputFile::create(path).at(path.display())?;
             // It has what clients write, in plaintext if the image is decrypted.
-            new.narrow(self.data_mode() & if self.is_decrypted() { 0o600 } else { 0o7777 });
+            new.narrow(self.copy_mode());
             Store::format(new.device(), self.top().size(), &identity).at(path.display())?;
             new.commit(true).at(path.display())?;
         }
@@ -402,7 +404,17 @@ impl Image {
 
     /// Whether something is decrypted.
     pub fn is_decrypted(&self) -> bool {
-        self.layers.iter().any(|layer| matches!(layer, Layer::Crypt { .. } | Layer::Reencryption))
+        let decrypts = |layer: &Layer| match layer {
+            Layer::Crypt { .. } | Layer::Reencryption | Layer::Protected(_) => true,
+            Layer::Integrity(_) | Layer::Verity(_) | Layer::Overlay(_) => false,
+        };
+        self.layers.iter().any(decrypts)
+    }
+
+    /// The most permissions that a new file may have with data of the image: those of its file, and its owner's alone if something is
+    /// decrypted.
+    pub(crate) fn copy_mode(&self) -> u32 {
+        self.data_mode() & if self.is_decrypted() { 0o600 } else { 0o7777 }
     }
 
     /// Whether something is decrypted with a key that nothing has told from a wrong one, so that this may be what is wrong.
@@ -426,7 +438,7 @@ impl Image {
     /// Whether a layer of dm-integrity has blocks whose tags were still to be computed by its superblock, and that are read
     /// without being checked.
     pub fn has_unknown_blocks(&self) -> bool {
-        let has = |layer: &Layer| matches!(layer, Layer::Integrity(device) if device.has_unknown_blocks());
+        let has = |layer: &Layer| matches!(layer, Layer::Integrity(device) | Layer::Protected(device) if device.has_unknown_blocks());
         self.layers.iter().any(has)
     }
 
@@ -440,7 +452,9 @@ impl Image {
             Layer::Reencryption => None,
             Layer::Verity(device) => Some(LayerStatistics::Verity(device.statistics())),
             Layer::Overlay(device) => Some(LayerStatistics::Overlay(device.changed_blocks())),
-            Layer::Integrity(device) => Some(LayerStatistics::Integrity(device.wrong_blocks())),
+            Layer::Integrity(device) | Layer::Protected(device) => {
+                Some(LayerStatistics::Integrity(device.wrong_blocks()))
+            }
         };
         self.layers.iter().filter_map(of).collect()
     }

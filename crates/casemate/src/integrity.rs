@@ -241,7 +241,7 @@ impl Volume {
     ) -> Result<u64, Error> {
         let made = Made::copy_of(&*self.device).at(self.image.name())?;
         let output = Output::create_anew(target, others, Some(made), consent)?;
-        output.narrow(self.image.data_mode());
+        output.narrow(self.image.copy_mode());
         let Some(to) = output.device() else {
             let mut output = output;
             let unknown = self.extract_stream((&target.display().to_string(), &mut output), work)?;

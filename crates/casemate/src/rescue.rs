@@ -57,7 +57,7 @@ impl Image {
     /// The topmost device, whose damage reads as zeros, and is remembered.
     pub fn salvage(&self) -> Salvage<Arc<dyn BlockDevice>> {
         let granule = match self.topmost() {
-            Some(Layer::Integrity(device)) => device.superblock().block_size(),
+            Some(Layer::Integrity(device) | Layer::Protected(device)) => device.superblock().block_size(),
             Some(Layer::Verity(device)) => device.data_block_size(),
             _ => 512,
         };
@@ -79,6 +79,7 @@ impl Image {
         let source = self.salvage();
         let made = Made::copy_of(&source).at(self.name())?;
         let output = Output::create_anew(target, others, Some(made), consent)?;
+        output.narrow(self.copy_mode());
         let Some(to) = output.device() else {
             let mut output = output;
             copy(&source, self.name(), (&target.display().to_string(), &mut output), work)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -367,6 +367,7 @@ fn a_copy_goes_on_behind_wrong_tags_and_digests() {
     );
     own(&place, "integrity format volume --size 6M --from plain -I sha256 --sector-size 1024");
     own(&place, "verity format plain hash --root-hash-file root");
+    fs::set_permissions(place.path("vault"), fs::Permissions::from_mode(0o644)).unwrap();
     // The data lie near the end of what holds them.
     for (name, line, granule) in [
         ("vault", "luks extract --keep-going vault copy --key-file key", 4096),
@@ -376,6 +377,10 @@ fn a_copy_goes_on_behind_wrong_tags_and_digests() {
     ] {
         let whole = place.own(&line.replace(" copy", " whole"));
         assert_eq!(status(&whole), 0, "{line}: {}", stderr(&whole));
+        if name == "vault" {
+            let mode = fs::metadata(place.path("whole")).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{line}: plain data are nobody else's");
+        }
         let expected = place.read("whole");
         assert_eq!(&expected[..plain.len()], plain);
         let bytes = place.read(name);
@@ -399,7 +404,7 @@ fn a_copy_goes_on_behind_wrong_tags_and_digests() {
         place.file(name, &bytes);
     }
     says(&place.own("luks extract vault copy --key-file key --map x"), 2, "--keep-going");
-    says(&place.own("rescue vault none --map none"), 2, "would replace");
+    says(&place.own("rescue vault none --map ./none"), 2, "would replace");
     says(&place.own("rescue plain copy --map plain"), 2, "would replace");
 }
 
@@ -591,6 +596,7 @@ fn files_whose_map_is_left_come_back() {
         for number in 0..6 {
             place.file(format!("tree/d/f{number}"), rng.bytes(number * 40_000));
         }
+        fs::set_permissions(place.path("tree/d/f2"), fs::Permissions::from_mode(0o600)).unwrap();
         let make = format!("{options} -d {}", place.path("tree").display());
         mke2fs::make(&mke2fs, &make, &place.path("image"), "16M");
         let script: String = (1..5).map(|number| format!("rm /d/f{number}\n")).collect();
@@ -615,6 +621,9 @@ fn files_whose_map_is_left_come_back() {
                 "{file}"
             );
         }
+        // As private as it was.
+        let mode = fs::metadata(place.path("found/d/f2")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{options}");
         for number in 1..5 {
             let name = format!("d/f{number}");
             assert!(place.read(format!("found/{name}")) == place.read(format!("tree/{name}")), "{options}");

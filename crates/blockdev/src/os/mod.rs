@@ -32,7 +32,9 @@ pub use self::family::{
     DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt, OsStrExt, OsStringExt, host_name, inode, input,
     is_root, mode, path, read_input, set_mode,
 };
-pub(crate) use self::family::{has_no_locks, id_at, id_of, next_data, sync_folder, take_owner, umask};
+pub(crate) use self::family::{
+    has_no_locks, id_at, id_of, next_data, permissions, permissions_after, sync_folder, umask,
+};
 
 /// File or device that a block device lies on.
 #[derive(Clone, Debug)]

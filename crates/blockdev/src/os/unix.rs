@@ -13,7 +13,7 @@ pub use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use rustix::fs::{Gid, Mode, SeekFrom, Uid};
+use rustix::fs::{Gid, Mode, SeekFrom};
 use rustix::io::Errno;
 
 use crate::identity::FileId;
@@ -36,24 +36,37 @@ pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
 /// # Errors
 /// Those of fstat(2).
 pub fn mode(file: &File) -> io::Result<u32> {
-    Ok(file.metadata()?.permissions().mode() & 0o7777)
+    Ok(permissions(&file.metadata()?))
 }
 
-/// Gives a file the owner and the group of another that it will replace, as far as this process may. Returns the permissions
-/// that it may have then: those of the other without what its owner, group or others would get who had it not before.
-pub fn take_owner(file: &File, other: &Metadata) -> u32 {
-    let mode = other.permissions().mode() & 0o777;
-    let owned = rustix::fs::fchown(file, Some(Uid::from_raw(other.uid())), Some(Gid::from_raw(other.gid())));
-    let has_group = || file.metadata().is_ok_and(|found| found.gid() == other.gid());
+/// The permissions that metadata of a file have.
+pub fn permissions(metadata: &Metadata) -> u32 {
+    metadata.permissions().mode() & 0o7777
+}
+
+/// The permissions of a file that replaces another one: those of the other, if this user owns it. Who prepared a file for another
+/// user to replace decides nothing: then they are those of a new file, or fewer.
+pub fn permissions_after(file: &File, other: &Metadata) -> u32 {
+    let mode = permissions(other) & 0o777;
+    if other.uid() != rustix::process::geteuid().as_raw() {
+        return mode & 0o666 & !umask();
+    }
+    let group = rustix::fs::fchown(file, None, Some(Gid::from_raw(other.gid())));
     // The rights of one group are not another's.
-    if owned.is_ok() || has_group() { mode } else { mode & !0o070 }
+    if group.is_ok() { mode } else { mode & !0o070 }
 }
 
 /// The permissions that new files of this process do not get.
 pub fn umask() -> u32 {
+    // Linux tells it without a change.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let told = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    if let Some(umask) = told.and_then(|told| u32::from_str_radix(told.trim(), 8).ok()) {
+        return umask;
+    }
     static ASKING: Mutex<()> = Mutex::new(());
     let _one = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
-    // It can be asked for only by setting it. A file that another thread makes in between is its owner's alone.
+    // Elsewhere it can be asked for only by setting it. A file that another thread makes in between is its owner's alone.
     let umask = rustix::process::umask(Mode::from_raw_mode(0o077));
     rustix::process::umask(umask);
     umask.as_raw_mode()

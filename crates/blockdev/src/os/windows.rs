@@ -176,8 +176,13 @@ pub fn set_mode(_: &File, _: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The permissions of a file that replaces another: there are none.
-pub fn take_owner(_: &File, _: &Metadata) -> u32 {
+/// The permissions of a file that replaces another one: there are none.
+pub fn permissions_after(_: &File, _: &Metadata) -> u32 {
+    0o666
+}
+
+/// The permissions that metadata of a file have: there are none.
+pub fn permissions(_: &Metadata) -> u32 {
     0o666
 }
 

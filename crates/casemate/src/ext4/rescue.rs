@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::os::OsStrExt;
+use casemate_blockdev::os::{OpenOptionsExt, OsStrExt, set_mode};
 use casemate_blockdev::{BlockDevice, signatures};
 use casemate_providers::Work;
 
@@ -64,18 +64,18 @@ impl FileSystem {
     /// # Errors
     /// Errors of [`DeletedFile::open`]; `Io` if there is a file of that name.
     pub fn undelete(&self, file: &DeletedFile, target: &Path) -> Result<u64, Error> {
-        let number = file.inode.number();
+        let (number, mode) = (file.inode.number(), u32::from(file.inode.mode()) & 0o777);
         let about = |error| self.about(number, error);
         match file.inode.kind() {
             FileType::Regular => {
                 let contents = file.open().map_err(about)?;
-                copy_new(&contents, target, about)
+                copy_new(&contents, target, mode, about)
             }
             // As a text: a link would lead somewhere on the host.
             FileType::Symlink => {
                 let bytes = file.symlink_target().map_err(about)?;
                 let len = bytes.len() as u64;
-                copy_new(&casemate_blockdev::MemoryDevice::new(bytes), target, about)?;
+                copy_new(&casemate_blockdev::MemoryDevice::new(bytes), target, mode, about)?;
                 Ok(len)
             }
             other => {
@@ -86,11 +86,17 @@ impl FileSystem {
     }
 }
 
-/// Writes a device to a new file.
-fn copy_new(contents: &dyn BlockDevice, target: &Path, about: impl Fn(Error) -> Error) -> Result<u64, Error> {
+/// Writes a device to a new file, which is its owner's alone until it has all contents and `mode`.
+fn copy_new(
+    contents: &dyn BlockDevice,
+    target: &Path,
+    mode: u32,
+    about: impl Fn(Error) -> Error,
+) -> Result<u64, Error> {
     use std::io::{Seek, SeekFrom, Write};
     let at = |error: io::Error| Error::io(target.display(), error);
-    let mut output = File::options().write(true).create_new(true).open(target).map_err(at)?;
+    let mut options = File::options();
+    let mut output = options.write(true).create_new(true).mode(0o600).open(target).map_err(at)?;
     let mut copy = || -> Result<u64, Error> {
         let size = contents.size();
         output.set_len(size).map_err(at)?;
@@ -109,6 +115,7 @@ fn copy_new(contents: &dyn BlockDevice, target: &Path, about: impl Fn(Error) -> 
             }
             from = data.end;
         }
+        set_mode(&output, mode).map_err(at)?;
         Ok(size)
     };
     let copied = copy();

@@ -99,14 +99,9 @@ impl MapArgs {
     /// Refuses a map that would replace what is read or written.
     pub fn check(&self, target: &Path, inputs: &[&Path]) -> Result<(), Error> {
         let Some(map) = &self.map else { return Ok(()) };
-        let inputs: Vec<&Path> = inputs.iter().copied().chain(self.image_map.as_deref()).collect();
-        check_output(map, &inputs)?;
-        match map == target {
-            true => {
-                Err(Error::argument(format!("{}: the map and the copy are the same file", map.display())))
-            }
-            false => Ok(()),
-        }
+        let inputs: Vec<&Path> =
+            inputs.iter().copied().chain(self.image_map.as_deref()).chain([target]).collect();
+        check_output(map, &inputs)
     }
 
     /// Copies what can be read, and says what can't. `inputs` are not written.
@@ -136,7 +131,8 @@ impl MapArgs {
         complain(image.name(), &rescued, context);
         if let Some(path) = &self.map {
             let text = rescued.map().to_text(rescued.bytes);
-            Output::write_whole(path, &inputs, text.as_bytes())?;
+            let others: Vec<&Path> = inputs.iter().copied().chain([target]).collect();
+            Output::write_whole(path, &others, text.as_bytes())?;
         }
         if context.json() && !is_stream {
             context.print_json(&value(&rescued))?;

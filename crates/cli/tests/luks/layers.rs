@@ -19,6 +19,31 @@ fn formatted(options: &str, size: u64) -> Option<Place> {
     Some(place)
 }
 
+/// A recovery file would hold names and structures in plain text, and tags hide none.
+#[test]
+fn changes_in_a_volume_with_tags_leave_no_plain_text_beside_it() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = Place::new(CASEMATE);
+    place.file("key", "secret");
+    fs::File::create(place.path("plain")).unwrap().set_len(8 << 20).unwrap();
+    run(Command::new(mke2fs).args(["-q", "-O", "^has_journal", "plain"]).current_dir(place.folder()));
+    let cheap = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+    for integrity in ["hmac-sha256", "aead"] {
+        let cipher = if integrity == "aead" { "--cipher aes-gcm-random --key-size 256" } else { "" };
+        let volume = format!("vault-{integrity}");
+        yes(place.own(&format!(
+            "luks format {volume} --from plain --integrity {integrity} {cipher} --key-file key {cheap}"
+        )));
+        says(
+            place.own(&format!("ext4 mkdir {volume},luks,key-file=key /secret")),
+            2,
+            "its recovery file would hold names",
+        );
+    }
+    let names = place.names();
+    assert!(!names.iter().any(|name| name.contains("redo")), "{names:?}");
+}
+
 #[test]
 fn a_file_system_in_a_volume_is_read_and_changed() {
     let Some(mke2fs) = tool("mke2fs") else { return };

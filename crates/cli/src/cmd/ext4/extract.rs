@@ -111,7 +111,7 @@ impl Args {
             }
             (Some(file), _) => {
                 let output = Output::create(file, &[self.image.file()])?;
-                output.narrow_to(self.image.file());
+                self.image.narrow(&output)?;
                 let mut out = BufWriter::with_capacity(1 << 20, output);
                 let report = copy(Target::Tar(&mut out))?;
                 out.flush().map_err(|error| Error::io(file.display(), error))?;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{ValueEnum, ValueHint};
 
 use casemate::ext4::{FileSystem, ReadOptions, VerityPolicy, WriteOptions, Writer, source_date_epoch};
-use casemate::image_spec::{FileSystemSpec, ImageSpec};
-use casemate::{Access, Error, Image, probe};
+use casemate::image_spec::{FileSystemSpec, ImageSpec, LayerSpec};
+use casemate::{Access, Error, Image, Output, probe};
 
 use super::keys::KeyArgs;
 use crate::cmd::explained::explained;
@@ -100,6 +100,16 @@ impl ImageArgs {
         let mut given = self.keys.spec();
         given.superblock = self.superblock;
         file_system(&self.image, given)
+    }
+
+    /// Takes permissions from a file that gets data of the image: it is as private as the image, and its owner's alone if the
+    /// data were decrypted.
+    pub fn narrow(&self, output: &Output) -> Result<(), Error> {
+        output.narrow_to(self.file());
+        if self.has_keys() || self.spec()?.layers().iter().any(LayerSpec::is_decryption) {
+            output.narrow(0o600);
+        }
+        Ok(())
     }
 
     /// Whether keys of encrypted files were given.

@@ -72,7 +72,7 @@ impl BackupArgs {
             write(&mut BufWriter::with_capacity(1 << 20, context.output().for_data()?))?
         } else {
             let output = Output::create(&self.tar, &[self.image.file()])?;
-            output.narrow_to(self.image.file());
+            self.image.narrow(&output)?;
             let mut out = BufWriter::with_capacity(1 << 20, output);
             let report = write(&mut out)?;
             let output =
