@@ -20,6 +20,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("e2fsprogs", "comparison with mke2fs, e2fsck and debugfs"),
     ("erofs-utils", "a file system that is recognised"),
     ("fdisk", "partition tables: sfdisk"),
+    ("fish", "completions"),
     ("fscrypt", "encrypted images that the real tool made"),
     ("fio", "a client of serve, and files of mounted folders"),
     ("fsverity", "comparison with fsverity"),
@@ -48,6 +49,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("user-mode-linux", "a real kernel as a process"),
     ("valgrind", "the constant-time check"),
     ("xfsprogs", "a file system that is recognised"),
+    ("zsh", "completions"),
     ("zstd", "examples of the commands' help"),
 ];
 

@@ -9,6 +9,8 @@ mod cross;
 mod install;
 mod kernels;
 mod licenses;
+#[path = "../../crates/cli/src/tools/links.rs"]
+mod links;
 mod manual;
 mod mutants;
 mod narrowed;

@@ -6,16 +6,12 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::install::has_packages;
+use crate::links::{HELPERS, LINKS};
 use crate::report::Report;
 use crate::step::{Outcome, cargo, root, step};
 use crate::systems::{static_command, static_command_aarch64, try_command};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// Other tools' names that the command answers to. They lie in a folder of their own: the tools themselves stay what they are
-/// for everybody whose PATH does not begin with it.
-const TOOLS: [&str; 8] =
-    ["veritysetup", "fsverity", "cryptsetup", "integritysetup", "mke2fs", "mkfs.ext4", "e2fsck", "fsck.ext4"];
 
 /// Dependencies of the packages: the libraries that programs are linked to.
 const NEEDS: &str = "libc6 (>= 2.34), libgcc-s1 (>= 4.2)";
@@ -172,11 +168,12 @@ fn command(out: &Path) -> Result<Package, String> {
     ] {
         package.write(path, step(&program, ["completions", shell]).output()?.as_bytes())?;
     }
-    // Helpers of mount(8) and umount(8): without the second, umount does not ask the owner of a mounted folder to commit.
-    for helper in ["mount.casemate", "umount.fuse.casemate"] {
+    // Helpers of mount(8) and umount(8): without its own, umount(8) does not ask the owner of a mounted folder to commit.
+    for helper in HELPERS {
         package.link("../bin/casemate", format!("usr/sbin/{helper}"))?;
     }
-    for tool in TOOLS {
+    // In a folder of their own: the tools themselves stay what they are for everybody whose PATH does not begin with it.
+    for (tool, _) in LINKS {
         package.link("../../../bin/casemate", format!("usr/lib/casemate/bin/{tool}"))?;
     }
     let (install, remove) = alternatives();
@@ -197,7 +194,7 @@ fn command(out: &Path) -> Result<Package, String> {
 /// Debian's tools are not alternatives themselves, so the group is in a folder that comes before theirs.
 fn alternatives() -> (String, String) {
     let path = |tool: &str| format!("/usr/lib/casemate/bin/{tool}");
-    let [first, others @ ..] = TOOLS;
+    let [first, others @ ..] = LINKS.map(|(tool, _)| tool);
     let one = |tool: &str| format!("/usr/local/sbin/{tool} casemate-{tool} {}", path(tool));
     let others = others.map(|tool| format!(" --slave {}", one(tool))).concat();
     let install = format!("update-alternatives --install {} 10{others}", one(first));
@@ -297,16 +294,8 @@ fn try_in_a_root(report: &mut Report, out: &Path, files: &[PathBuf]) -> Outcome 
     }
     fs::write(place.join("trial.c"), TRIAL).map_err(failed(&place))?;
     let (install, remove) = alternatives();
-    let script = "dpkg --install /*.deb >/dev/null && cd /tmp && truncate -s 8M data \
-        && casemate --quiet verity format data hash --root-hash-file=root && casemate verity verify data hash @root \
-        && PATH=/usr/lib/casemate/bin:$PATH veritysetup --version \
-        && test -x /sbin/mount.casemate && test -x /sbin/umount.fuse.casemate \
-        && fsverity digest data >theirs && LD_LIBRARY_PATH=$(echo /usr/lib/*/casemate) fsverity digest data >ours \
-        && cmp theirs ours \
-        && eval \"$1\" && test \"$(veritysetup --version)\" = \"$(/usr/lib/casemate/bin/veritysetup --version)\" \
-        && eval \"$2\" && ! test -e /usr/local/sbin/veritysetup \
-        && cc /trial.c $(pkg-config --cflags --libs casemate) -o trial && ./trial \
-        && cc /trial.c -l:libcasemate.a $(pkg-config --static --libs casemate) -o static && ./static";
-    step("chroot", [&*place.to_string_lossy(), "sh", "-ec", script, "sh", &install, &remove]).run()?;
+    let (helpers, links) = (HELPERS.join(" "), LINKS.map(|(name, _)| name).join(" "));
+    let trial = ["sh", "-ec", include_str!("package.sh"), "sh", &install, &remove, &helpers, &links];
+    step("chroot", [&*place.to_string_lossy()]).args(&trial).run()?;
     fs::remove_dir_all(&place).map_err(failed(&place))
 }

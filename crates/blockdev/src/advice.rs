@@ -45,6 +45,8 @@ kinds_of_advice! {
     Superblock(block: u64) = "superblock" "read by the copy of the superblock in block {block}";
     /// A partition has to be chosen.
     Partition = "partition" "choose a partition";
+    /// The partition that has to be given alone, without those behind it.
+    OnePartition(number: u32) = "one-partition" "give partition {number} alone";
     /// The byte that a hash area begins at, which was looked for elsewhere.
     HashOffset(offset: u64) = "hash-offset" "read the hash area at byte {offset}";
     /// The byte that the hash area of a dm-verity layer begins at, which was looked for elsewhere.

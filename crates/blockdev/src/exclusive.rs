@@ -55,7 +55,7 @@ impl FileDevice {
     /// Takes a file that is open for writing already, with what [`FileDevice::open_exclusive`] sees to.
     ///
     /// # Errors
-    /// Those of [`FileDevice::open_exclusive`].
+    /// Errors of [`FileDevice::open_exclusive`].
     pub fn exclusive(file: File) -> Result<FileDevice> {
         FileDevice::over(claim(file)?)
     }

@@ -50,7 +50,8 @@ impl FileId {
         }
     }
 
-    pub(crate) fn at(path: &Path) -> Option<FileId> {
+    /// The file or device that a path leads to, if it can be looked at.
+    pub fn at(path: &Path) -> Option<FileId> {
         os::id_at(path).ok()
     }
 }
@@ -85,7 +86,7 @@ fn share_bytes(one: FileId, other: FileId) -> bool {
 }
 
 /// A file or device and all that it lies on, each with the bytes of it that it has there.
-fn places(id: FileId) -> Vec<(FileId, Range<u64>)> {
+pub(crate) fn places(id: FileId) -> Vec<(FileId, Range<u64>)> {
     let mut all = vec![(id, 0..u64::MAX)];
     let mut next = 0;
     while next < all.len().min(MOST) {

@@ -53,9 +53,11 @@ enum Kind {
     Written,
 }
 
-/// The right to change bytes of a medium, which nobody else has until it is dropped.
+/// The right to change bytes of a medium, which nobody else has until it is dropped. The process that took it has it: a child
+/// that `fork` made of that process has not.
 pub struct Lease {
     taken: Vec<(Arc<Space>, Held)>,
+    process: u32,
 }
 
 impl Extent {
@@ -120,8 +122,17 @@ impl Lease {
         Lease::take(std::slice::from_ref(extent), Kind::Written)
     }
 
+    fn empty() -> Lease {
+        Lease { taken: Vec::new(), process: std::process::id() }
+    }
+
+    /// Refuses a process that got the lease by `fork`: what it remembers of the bytes and what its parent does are two writers.
+    fn check_process(&self) -> Result<()> {
+        check_process(self.process)
+    }
+
     fn take(extents: &[Extent], kind: Kind) -> Result<Lease> {
-        let (writer, mut lease) = (new_id(), Lease { taken: Vec::new() });
+        let (writer, mut lease) = (new_id(), Lease::empty());
         // What was taken goes back with the lease.
         extents.iter().try_for_each(|extent| lease.add(writer, extent, kind)).map(|()| lease)
     }
@@ -150,12 +161,31 @@ impl Lease {
             return space.below.iter().try_for_each(|below| self.add(space.id, below, kind));
         }
         let mut kept = space.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.is_none() {
-            let mut lease = Lease { taken: Vec::new() };
+        if let Some(kept) = &*kept {
+            kept.check_process()?;
+        } else {
+            let mut lease = Lease::empty();
             space.below.iter().try_for_each(|below| lease.add(space.id, below, Kind::Kept))?;
             *kept = Some(lease);
         }
         Ok(())
+    }
+}
+
+/// Refuses every process but the one of this number: what was opened for changes belongs to the process that has opened it, and
+/// a `fork` makes a second one of it.
+///
+/// # Errors
+/// [`Error::is_busy`].
+pub fn check_process(process: u32) -> Result<()> {
+    match std::process::id() == process {
+        true => Ok(()),
+        false => {
+            let text = format!(
+                "it was opened for changes by process {process}, before a fork; only that process changes it"
+            );
+            Err(Error::busy(text))
+        }
     }
 }
 
@@ -179,7 +209,7 @@ impl Drop for Lease {
 /// A device that a lease goes with: the lease ends when nobody has the device any more.
 pub(crate) struct Leased {
     pub device: Arc<dyn BlockDevice>,
-    pub _lease: Lease,
+    pub lease: Lease,
 }
 
 impl BlockDevice for Leased {
@@ -196,22 +226,27 @@ impl BlockDevice for Leased {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.lease.check_process()?;
         self.device.write_at(buf, offset)
     }
 
     fn write_from(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.lease.check_process()?;
         self.device.write_from(buf, offset)
     }
 
     fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> Result<()> {
+        self.lease.check_process()?;
         self.device.write_zeroes(offset, len, may_punch)
     }
 
     fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> Result<()> {
+        self.lease.check_process()?;
         self.device.zero_fast(offset, len, may_punch)
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.lease.check_process()?;
         self.device.discard(offset, len)
     }
 

@@ -12,11 +12,18 @@ use std::path::{Path, PathBuf};
 use crate::advice::Advice;
 use crate::code::Code;
 use crate::error::{Error, Result};
-use crate::identity::{FileId, all_below};
+use crate::identity::{FileId, all_below, places};
 use crate::os::{self, OsStrExt, OsStringExt};
 
 /// Name of the extended attribute.
 pub const MARK_NAME: &str = "user.casemate.unfinished";
+
+/// Name of the extended attribute that leads to the recovery file of a file system at byte 0: that of one elsewhere has the byte
+/// behind it. Its value is the path.
+///
+/// It says nothing of the state of the image. A change that is not complete tells that itself; then this is where the rest of
+/// it is. So the attribute may stay behind, and nobody waits until it is on stable storage.
+const RECOVERY_NAME: &str = "user.casemate.recovery";
 
 /// The most bytes of a journal's path that a mark names: some file systems have little room for attributes.
 const MAX_PATH: usize = 1024;
@@ -79,6 +86,83 @@ fn carriers(file: &File, id: FileId) -> Result<Vec<File>> {
     };
     let all = all_below(id).into_iter();
     Ok(all.filter_map(|(_, below)| open(below.backing?, below.id)).collect())
+}
+
+/// The files that keep what is known of a file system at a byte of an open file or block device, each with the byte of it that
+/// the file system begins at.
+fn carriers_at(file: &File, id: FileId, start: u64) -> Result<Vec<(File, u64)>> {
+    let files = carriers(file, id)?;
+    if let FileId::Inode(..) = id {
+        return Ok(files.into_iter().map(|file| (file, start)).collect());
+    }
+    let parts = places(id);
+    let at = |file: File| {
+        let id = os::id_of(&file).ok()?;
+        let (_, part) = parts.iter().find(|(below, _)| *below == id)?;
+        Some((file, part.start.checked_add(start)?))
+    };
+    Ok(files.into_iter().filter_map(at).collect())
+}
+
+fn recovery_name(start: u64) -> String {
+    if start == 0 { RECOVERY_NAME.to_owned() } else { format!("{RECOVERY_NAME}.{start}") }
+}
+
+/// The path of the recovery file of a file system at a byte of an open file or block device, if the attribute is there.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn recovery(file: &File, id: FileId, start: u64) -> Result<Option<PathBuf>> {
+    for (carrier, start) in carriers_at(file, id, start)? {
+        if let Some(value) = os::attribute(&carrier, &recovery_name(start))? {
+            return Ok(Some(OsString::from_vec(value).into()));
+        }
+    }
+    Ok(None)
+}
+
+/// The bytes of an open file or block device at which file systems begin that have the path of a recovery file.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn recovery_starts(file: &File, id: FileId) -> Result<Vec<u64>> {
+    let mut starts = Vec::new();
+    for (carrier, base) in carriers_at(file, id, 0)? {
+        for name in os::attribute_names(&carrier) {
+            let at = match name.strip_prefix(RECOVERY_NAME) {
+                Some("") => Some(0),
+                Some(end) => end.strip_prefix('.').and_then(|digits| digits.parse::<u64>().ok()),
+                None => None,
+            };
+            starts.extend(at.and_then(|at| at.checked_sub(base)));
+        }
+    }
+    Ok(starts)
+}
+
+/// Sets the path of the recovery file. Where there are no such attributes, or no room for it, nothing happens.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn set_recovery(file: &File, id: FileId, start: u64, path: &Path) -> Result<()> {
+    let path = path.as_os_str().as_bytes();
+    for (carrier, start) in carriers_at(file, id, start)? {
+        if path.len() <= MAX_PATH {
+            let _ = os::set_attribute(&carrier, &recovery_name(start), path);
+        }
+    }
+    Ok(())
+}
+
+/// Removes the path of the recovery file, if it is there.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn remove_recovery(file: &File, id: FileId, start: u64) -> Result<()> {
+    for (carrier, start) in carriers_at(file, id, start)? {
+        let _ = os::remove_attribute(&carrier, &recovery_name(start));
+    }
+    Ok(())
 }
 
 /// The mark of an open file or block device, if it has one.

@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::lease::{Extent, Lease, Leased};
 use crate::os::FileTypeExt;
 use crate::{
-    Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Mark, Named, OutputFile, Partition,
-    PartitionId, Result, Trial, Uuid, Window, is_same_file, is_same_storage, mark, partitions,
+    Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Mark, Named, OutputFile, Result,
+    Trial, is_same_file, is_same_storage, mark,
 };
+
+mod part;
 
 /// Purpose that a file that exists is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +72,8 @@ pub struct Medium {
     top: Arc<dyn BlockDevice>,
     /// Whether something was laid on the file.
     is_laid: bool,
+    /// Windows that the medium lies in, each with the device that it is a part of, until something is laid on them.
+    pub(crate) windows: Vec<(Arc<dyn BlockDevice>, Range<u64>)>,
     /// Why it takes no writes, if it takes none, and what helps.
     refusal: Option<Refusal>,
     /// The bytes that are leased to those who write.
@@ -82,6 +86,8 @@ pub struct Medium {
     locks: Vec<Arc<Lock>>,
     /// Devices that stay open, and locked, as long as this one: that with the header of a volume, where it lies apart.
     beside: Vec<Arc<dyn BlockDevice>>,
+    /// Windows that end before what they are in does, the outermost first: the device below each, and its range there.
+    cuts: Vec<(Arc<dyn BlockDevice>, Range<u64>)>,
 }
 
 /// The file that a medium is.
@@ -144,7 +150,7 @@ impl Medium {
     /// [`Medium::commit`], and leaves nothing behind without.
     ///
     /// # Errors
-    /// Those of [`Medium::open`].
+    /// Errors of [`Medium::open`].
     pub fn create(path: impl AsRef<Path>) -> Result<Medium> {
         let path = path.as_ref();
         match fs::exists(path).at(path.display())? {
@@ -189,12 +195,14 @@ impl Medium {
             file: None,
             top: device,
             is_laid: false,
+            windows: Vec::new(),
             refusal: None,
             extent: Extent::medium(None),
             new: None,
             is_trial: false,
             locks: Vec::new(),
             beside: Vec::new(),
+            cuts: Vec::new(),
         }
     }
 
@@ -231,7 +239,7 @@ impl Medium {
     /// Gives a new file its name as [`Medium::commit`] does, without waiting for stable storage, as files are copied.
     ///
     /// # Errors
-    /// Those of [`Medium::commit`].
+    /// Errors of [`Medium::commit`].
     pub fn commit_unsynced(&self) -> Result<()> {
         self.name_new(false)
     }
@@ -258,6 +266,13 @@ impl Medium {
         self.is_trial
     }
 
+    /// Whether the medium surely keeps its size: a block device, a part of a file, what is laid on something.
+    pub fn is_fixed(&self) -> bool {
+        let is_part =
+            |file: &File| file.is_block_device || file.start > 0 || self.top.size() < file.whole.size();
+        self.is_laid || self.file.as_ref().is_some_and(is_part)
+    }
+
     /// Makes a file at least `len` bytes long, if it can be: the end is a hole.
     ///
     /// # Errors
@@ -269,6 +284,26 @@ impl Medium {
         match self.output().as_ref().and_then(|new| new.as_ref()) {
             Some(new) => new.device().file().set_len(len).at(&self.name),
             None => self.top.write_at(&[0], len - 1).at(&self.name),
+        }
+    }
+
+    /// Cuts a regular file that is longer than `len` bytes, if all of it is the medium. A block device, a part of a file, and what
+    /// is laid on one keep their lengths.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn cut_to(&self, len: u64) -> Result<()> {
+        if self.top.size() <= len || self.is_laid || self.is_trial {
+            return Ok(());
+        }
+        if let Some(new) = self.output().as_ref().and_then(|new| new.as_ref()) {
+            return new.device().file().set_len(len).at(&self.name);
+        }
+        let is_whole =
+            |file: &&File| !file.is_block_device && file.start == 0 && file.whole.size() == self.top.size();
+        match self.file.as_ref().filter(is_whole).and_then(|file| file.handle.as_ref()) {
+            Some(handle) => handle.set_len(len).at(&self.name),
+            None => Ok(()),
         }
     }
 
@@ -317,129 +352,6 @@ impl Medium {
         file.id?.device_at(file.start)?.device_numbers()
     }
 
-    /// The bytes from `offset` on: `len` of them, or all.
-    ///
-    /// # Errors
-    /// `Argument` if they pass the end.
-    pub fn window(mut self, offset: u64, len: Option<u64>) -> Result<Medium> {
-        let size = self.top.size();
-        let len = len.unwrap_or(size.saturating_sub(offset));
-        if (offset, len) == (0, size) {
-            return Ok(self);
-        }
-        self.top = Arc::new(Window::new(self.top, offset, len).at(&self.name)?);
-        // OK to add: both lie within the device.
-        self.extent = self.extent.part(offset..offset + len);
-        if let Some(file) = &mut self.file {
-            // Both lie within the file.
-            file.start = file.start.saturating_add(offset);
-        }
-        Ok(self)
-    }
-
-    /// The whole file or block device that the medium lies in, to be read: not its window alone, and without what was laid on
-    /// it.
-    ///
-    /// # Errors
-    /// `Argument` for a medium that lies in none.
-    pub fn disk(&self) -> Result<Medium> {
-        let Some(file) = &self.file else {
-            return Err(Error::argument("it does not lie in a file or block device").at(&self.name));
-        };
-        let file = File { start: 0, ..file.clone() };
-        let (top, extent) = (Arc::clone(&file.whole), Extent::medium(Some(&file.path)));
-        let disk = Medium { file: Some(file), top, extent, is_laid: false, ..self.clone() };
-        Ok(disk.make_read_only())
-    }
-
-    /// A partition of GPT or MBR, counted from 1.
-    ///
-    /// # Errors
-    /// `Argument` if there is none of this number; `Corrupt` for a damaged table, or a partition that passes the image's end.
-    pub fn partition(self, number: u32) -> Result<Medium> {
-        let found = self.find_partition(number)?;
-        self.part(&found)
-    }
-
-    /// The partition of a GPT that has this UUID.
-    ///
-    /// # Errors
-    /// `Argument` if there is none; `Corrupt` as [`Medium::partition`].
-    pub fn partition_of_uuid(self, uuid: Uuid) -> Result<Medium> {
-        let mut list = partitions(self.top()).at(&self.name)?.into_iter();
-        match list.find(|partition| partition.uuid == Some(uuid)) {
-            Some(found) => self.part(&found),
-            None => Err(Error::argument(format!("no partition has the UUID {uuid}")).at(&self.name)),
-        }
-    }
-
-    /// A partition of GPT or MBR by number, UUID or name; with `so_far` as far as it is there, for an image that may be
-    /// truncated.
-    ///
-    /// # Errors
-    /// `Argument` if there is none, or if several partitions have the name; `Corrupt` as [`Medium::partition`].
-    pub fn partition_named(self, id: &PartitionId, so_far: bool) -> Result<Medium> {
-        let number = match id {
-            PartitionId::Number(number) => *number,
-            PartitionId::Uuid(uuid) => {
-                let wanted = |partition: &Partition| partition.uuid == Some(*uuid);
-                self.only_partition(wanted, || format!("no partition has the UUID {uuid}"))?
-            }
-            PartitionId::Name(name) => {
-                let wanted = |partition: &Partition| partition.name == *name;
-                self.only_partition(wanted, || format!("no partition has the name '{name}'"))?
-            }
-        };
-        if so_far { self.partition_so_far(number) } else { self.partition(number) }
-    }
-
-    /// The number of the one partition that is wanted.
-    fn only_partition(&self, wanted: impl Fn(&Partition) -> bool, none: impl Fn() -> String) -> Result<u32> {
-        let found = partitions(self.top()).at(&self.name)?;
-        let numbers: Vec<u32> =
-            found.iter().filter(|partition| wanted(partition)).map(|partition| partition.number).collect();
-        let text = match numbers[..] {
-            [number] => return Ok(number),
-            [] => none(),
-            _ => {
-                let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
-                format!("partitions {} have this name or UUID; give the number", numbers.join(", "))
-            }
-        };
-        Err(Error::argument(text).at(&self.name))
-    }
-
-    /// A partition of an image that may be truncated: as far as the partition is there.
-    ///
-    /// # Errors
-    /// Those of [`Medium::partition`], where nothing of the partition is there.
-    pub fn partition_so_far(self, number: u32) -> Result<Medium> {
-        let found = self.find_partition(number)?;
-        match self.top.size().checked_sub(found.start) {
-            None | Some(0) => self.part(&found),
-            Some(there) => self.window(found.start, Some(found.len.min(there))),
-        }
-    }
-
-    fn part(self, found: &Partition) -> Result<Medium> {
-        if found.start.checked_add(found.len).is_none_or(|end| end > self.top.size()) {
-            let number = found.number;
-            let text = format!("partition {number} passes the end of the image, which is cut off");
-            return Err(Error::corrupt(text).at(self.name()));
-        }
-        self.window(found.start, Some(found.len))
-    }
-
-    fn find_partition(&self, number: u32) -> Result<Partition> {
-        let mut list = partitions(self.top()).at(&self.name)?;
-        if let Some(at) = list.iter().position(|partition| partition.number == number) {
-            return Ok(list.swap_remove(at));
-        }
-        let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
-        let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-        Err(Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name()))
-    }
-
     /// This medium on trial: takes writes, and keeps them in a temporary file without a name until the medium is
     /// gone.
     ///
@@ -456,6 +368,7 @@ impl Medium {
     #[must_use]
     pub fn laid_reading(mut self, device: Arc<dyn BlockDevice>) -> Medium {
         (self.top, self.is_laid) = (device, true);
+        self.windows.clear();
         self
     }
 
@@ -558,6 +471,40 @@ impl Medium {
         self.marked(mark::remove).map(drop)
     }
 
+    /// The path of the file that keeps a change of the file system on the medium until it is complete, by whatever name the medium
+    /// was opened: its file, or those that a loop device stands on, have it in an extended attribute. It may have stayed behind:
+    /// only a change that is not complete gives it a meaning.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn recovery_path(&self) -> Result<Option<PathBuf>> {
+        self.marked(|file, id| mark::recovery(file, id, self.start())).map(Option::flatten)
+    }
+
+    /// The bytes of the file, wherever in it the medium lies, at which file systems begin that have such a path.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn recovery_starts(&self) -> Result<Vec<u64>> {
+        self.marked(mark::recovery_starts).map(Option::unwrap_or_default)
+    }
+
+    /// Notes where a change of the file system on the medium is kept. Where there are no extended attributes nothing happens.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn set_recovery_path(&self, path: &Path) -> Result<()> {
+        self.marked(|file, id| mark::set_recovery(file, id, self.start(), path)).map(drop)
+    }
+
+    /// Forgets where a change is kept, once it is complete.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn remove_recovery_path(&self) -> Result<()> {
+        self.marked(|file, id| mark::remove_recovery(file, id, self.start())).map(drop)
+    }
+
     fn marked<T>(&self, f: impl FnOnce(&fs::File, FileId) -> Result<T>) -> Result<Option<T>> {
         let file = self.file.as_ref().and_then(|file| Some((file.handle.as_ref()?, file.id?)));
         file.map(|(file, id)| f(file, id)).transpose().at(&self.name)
@@ -626,7 +573,7 @@ impl Medium {
     /// The right to change the device, which nobody else has through this medium and its clones until it is dropped.
     ///
     /// # Errors
-    /// Those of [`Medium::check_writable`]; [`Error::is_busy`] while another writer has some of these bytes.
+    /// Errors of [`Medium::check_writable`]; [`Error::is_busy`] while another writer has some of these bytes.
     pub fn lease(&self) -> Result<Lease> {
         Medium::lease_all(&[self])
     }
@@ -634,7 +581,7 @@ impl Medium {
     /// Lease of some of the bytes.
     ///
     /// # Errors
-    /// Those of [`Medium::lease`].
+    /// Errors of [`Medium::lease`].
     pub fn lease_bytes(&self, range: Range<u64>) -> Result<Lease> {
         self.check_writable()?;
         Lease::keep(&[self.extent.part(range)]).at(&self.name)
@@ -643,7 +590,7 @@ impl Medium {
     /// Lease of several media, which may be clones of one.
     ///
     /// # Errors
-    /// Those of [`Medium::lease`].
+    /// Errors of [`Medium::lease`].
     pub fn lease_all<M: AsRef<Medium>>(media: &[&M]) -> Result<Lease> {
         let media: Vec<&Medium> = media.iter().map(|medium| (*medium).as_ref()).collect();
         media.iter().try_for_each(|medium| medium.check_writable())?;
@@ -657,15 +604,15 @@ impl Medium {
     /// The device, with the right to change it as long as somebody has it.
     ///
     /// # Errors
-    /// Those of [`Medium::lease`].
+    /// Errors of [`Medium::lease`].
     pub fn leased_device(&self) -> Result<Arc<dyn BlockDevice>> {
-        Ok(Arc::new(Leased { device: self.device(), _lease: self.lease()? }))
+        Ok(Arc::new(Leased { device: self.device(), lease: self.lease()? }))
     }
 
     /// Writes all of `buf` from `offset` on, unless a writer is changing what lies there.
     ///
     /// # Errors
-    /// Those of [`Medium::lease`]; `Io`.
+    /// Errors of [`Medium::lease`]; `Io`.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.check_writable()?;
         let written = self.extent.part(offset..offset.saturating_add(buf.len() as u64));

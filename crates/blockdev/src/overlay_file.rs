@@ -4,8 +4,8 @@
 //! position (docs/formats/overlay.md). A block whose bit is 0 is that of the device below. The file is sparse: what was
 //! never written takes no room.
 //!
-//! What makes it safe to lose power at any moment: a bit is written only after its block is on stable storage, which is
-//! when somebody asks for a flush. A bit that is lost takes back a write that was never flushed. Bits are independent
+//! Power may go at any moment: a bit is written only after its block is on stable storage, which is when a flush is
+//! asked for. A bit that is lost takes back a write that was never flushed. Bits are independent
 //! of each other, so it does not matter which part of the bitmap was written when the power went.
 
 use std::ops::Range;
@@ -75,7 +75,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     /// meanwhile.
     ///
     /// # Errors
-    /// Those of [`OverlayFile::open`]; what either device says, after which the same can be done again.
+    /// Errors of [`OverlayFile::open`] and of either device, after which a second call may succeed.
     pub fn commit(
         below: D,
         store: S,

@@ -101,7 +101,7 @@ impl fmt::Display for PartitionId {
 /// The partitions of `device`, in the order of their numbers.
 ///
 /// # Errors
-/// Those of [`partition_table`].
+/// Errors of [`partition_table`].
 pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>> {
     partition_table(device).map(|table| table.partitions)
 }
@@ -119,8 +119,8 @@ pub fn partition_table(device: &dyn BlockDevice) -> Result<PartitionTable> {
     device.read_at(&mut sector, 0)?;
     if sector[510..] != [0x55, 0xaa] {
         return Err(Error::argument(match backup_gpt(device) {
-            Ok(Some(_)) => "there is no partition table at the beginning; a backup GPT is at the end",
-            _ => "there is no partition table",
+            Ok(Some(table)) => without_beginning(&table),
+            _ => "there is no partition table".to_owned(),
         }));
     }
     let is_gpt = entries(&sector).any(|entry| entry.kind == 0xee);
@@ -132,6 +132,21 @@ pub fn partition_table(device: &dyn BlockDevice) -> Result<PartitionTable> {
             Ok(PartitionTable { partitions: mbr(device, &sector)?, is_gpt: false, is_backup: false, id })
         }
     }
+}
+
+/// Text on a device whose beginning is lost: where its partitions were. Who reads one there decides that the table still holds,
+/// as the device may have been used for something else since.
+fn without_beginning(table: &PartitionTable) -> String {
+    let part = |part: &Partition| format!("partition {} at {} ({} bytes)", part.number, part.start, part.len);
+    let mut places: Vec<String> = table.partitions.iter().take(8).map(part).collect();
+    if table.partitions.len() > places.len() {
+        places.push(format!("{} more", table.partitions.len() - places.len()));
+    }
+    let places = if places.is_empty() { "no partition".to_owned() } else { places.join(", ") };
+    format!(
+        "there is no partition table at the beginning; a backup GPT is at the end, by which there is {places}: read a partition by its \
+         offset, or restore the table with sgdisk or gdisk"
+    )
 }
 
 /// The partitions of the backup GPT at the end of `device`, if there is a sound one, whatever the beginning holds. The device may
@@ -423,7 +438,8 @@ mod tests {
             let headless = MemoryDevice::new(headless);
             assert_eq!(backup_gpt(&headless).unwrap().unwrap().partitions, std::slice::from_ref(&expected));
             let error = partitions(&headless).unwrap_err().to_string();
-            assert!(error.contains("a backup GPT is at the end"), "{error}");
+            let place = format!("partition 2 at {} ({} bytes)", expected.start, expected.len);
+            assert!(error.contains("a backup GPT is at the end") && error.contains(&place), "{error}");
             let last = disk.len() - sector;
             disk[last + 80] ^= 1;
             let error = partitions(&MemoryDevice::new(disk)).unwrap_err();

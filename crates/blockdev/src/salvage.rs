@@ -17,19 +17,20 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Salvage<D> {
     inner: D,
     granule: u64,
-    lost: Mutex<Lost>,
+    lost: Mutex<DamageMap>,
 }
 
-/// Ranges that can't be read: their beginnings and ends. None of them touch.
+/// Damaged ranges: their beginnings and ends. None of them touch.
 #[derive(Debug, Default)]
-struct Lost(BTreeMap<u64, u64>);
+pub struct DamageMap(BTreeMap<u64, u64>);
 
 /// Ranges that are kept apart: a device may be damaged in every other sector. Behind these, what lies between two is called lost,
 /// too.
 const MOST_RANGES: usize = 1 << 20;
 
-impl Lost {
-    fn add(&mut self, mut range: Range<u64>) {
+impl DamageMap {
+    /// Adds a range that is not empty.
+    pub fn add(&mut self, mut range: Range<u64>) {
         if self.0.len() >= MOST_RANGES
             && let Some(before) = self.0.range(..range.start).next_back()
         {
@@ -45,6 +46,11 @@ impl Lost {
         }
         self.0.insert(range.start, range.end);
     }
+
+    /// The ranges, in their order.
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        self.0.iter().map(|(start, end)| *start..*end).collect()
+    }
 }
 
 impl<D: BlockDevice> Salvage<D> {
@@ -55,8 +61,7 @@ impl<D: BlockDevice> Salvage<D> {
 
     /// Ranges that were asked for and can't be read, in their order.
     pub fn lost(&self) -> Vec<Range<u64>> {
-        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        lost.0.iter().map(|(start, end)| *start..*end).collect()
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).ranges()
     }
 
     fn read(&self, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -226,7 +231,7 @@ mod tests {
 
     #[test]
     fn ranges_that_touch_are_one() {
-        let mut lost = Lost::default();
+        let mut lost = DamageMap::default();
         for range in [10..20, 30..40, 0..5, 20..25, 5..10, 24..31] {
             lost.add(range);
         }

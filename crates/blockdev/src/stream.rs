@@ -54,7 +54,7 @@ impl Stream {
     /// Opens a file that is there for writing; a named pipe as soon as somebody reads it.
     ///
     /// # Errors
-    /// Those of [`Stream::open`].
+    /// Errors of [`Stream::open`].
     pub fn open_for_writing(path: impl AsRef<Path>) -> io::Result<Stream> {
         Stream::over(os::open_stream_for_writing(path.as_ref())?)
     }
@@ -89,7 +89,7 @@ impl Stream {
     /// Reads the whole file.
     ///
     /// # Errors
-    /// Those of [`Stream::open`].
+    /// Errors of [`Stream::open`].
     pub fn read_all(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         Stream::open(path)?.read_to_end(&mut bytes)?;

@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::fs;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 
 use crate::os::FileTypeExt;
@@ -72,7 +72,7 @@ impl<M: AsRef<Medium>> Target<M> {
     /// An image that is written in place: a device, a partition, a part of a file, a whole file that stays the same file.
     ///
     /// # Errors
-    /// `Io`; whatever the consent says.
+    /// `Io`; errors of the consent.
     pub fn on(image: M, made: Made, consent: Consent<'_>) -> Result<Target<M>, Error> {
         let medium = image.as_ref();
         look(medium.name(), medium.top(), made, false, consent)?;
@@ -89,7 +89,7 @@ impl<M: AsRef<Medium> + From<Medium>> Target<M> {
     /// A file that takes the place of a regular file when it is whole, or a block device, which is written in place.
     ///
     /// # Errors
-    /// Those of [`Medium::replace`] and [`Medium::open`]; whatever the consent says.
+    /// Errors of [`Medium::replace`] and [`Medium::open`]; errors of the consent.
     pub fn anew(path: impl AsRef<Path>, made: Made, consent: Consent<'_>) -> Result<Target<M>, Error> {
         let path = path.as_ref();
         let image = match is_block_device(path) {
@@ -103,7 +103,7 @@ impl<M: AsRef<Medium> + From<Medium>> Target<M> {
     /// A file that its owner alone can read, or a block device: see [`Target::anew`].
     ///
     /// # Errors
-    /// Those of [`Target::anew`].
+    /// Errors of [`Target::anew`].
     pub fn anew_private(
         path: impl AsRef<Path>,
         made: Made,
@@ -125,7 +125,7 @@ impl<M: AsRef<Medium> + From<Medium>> Target<M> {
     /// A file or a block device that is written in place, or a new file where there is none ([`Medium::create`]).
     ///
     /// # Errors
-    /// Those of [`Medium::create`]; whatever the consent says.
+    /// Errors of [`Medium::create`]; errors of the consent.
     pub fn create(path: impl AsRef<Path>, made: Made, consent: Consent<'_>) -> Result<Target<M>, Error> {
         let image = Medium::create(path)?;
         match image.is_new() {
@@ -151,6 +151,11 @@ impl<M: AsRef<Medium>> AsRef<Medium> for Target<M> {
 }
 
 impl Loss {
+    /// A loss of what a place contains, such as "a LUKS header".
+    pub fn new(name: impl Into<String>, what: &'static str) -> Loss {
+        Loss { name: name.into(), what }
+    }
+
     /// The place that would lose something.
     pub fn name(&self) -> &str {
         &self.name
@@ -171,7 +176,7 @@ impl fmt::Display for Loss {
 /// Looks at what a path leads to, which is going to be replaced if it is a regular file.
 ///
 /// # Errors
-/// `Io`; whatever the consent says.
+/// `Io`; errors of the consent.
 pub fn look_at_path(path: &Path, made: Option<Made>, consent: Consent<'_>) -> Result<(), Error> {
     let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
     let is_file = metadata.is_file();
@@ -190,11 +195,45 @@ pub fn is_block_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
+/// Contents without a signature.
+const UNKNOWN: &str = "data of no known kind";
+
+/// Asks for consent if some of these bytes of a device are there and are not zeros: for what is written to a part of a device, of
+/// which [`look`] looks at the first MiB alone.
+///
+/// # Errors
+/// `Io`; whatever the consent says.
+pub fn look_at_bytes(
+    name: &str,
+    device: &dyn BlockDevice,
+    bytes: Range<u64>,
+    consent: Consent<'_>,
+) -> Result<(), Error> {
+    let mut buffer = Vec::new();
+    let end = bytes.end.min(device.size());
+    let mut at = bytes.start;
+    while at < end {
+        let Some(data) = device.next_data(at).at(name)? else { break };
+        let data = data.start.max(at)..data.end.min(end);
+        if data.is_empty() {
+            break;
+        }
+        // OK to cast: at most a MiB.
+        buffer.resize((data.end - data.start).min(1 << 20) as usize, 0);
+        device.read_at(&mut buffer, data.start).at(name)?;
+        if buffer.iter().any(|byte| *byte != 0) {
+            return consent(&Loss::new(name, UNKNOWN));
+        }
+        at = data.start + buffer.len() as u64;
+    }
+    Ok(())
+}
+
 /// The one look: asks for consent if a device, which is a regular file that is replaced as a whole or not, holds what must
 /// not be lost without it.
 ///
 /// # Errors
-/// `Io`; whatever the consent says.
+/// `Io`; errors of the consent.
 pub fn look(
     name: &str,
     device: &dyn BlockDevice,
@@ -205,7 +244,7 @@ pub fn look(
     let what = match signatures::held(device).at(name)? {
         Held::Nothing => return Ok(()),
         Held::Unknown if is_replaced => return Ok(()),
-        Held::Unknown => "data of no known kind",
+        Held::Unknown => UNKNOWN,
         Held::Known(what) if made == Made::Known(what) => match what {
             signatures::VERITY => return Ok(()),
             _ if is_replaced && signatures::is_made_again(what) => return Ok(()),

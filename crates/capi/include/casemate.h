@@ -14,7 +14,9 @@
  *   device below it, so the handles may be freed in any order. Bytes and strings that are passed in are copied if needed.
  * - Threads. Any number of threads may use a handle at once. Exceptions: builds, hashers, keys and writers belong to one thread at
  *   a time.
- * - fork(). The child may create handles, and use those that no thread was in a call with. Only servers have threads
+ * - fork(). The child may create handles, and use those that no thread was in a call with. Writers stay with the process that
+ *   opened them: elsewhere a commit fails with CASEMATE_KIND_BUSY. The lock of a writable device is common to both processes:
+ *   one of them may change it. Only servers, and writers of file systems with multiple mount protection, have threads
  *   between calls.
  * - State. The library keeps nothing between calls but the handles: no per-thread state, no errno.
  * - Paths are bytes that end with a zero. Other strings are UTF-8.
@@ -84,7 +86,57 @@
 #define CASEMATE_VERSION_PATCH 0
 
 /**
- * A specification of a new file system, its contents, and layers around it. It is built once.
+ * A finding that is an oddity and does no harm.
+ */
+#define CASEMATE_LEVEL_NOTE 0
+
+/**
+ * A finding that is damage.
+ */
+#define CASEMATE_LEVEL_FAULT 1
+
+/**
+ * Damage that a repair has fixed.
+ */
+#define CASEMATE_LEVEL_FIXED 2
+
+/**
+ * The number `reserved_blocks` is set.
+ */
+#define CASEMATE_TUNE_RESERVED_BLOCKS 1
+
+/**
+ * The number `reserved_user` is set.
+ */
+#define CASEMATE_TUNE_RESERVED_USER 2
+
+/**
+ * The number `reserved_group` is set.
+ */
+#define CASEMATE_TUNE_RESERVED_GROUP 4
+
+/**
+ * The number `max_mounts` is set.
+ */
+#define CASEMATE_TUNE_MAX_MOUNTS 8
+
+/**
+ * The number `mounts` is set.
+ */
+#define CASEMATE_TUNE_MOUNTS 16
+
+/**
+ * The number `check_interval` is set.
+ */
+#define CASEMATE_TUNE_CHECK_INTERVAL 32
+
+/**
+ * The number `last_check` is set.
+ */
+#define CASEMATE_TUNE_LAST_CHECK 64
+
+/**
+ * A specification of a new file system, its contents, and layers around it. It is built once; the signature of its root hash stays.
  */
 typedef struct casemate_build casemate_build;
 
@@ -195,6 +247,17 @@ typedef struct {
     const void *salt;
     size_t salt_len;
 } casemate_fsverity_options;
+
+/**
+ * Signs `message` with a hash, "sha256" or "sha512": stores an RSA PKCS#1 v1.5 block, or ECDSA's (r, s) in DER, in `signature`,
+ * which has room for `*signature_len` bytes, and its length there. Returns 0, or a number of errno.h.
+ */
+typedef int (*casemate_sign_fn)(void *context,
+                                const char *hash,
+                                const void *message,
+                                size_t message_len,
+                                void *signature,
+                                size_t *signature_len);
 
 /**
  * Policy of an encrypted directory, but for its key; a field that is 0 or NULL has its default.
@@ -324,6 +387,40 @@ typedef int (*casemate_read_fn)(void *context, void *buf, size_t len, uint64_t o
 typedef void (*casemate_release_fn)(void *context);
 
 /**
+ * Parameters of a file system.
+ */
+typedef struct {
+    /**
+     * Bytes of a block.
+     */
+    uint32_t block_size;
+    uint32_t inodes;
+    uint32_t free_inodes;
+    /**
+     * Reserved; 0.
+     */
+    uint32_t reserved;
+    /**
+     * Size in blocks.
+     */
+    uint64_t blocks;
+    uint64_t free_blocks;
+    /**
+     * Blocks that only root may use.
+     */
+    uint64_t reserved_blocks;
+    uint8_t uuid[16];
+    /**
+     * Label in UTF-8, ended by a zero; bytes that are not UTF-8 are replaced.
+     */
+    char label[64];
+    /**
+     * Reserved; 0.
+     */
+    uint64_t reserved_numbers[4];
+} casemate_ext4_info;
+
+/**
  * The fields of an inode.
  */
 typedef struct {
@@ -364,10 +461,9 @@ typedef struct {
 typedef int (*casemate_name_fn)(void *context, const uint8_t *name, size_t len, uint32_t inode);
 
 /**
- * Receives a finding: whether it is a fault (1) or a note (0), its kind, its place, and a text. The strings live as
- * long as the call.
+ * Receives a finding: a CASEMATE_LEVEL value, its kind, its place, and a text. The strings live as long as the call.
  */
-typedef void (*casemate_finding_fn)(void *context, int is_fault, const char *kind, const char *place, const char *text);
+typedef void (*casemate_finding_fn)(void *context, int level, const char *kind, const char *place, const char *text);
 
 /**
  * Receives the result of the file at `index`: its digest, or the error that kept it from being read; the other one
@@ -377,6 +473,218 @@ typedef int (*casemate_digest_fn)(void *context,
                                   size_t index,
                                   const casemate_digest *digest,
                                   const casemate_error *error);
+
+/**
+ * Decides about `count` findings of a kind, such as "block-count"; docs/checks.md has all kinds. Each kind is asked for
+ * once. The string lives as long as the call. Returns 1 to fix them, 0 to leave them.
+ */
+typedef int (*casemate_approve_fn)(void *context, const char *kind, size_t count);
+
+/**
+ * Receives how many bytes have been worked on, at most 20 times a second. Any thread calls it, one call at a time.
+ * Returns 0 to continue; another value stops the work with the status CASEMATE_INTERRUPTED.
+ */
+typedef int (*casemate_progress_fn)(void *context, uint64_t bytes);
+
+/**
+ * Options of a repair. A field that is 0 or NULL has its default.
+ */
+typedef struct {
+    uint32_t size;
+    /**
+     * 0
+     */
+    uint32_t reserved;
+    /**
+     * Damage that is fixed: "safe", what needs no guess; or "all", by the rules of docs/checks.md where something must be
+     * decided.
+     */
+    const char *depth;
+    /**
+     * Path of a new file that keeps the blocks that change, as they were before: `e2undo FILE IMAGE` of e2fsprogs puts them
+     * back. NULL: none.
+     */
+    const char *undo;
+    /**
+     * Block of the copy of the superblock that becomes the primary one. 0: a sound copy is found if the primary one is
+     * damaged.
+     */
+    uint64_t superblock;
+    /**
+     * Asked before findings of each kind are fixed. NULL: all are.
+     */
+    casemate_approve_fn approve;
+    /**
+     * Told of bytes of inode tables; each round of the repair reads them once.
+     */
+    casemate_progress_fn progress;
+    /**
+     * Passed to `approve` and `progress`.
+     */
+    void *context;
+} casemate_repair_options;
+
+/**
+ * Numbers of findings after a repair.
+ */
+typedef struct {
+    /**
+     * Faults that were fixed.
+     */
+    uint64_t fixed;
+    /**
+     * Faults that are left; 0 if the file system is sound.
+     */
+    uint64_t faults;
+    /**
+     * Faults of these that can't be fixed because other damage makes unsure what is right.
+     */
+    uint64_t withheld;
+    /**
+     * Oddities that do no harm.
+     */
+    uint64_t notes;
+    /**
+     * Reserved; 0.
+     */
+    uint64_t reserved[4];
+} casemate_repaired;
+
+/**
+ * Options of another size. A field that is 0 or NULL has its default.
+ */
+typedef struct {
+    uint32_t size;
+    /**
+     * 1 to cut the file behind a file system that shrinks; refused if something was behind it before.
+     */
+    uint32_t truncate;
+    /**
+     * 1 to grow into bytes that hold something, which is lost.
+     */
+    uint32_t overwrite;
+    /**
+     * 0
+     */
+    uint32_t reserved;
+    /**
+     * Told of bytes of inode tables, which are checked before a file system shrinks.
+     */
+    casemate_progress_fn progress;
+    /**
+     * Passed to `progress`.
+     */
+    void *context;
+} casemate_resize_options;
+
+/**
+ * Sizes of a file system before and now.
+ */
+typedef struct {
+    /**
+     * Size in bytes.
+     */
+    uint64_t bytes;
+    /**
+     * Size in blocks before.
+     */
+    uint64_t blocks_before;
+    /**
+     * Size in blocks.
+     */
+    uint64_t blocks;
+    /**
+     * Blocks of files and of their maps that were moved.
+     */
+    uint64_t blocks_moved;
+    /**
+     * Inodes that have another number now.
+     */
+    uint64_t inodes_moved;
+    /**
+     * Bytes of a block.
+     */
+    uint32_t block_size;
+    /**
+     * Reserved; 0.
+     */
+    uint32_t reserved[7];
+} casemate_resized;
+
+/**
+ * Parameters of a file system that change. A string that is NULL, and a number that `set` does not name, stay as they are.
+ */
+typedef struct {
+    uint32_t size;
+    /**
+     * Numbers below that change: CASEMATE_TUNE values, joined with |.
+     */
+    uint32_t set;
+    /**
+     * Label of at most 16 bytes; "" removes it.
+     */
+    const char *label;
+    /**
+     * A UUID, or "random", "time" or "clear".
+     */
+    const char *uuid;
+    /**
+     * Features to add, or with a ^ to remove, with commas.
+     */
+    const char *features;
+    /**
+     * Default mount options to set, or with a ^ to clear, with commas: acl, user_xattr, discard and others.
+     */
+    const char *mount_options;
+    /**
+     * Extended options with commas: stride, stripe_width, hash_alg, mount_opts, test_fs, force_fsck.
+     */
+    const char *extended;
+    /**
+     * Behaviour of the kernel on errors: "continue", "remount-ro" or "panic".
+     */
+    const char *on_errors;
+    /**
+     * Path where the file system was mounted last, of at most 64 bytes.
+     */
+    const char *last_mounted;
+    /**
+     * Bytes of a new journal, which is added; 0: none, or one of the usual size with the feature has_journal.
+     */
+    uint64_t journal_size;
+    /**
+     * Blocks that only root may use: at most half of all.
+     */
+    uint64_t reserved_blocks;
+    /**
+     * When the file system was checked last, in seconds since 1970.
+     */
+    int64_t last_check;
+    /**
+     * Seconds after which the file system is checked; 0 for never.
+     */
+    uint32_t check_interval;
+    /**
+     * Mounts after which the file system is checked, at most 16000; 0 or -1 for never.
+     */
+    int32_t max_mounts;
+    /**
+     * Mounts since the last check.
+     */
+    uint16_t mounts;
+    /**
+     * User that may use reserved blocks, too.
+     */
+    uint16_t reserved_user;
+    /**
+     * Group that may use reserved blocks, too.
+     */
+    uint16_t reserved_group;
+    /**
+     * 0
+     */
+    uint16_t reserved;
+} casemate_tune_options;
 
 /**
  * Options of a hash area. A field that is 0 or NULL has its default.
@@ -550,6 +858,117 @@ casemate_status casemate_build_verity(casemate_build *build,
 casemate_status casemate_build_verity_manifest(casemate_build *build, const char *manifest, casemate_error **error);
 
 /**
+ * Maps user IDs of the sources. Each call adds a range.
+ *
+ * @param build the specification
+ * @param to first ID in the image
+ * @param from first ID of the source
+ * @param count how many IDs
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_map_users(casemate_build *build,
+                                         uint32_t to,
+                                         uint32_t from,
+                                         uint32_t count,
+                                         casemate_error **error);
+
+/**
+ * Maps group IDs of the sources. Each call adds a range.
+ *
+ * @param build the specification
+ * @param to first ID in the image
+ * @param from first ID of the source
+ * @param count how many IDs
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_map_groups(casemate_build *build,
+                                          uint32_t to,
+                                          uint32_t from,
+                                          uint32_t count,
+                                          casemate_error **error);
+
+/**
+ * Copies no extended attributes of the sources.
+ *
+ * @param build the specification
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_no_xattrs(casemate_build *build, casemate_error **error);
+
+/**
+ * Changes permission bits of files that match a pattern, of which there must be one. Each call adds a rule.
+ *
+ * @param build the specification
+ * @param pattern a pattern, or NULL for all files
+ * @param mode octal bits, or changes as of chmod(1), such as "u+x,go=r"
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_mode(casemate_build *build,
+                                    const char *pattern,
+                                    const char *mode,
+                                    casemate_error **error);
+
+/**
+ * Sets an extended attribute on files that match a pattern, of which there must be one. Each call adds a rule.
+ *
+ * @param build the specification
+ * @param pattern a pattern, or NULL for all files
+ * @param name name of the attribute, such as "user.origin"
+ * @param value its value
+ * @param value_len length of the value in bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_xattr(casemate_build *build,
+                                     const char *pattern,
+                                     const char *name,
+                                     const void *value,
+                                     size_t value_len,
+                                     casemate_error **error);
+
+/**
+ * Signs the digests of files with fs-verity, and the root hash of dm-verity, with a private key.
+ *
+ * @param build the specification
+ * @param key the private key in PEM: RSA of 2048 to 4096 bits, or ECDSA on P-256 or P-384; it is copied, and wiped by
+ *   casemate_build_free()
+ * @param key_len its length in bytes
+ * @param certificate the certificate in PEM or DER
+ * @param certificate_len its length in bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_signing_key(casemate_build *build,
+                                           const void *key,
+                                           size_t key_len,
+                                           const void *certificate,
+                                           size_t certificate_len,
+                                           casemate_error **error);
+
+/**
+ * Has a function of the caller sign the digests of files with fs-verity, and the root hash of dm-verity, such as with a token.
+ * Each signature is verified with the certificate.
+ *
+ * @param build the specification
+ * @param sign called by any thread, and by several at the same time
+ * @param context passed to `sign`; must live until casemate_build_run() returns
+ * @param certificate the certificate in PEM or DER
+ * @param certificate_len its length in bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_signer(casemate_build *build,
+                                      casemate_sign_fn sign,
+                                      void *context,
+                                      const void *certificate,
+                                      size_t certificate_len,
+                                      casemate_error **error);
+
+/**
  * Encrypts a directory, with its contents, with a raw master key of 16 to 64 bytes.
  *
  * @param build the specification
@@ -676,6 +1095,21 @@ casemate_status casemate_build_luks(casemate_build *build,
  * @return CASEMATE_YES, or the status of `error`
  */
 casemate_status casemate_build_run(casemate_build *build, int overwrite, casemate_built *built, casemate_error **error);
+
+/**
+ * Copies the PKCS#7 signature of the root hash in DER, once casemate_build_run() has returned CASEMATE_YES for a build with dm-verity
+ * and a signer.
+ *
+ * @param build the specification
+ * @param signature where the signature is stored, or NULL to ask for its length alone
+ * @param len room at `signature` in bytes; the length of the signature is stored there
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_ARGUMENT without a signature, or without room
+ */
+casemate_status casemate_build_root_hash_signature(const casemate_build *build,
+                                                   void *signature,
+                                                   size_t *len,
+                                                   casemate_error **error);
 
 /**
  * Frees a specification, and wipes its keys.
@@ -1021,6 +1455,16 @@ casemate_status casemate_ext4_open(const casemate_device *device,
                                    casemate_error **error);
 
 /**
+ * Reads parameters of a file system from its superblock.
+ *
+ * @param fs the file system
+ * @param info where the result is stored
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_ext4_get_info(const casemate_ext4 *fs, casemate_ext4_info *info, casemate_error **error);
+
+/**
  * Reads the inode at a path.
  *
  * @param fs the file system
@@ -1055,7 +1499,7 @@ casemate_status casemate_ext4_open_file(const casemate_ext4 *fs,
  *
  * @param fs the file system
  * @param path path in the image, ended by a zero
- * @param each called by this thread; a value other than 0 ends the walk
+ * @param each called by this thread; a value other than 0 ends the list, which is CASEMATE_YES, too
  * @param context passed to `each`
  * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
  * @return CASEMATE_YES, or the status of `error`
@@ -1148,7 +1592,8 @@ casemate_status casemate_fsverity_digest(const casemate_device *device,
  * @param each called by this thread, in the order of `paths`; a value other than 0 ends the work
  * @param context passed to `each`
  * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
+ * @return CASEMATE_YES if `each` was called for every file, or the status of `error`; its kind is CASEMATE_KIND_INTERRUPTED if
+ *   `each` ended the work
  */
 casemate_status casemate_fsverity_digest_files(const char *const *paths,
                                                size_t count,
@@ -1261,6 +1706,82 @@ uint32_t casemate_crc32c(uint32_t crc, const void *data, size_t len);
 uint32_t casemate_crc32c_combine(uint32_t first, uint32_t second, uint64_t second_len);
 
 /**
+ * Repairs the file system on a device, after its journal was replayed: all at once if the journal has room for that. Without a journal a
+ * file beside the image keeps the changes until they are complete.
+ *
+ * @param device a writable device
+ * @param keys keys for encrypted folders, or NULL
+ * @param options options, or NULL for the usual values
+ * @param each called for each fault that was fixed, then for each finding that is left, one call at a time; or NULL
+ * @param context passed to `each`
+ * @param repaired where numbers of findings are stored, or NULL
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES if the file system is sound now, CASEMATE_NO if faults are left (no error is stored then), or the
+ *   status of `error`; its kind is CASEMATE_KIND_BUSY while a writer or a server may change the device
+ */
+casemate_status casemate_ext4_repair(const casemate_device *device,
+                                     const casemate_keys *keys,
+                                     const casemate_repair_options *options,
+                                     casemate_finding_fn each,
+                                     void *context,
+                                     casemate_repaired *repaired,
+                                     casemate_error **error);
+
+/**
+ * Makes the file system on a device larger or smaller. A file that is too small is extended by a hole. A file system that shrinks is
+ * checked first, and files behind its new end are moved. What is interrupted is completed by the next writer of this library; until
+ * then neither e2fsck nor the kernel should have the file system.
+ *
+ * @param device a writable device
+ * @param keys keys for encrypted folders, or NULL
+ * @param bytes the new size in bytes; 0 is the size of the device
+ * @param options options, or NULL for the usual values
+ * @param resized where the sizes are stored, or NULL
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`: its kind is CASEMATE_KIND_ARGUMENT, or its system error ENOSPC, for a size
+ *   that is too small for the files; CASEMATE_KIND_CORRUPT for damage that the check found; CASEMATE_KIND_BUSY while a
+ *   writer or a server may change the device
+ */
+casemate_status casemate_ext4_resize(const casemate_device *device,
+                                     const casemate_keys *keys,
+                                     uint64_t bytes,
+                                     const casemate_resize_options *options,
+                                     casemate_resized *resized,
+                                     casemate_error **error);
+
+/**
+ * Makes the file system on a device as small as it can be, and cuts its file. The file keeps its size if something other
+ * than the file system is behind it, such as a hash tree.
+ *
+ * @param device a writable device
+ * @param keys keys for encrypted folders, or NULL
+ * @param options options, or NULL for the usual values; only `progress` counts
+ * @param resized where the sizes are stored, or NULL
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`, as of casemate_ext4_resize()
+ */
+casemate_status casemate_ext4_minimize(const casemate_device *device,
+                                       const casemate_keys *keys,
+                                       const casemate_resize_options *options,
+                                       casemate_resized *resized,
+                                       casemate_error **error);
+
+/**
+ * Estimates the fewest bytes that the file system on a device can have. Nothing is written.
+ *
+ * @param device the device
+ * @param keys keys for encrypted folders, or NULL
+ * @param bytes where the size in bytes is stored
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_UNSUPPORTED for features with which the size
+ *   can't change
+ */
+casemate_status casemate_ext4_minimum_size(const casemate_device *device,
+                                           const casemate_keys *keys,
+                                           uint64_t *bytes,
+                                           casemate_error **error);
+
+/**
  * Serves a device over NBD on a Unix socket, with threads of its own, until the server is stopped. Clients may
  * write if the device is writable.
  *
@@ -1280,7 +1801,7 @@ casemate_status casemate_server_unix(const casemate_device *device,
 
 /**
  * Serves a device over NBD on a TCP port, as casemate_server_unix() does on a socket. Connections are not
- * encrypted.
+ * encrypted: with a host that is not loopback, whoever reaches the port reads the device, and writes it if it is writable.
  *
  * @param device the device; the caller may free it
  * @param host address to listen on; NULL is localhost
@@ -1323,6 +1844,20 @@ casemate_status casemate_server_stop(casemate_server *server, uint32_t patience_
  * @param server a server, or NULL
  */
 void casemate_server_free(casemate_server *server);
+
+/**
+ * Changes parameters of the file system, such as its label and UUID: all of them with the next commit, or none. Another UUID makes all
+ * checksums other ones, which are computed anew, unless the file system has the feature metadata_csum_seed.
+ *
+ * @param writer a writer, used by one thread at a time
+ * @param options parameters that change
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`: its kind is CASEMATE_KIND_ARGUMENT for values that no file system can
+ *   have, CASEMATE_KIND_UNSUPPORTED for features that can't be added or removed. Nothing is changed then
+ */
+casemate_status casemate_writer_tune(casemate_writer *writer,
+                                     const casemate_tune_options *options,
+                                     casemate_error **error);
 
 /**
  * Writes a dm-verity hash area, as veritysetup does, with all threads.

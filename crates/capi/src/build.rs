@@ -1,22 +1,27 @@
 //! ext4 images that are made: a specification that is filled in, and run.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use casemate::blockdev::PartitionId;
 use casemate::ext4::{
-    BuildSize, BuildSpec, BuildTarget, Description, EncryptedFolder, Features, LuksSpec, NewPolicy,
-    ParitySpec, Pattern, Source, VeritySpec, uuid_of,
+    BuildSize, BuildSpec, BuildTarget, Description, EncryptedFolder, Features, LuksSpec, NewMode, NewPolicy,
+    NewXattr, ParitySpec, Pattern, Signer, Source, VeritySpec, uuid_of,
 };
 use casemate::luks::{Argon2, Argon2Variant, LuksFormatOptions, Pbkdf};
+use casemate::signature::{Certificate, DigestAlgorithm, SigningKey};
 use casemate::{Error, SecretSource, SecretVec, Work};
 
-use crate::boundary::{Options, Status, YES, bytes, c_options, c_path, free, give, place, run, text};
+use crate::boundary::{
+    Options, Status, YES, bytes, c_options, c_path, free, get, give, place, room, run, text,
+};
 use crate::error::CError;
 use crate::fsverity::{CDigest, FsverityOptions, store};
 
-/// A specification of a new file system, its contents, and layers around it. It is built once.
-pub struct CBuild(Option<BuildSpec>);
+/// A specification of a new file system, its contents, and layers around it. It is built once; the signature of its root hash stays.
+pub struct CBuild(Option<BuildSpec>, Option<Vec<u8>>);
 
 /// Options of a new file system. A field that is 0 or NULL has its default.
 #[derive(Clone, Copy)]
@@ -149,7 +154,7 @@ pub unsafe extern "C" fn casemate_build_new(
     let new = || {
         // SAFETY: the header says what these pointers are.
         let (path, build) = unsafe { (c_path(path, "path")?, place(build, "build")?) };
-        Ok(give(build, CBuild(Some(BuildSpec::new(path)))))
+        Ok(give(build, CBuild(Some(BuildSpec::new(path)), None)))
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, new) }
@@ -184,7 +189,9 @@ pub unsafe extern "C" fn casemate_build_in_partition(
     number: u32,
     error: *mut *mut CError,
 ) -> Status {
-    let set = |spec: &mut BuildSpec| within(spec, |path| BuildTarget::Partition { path, number });
+    let set = |spec: &mut BuildSpec| {
+        within(spec, |path| BuildTarget::Partition { path, id: PartitionId::Number(number) })
+    };
     // SAFETY: the header says what these pointers are.
     unsafe { change(build, error, set) }
 }
@@ -349,11 +356,8 @@ pub unsafe extern "C" fn casemate_build_verity(
     let set = |spec: &mut BuildSpec| {
         // SAFETY: the header says what this pointer is.
         let (algorithm, salt) = unsafe { FsverityOptions::of_tree(options)? };
-        let pattern = match pattern.is_null() {
-            true => Pattern::new(b"*")?,
-            // SAFETY: the header says what this pointer is.
-            false => Pattern::new(unsafe { c_path(pattern, "pattern")? }.as_os_str().as_bytes())?,
-        };
+        // SAFETY: the header says what this pointer is.
+        let pattern = unsafe { matching(pattern)? };
         let verity = spec.verity.take().unwrap_or_default();
         spec.verity = Some(verity.pattern(pattern).algorithm(algorithm).salt(salt));
         Ok(())
@@ -383,6 +387,254 @@ pub unsafe extern "C" fn casemate_build_verity_manifest(
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(build, error, set) }
+}
+
+/// Maps user IDs of the sources. Each call adds a range.
+///
+/// @param build the specification
+/// @param to first ID in the image
+/// @param from first ID of the source
+/// @param count how many IDs
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_map_users(
+    build: *mut CBuild,
+    to: u32,
+    from: u32,
+    count: u32,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        spec.reading.owners.users.push([to, from, count]);
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Maps group IDs of the sources. Each call adds a range.
+///
+/// @param build the specification
+/// @param to first ID in the image
+/// @param from first ID of the source
+/// @param count how many IDs
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_map_groups(
+    build: *mut CBuild,
+    to: u32,
+    from: u32,
+    count: u32,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        spec.reading.owners.groups.push([to, from, count]);
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Copies no extended attributes of the sources.
+///
+/// @param build the specification
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_no_xattrs(build: *mut CBuild, error: *mut *mut CError) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        spec.reading.xattrs = false;
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Changes permission bits of files that match a pattern, of which there must be one. Each call adds a rule.
+///
+/// @param build the specification
+/// @param pattern a pattern, or NULL for all files
+/// @param mode octal bits, or changes as of chmod(1), such as "u+x,go=r"
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_mode(
+    build: *mut CBuild,
+    pattern: *const c_char,
+    mode: *const c_char,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what these pointers are.
+        let (pattern, mode) = unsafe { (matching(pattern)?, text(mode, "mode")?) };
+        let mode = mode.ok_or_else(|| Error::argument("mode is NULL"))?;
+        spec.amendments.modes.push(NewMode::change(pattern, mode.parse()?));
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Sets an extended attribute on files that match a pattern, of which there must be one. Each call adds a rule.
+///
+/// @param build the specification
+/// @param pattern a pattern, or NULL for all files
+/// @param name name of the attribute, such as "user.origin"
+/// @param value its value
+/// @param value_len length of the value in bytes
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_xattr(
+    build: *mut CBuild,
+    pattern: *const c_char,
+    name: *const c_char,
+    value: *const c_void,
+    value_len: usize,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what these pointers are.
+        let (pattern, name) = unsafe { (matching(pattern)?, c_path(name, "name")?) };
+        // SAFETY: the header says what this pointer is.
+        let value = unsafe { bytes(value, value_len, "value")? };
+        spec.amendments.xattrs.push(NewXattr::new(pattern, name.as_os_str().as_bytes(), value));
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// A pattern; that of all files for NULL.
+///
+/// # Safety
+/// `pattern` is NULL, or ends with a zero byte.
+unsafe fn matching(pattern: *const c_char) -> Result<Pattern, Error> {
+    match pattern.is_null() {
+        true => Pattern::new(b"*"),
+        // SAFETY: the caller says what this pointer is.
+        false => Pattern::new(unsafe { c_path(pattern, "pattern")? }.as_os_str().as_bytes()),
+    }
+}
+
+/// Signs the digests of files with fs-verity, and the root hash of dm-verity, with a private key.
+///
+/// @param build the specification
+/// @param key the private key in PEM: RSA of 2048 to 4096 bits, or ECDSA on P-256 or P-384; it is copied, and wiped by
+///   casemate_build_free()
+/// @param key_len its length in bytes
+/// @param certificate the certificate in PEM or DER
+/// @param certificate_len its length in bytes
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_signing_key(
+    build: *mut CBuild,
+    key: *const c_void,
+    key_len: usize,
+    certificate: *const c_void,
+    certificate_len: usize,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        // SAFETY: the header says what these pointers are.
+        let (key, certificate) =
+            unsafe { (bytes(key, key_len, "key")?, bytes(certificate, certificate_len, "certificate")?) };
+        spec.signer = Some(Signer::new(SigningKey::from_pem(key)?, Certificate::from_bytes(certificate)?));
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Has a function of the caller sign the digests of files with fs-verity, and the root hash of dm-verity, such as with a token.
+/// Each signature is verified with the certificate.
+///
+/// @param build the specification
+/// @param sign called by any thread, and by several at the same time
+/// @param context passed to `sign`; must live until casemate_build_run() returns
+/// @param certificate the certificate in PEM or DER
+/// @param certificate_len its length in bytes
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_signer(
+    build: *mut CBuild,
+    sign: SignatureFn,
+    context: *mut c_void,
+    certificate: *const c_void,
+    certificate_len: usize,
+    error: *mut *mut CError,
+) -> Status {
+    let set = |spec: &mut BuildSpec| {
+        let sign = sign.ok_or_else(|| Error::argument("sign is NULL"))?;
+        // SAFETY: the header says what this pointer is.
+        let certificate = unsafe { bytes(certificate, certificate_len, "certificate")? };
+        let elsewhere = Elsewhere { sign, context };
+        let signed = Box::new(move |message: &[u8], digest: DigestAlgorithm| elsewhere.sign(message, digest));
+        spec.signer = Some(Signer::external(Certificate::from_bytes(certificate)?, signed));
+        Ok(())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { change(build, error, set) }
+}
+
+/// Signs `message` with a hash, "sha256" or "sha512": stores an RSA PKCS#1 v1.5 block, or ECDSA's (r, s) in DER, in `signature`,
+/// which has room for `*signature_len` bytes, and its length there. Returns 0, or a number of errno.h.
+pub type SignatureFn = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        hash: *const c_char,
+        message: *const c_void,
+        message_len: usize,
+        signature: *mut c_void,
+        signature_len: *mut usize,
+    ) -> c_int,
+>;
+
+/// The caller's function that signs, with what it is called with.
+struct Elsewhere {
+    sign: unsafe extern "C" fn(
+        *mut c_void,
+        *const c_char,
+        *const c_void,
+        usize,
+        *mut c_void,
+        *mut usize,
+    ) -> c_int,
+    context: *mut c_void,
+}
+
+// SAFETY: the header says that the function is called by any thread, and at the same time.
+unsafe impl Send for Elsewhere {}
+// SAFETY: as above.
+unsafe impl Sync for Elsewhere {}
+
+/// Bytes of a signature at most: RSA of 4096 bits has 512.
+const SIGNATURE: usize = 1024;
+
+impl Elsewhere {
+    fn sign(&self, message: &[u8], digest: DigestAlgorithm) -> Result<Vec<u8>, Error> {
+        let hash = CString::new(digest.name()).map_err(|_| Error::argument("the name of the hash"))?;
+        let (mut signature, mut len) = (vec![0; SIGNATURE], SIGNATURE);
+        let (message, size) = (message.as_ptr().cast(), message.len());
+        // SAFETY: the caller gave this function and its context for such calls; the buffers have so many bytes.
+        let number = unsafe {
+            (self.sign)(self.context, hash.as_ptr(), message, size, signature.as_mut_ptr().cast(), &mut len)
+        };
+        if number != 0 {
+            return Err(Error::io("the function that signs", io::Error::from_raw_os_error(number)));
+        }
+        if len > SIGNATURE {
+            return Err(Error::argument(
+                "the function that signs says that its signature is longer than its room",
+            ));
+        }
+        signature.truncate(len);
+        Ok(signature)
+    }
 }
 
 /// Encrypts a directory, with its contents, with a raw master key of 16 to 64 bytes.
@@ -692,6 +944,7 @@ pub unsafe extern "C" fn casemate_build_run(
             0 => spec.run(&casemate::target::refuse, &Work::default())?,
             _ => spec.run(&casemate::target::overwrite, &Work::default())?,
         };
+        build.1.clone_from(&made.root_hash_signature);
         // SAFETY: the header says what this pointer is.
         if let Some(out) = unsafe { built.as_mut() } {
             let report = &made.report;
@@ -705,6 +958,46 @@ pub unsafe extern "C" fn casemate_build_run(
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, make) }
+}
+
+/// Copies the PKCS#7 signature of the root hash in DER, once casemate_build_run() has returned CASEMATE_YES for a build with dm-verity
+/// and a signer.
+///
+/// @param build the specification
+/// @param signature where the signature is stored, or NULL to ask for its length alone
+/// @param len room at `signature` in bytes; the length of the signature is stored there
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_ARGUMENT without a signature, or without room
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_build_root_hash_signature(
+    build: *const CBuild,
+    signature: *mut c_void,
+    len: *mut usize,
+    error: *mut *mut CError,
+) -> Status {
+    let copy = || {
+        // SAFETY: the header says what these pointers are.
+        let (build, len) = unsafe { (get(build, "build")?, place(len, "len")?) };
+        let Some(made) = &build.1 else {
+            return Err(Error::argument("this build has made no signature of a root hash"));
+        };
+        let has_room = *len;
+        *len = made.len();
+        if signature.is_null() {
+            return Ok(YES);
+        }
+        if has_room < made.len() {
+            return Err(Error::argument(format!(
+                "the signature has {} bytes; there is room for {has_room}",
+                made.len()
+            )));
+        }
+        // SAFETY: the header says what this pointer is.
+        unsafe { room(signature, made.len(), "signature")? }.copy_from_slice(made);
+        Ok(YES)
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, copy) }
 }
 
 /// Frees a specification, and wipes its keys.

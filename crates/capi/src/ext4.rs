@@ -45,6 +45,27 @@ pub struct CStat {
 pub type NameFn =
     Option<unsafe extern "C" fn(context: *mut c_void, name: *const u8, len: usize, inode: u32) -> c_int>;
 
+/// Parameters of a file system.
+#[repr(C)]
+pub struct CExt4Info {
+    /// Bytes of a block.
+    block_size: u32,
+    inodes: u32,
+    free_inodes: u32,
+    /// Reserved; 0.
+    reserved: u32,
+    /// Size in blocks.
+    blocks: u64,
+    free_blocks: u64,
+    /// Blocks that only root may use.
+    reserved_blocks: u64,
+    uuid: [u8; 16],
+    /// Label in UTF-8, ended by a zero; bytes that are not UTF-8 are replaced.
+    label: [c_char; 64],
+    /// Reserved; 0.
+    reserved_numbers: [u64; 4],
+}
+
 /// Opens the ext2, ext3 or ext4 file system on a device for reading. A journal that needs it is replayed in
 /// memory.
 ///
@@ -71,6 +92,45 @@ pub unsafe extern "C" fn casemate_ext4_open(
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, open) }
+}
+
+/// Reads parameters of a file system from its superblock.
+///
+/// @param fs the file system
+/// @param info where the result is stored
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES, or the status of `error`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_ext4_get_info(
+    fs: *const CExt4,
+    info: *mut CExt4Info,
+    error: *mut *mut CError,
+) -> Status {
+    let read = || {
+        // SAFETY: the header says what these pointers are.
+        let (fs, info) = unsafe { (get(fs, "fs")?, place(info, "info")?) };
+        let superblock = fs.0.inodes().superblock();
+        let mut label = [0; 64];
+        // 16 bytes become at most 48, and the last byte stays zero.
+        for (to, byte) in label[..63].iter_mut().zip(superblock.label().bytes()) {
+            *to = byte as c_char;
+        }
+        *info = CExt4Info {
+            block_size: superblock.block_size,
+            inodes: superblock.inodes,
+            free_inodes: superblock.inodes_free,
+            reserved: 0,
+            blocks: superblock.blocks,
+            free_blocks: superblock.blocks_free,
+            reserved_blocks: superblock.blocks_reserved,
+            uuid: superblock.uuid,
+            label,
+            reserved_numbers: [0; 4],
+        };
+        Ok(YES)
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, read) }
 }
 
 /// Reads the inode at a path.
@@ -151,7 +211,7 @@ pub unsafe extern "C" fn casemate_ext4_open_file(
 ///
 /// @param fs the file system
 /// @param path path in the image, ended by a zero
-/// @param each called by this thread; a value other than 0 ends the walk
+/// @param each called by this thread; a value other than 0 ends the list, which is CASEMATE_YES, too
 /// @param context passed to `each`
 /// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
 /// @return CASEMATE_YES, or the status of `error`
@@ -261,17 +321,36 @@ unsafe fn copy(bytes: &[u8], buf: *mut c_void, len: &mut usize) -> Result<Status
     Ok(YES)
 }
 
-/// Receives a finding: whether it is a fault (1) or a note (0), its kind, its place, and a text. The strings live as
-/// long as the call.
+/// A finding that is an oddity and does no harm.
+pub const LEVEL_NOTE: i32 = 0;
+/// A finding that is damage.
+pub const LEVEL_FAULT: i32 = 1;
+/// Damage that a repair has fixed.
+pub const LEVEL_FIXED: i32 = 2;
+
+/// Receives a finding: a CASEMATE_LEVEL value, its kind, its place, and a text. The strings live as long as the call.
 pub type FindingFn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
-        is_fault: c_int,
+        level: c_int,
         kind: *const c_char,
         place: *const c_char,
         text: *const c_char,
     ),
 >;
+
+/// Passes a finding on to the caller's function.
+///
+/// # Safety
+/// `each` is NULL, or may be called with `context`.
+pub unsafe fn tell(each: FindingFn, context: *mut c_void, level: i32, finding: &Finding) {
+    let Some(each) = each else { return };
+    let words =
+        [finding.kind().name().to_owned(), finding.place().to_string(), finding.problem().to_string()];
+    let [kind, place, text] = words.map(|word| CString::new(word.replace('\0', "?")).unwrap_or_default());
+    // SAFETY: the caller gave this function and its context for such calls.
+    unsafe { each(context, level, kind.as_ptr(), place.as_ptr(), text.as_ptr()) };
+}
 
 /// Checks the file system on a device with all threads. Nothing is written.
 ///
@@ -297,21 +376,10 @@ pub unsafe extern "C" fn casemate_ext4_check(
         // SAFETY: the header says what this pointer is.
         options.keys = unsafe { c_keys(keys) };
         let report = device.0.ext4_check(&options, &Work::default())?;
-        let tell = |is_fault: c_int, finding: &Finding| {
-            let words = [
-                finding.kind().name().to_owned(),
-                finding.place().to_string(),
-                finding.problem().to_string(),
-            ];
-            let [kind, place, text] =
-                words.map(|word| CString::new(word.replace('\0', "?")).unwrap_or_default());
-            if let Some(each) = each {
-                // SAFETY: the caller gave this function and its context for such calls.
-                unsafe { each(context, is_fault, kind.as_ptr(), place.as_ptr(), text.as_ptr()) };
-            }
-        };
-        report.faults.iter().for_each(|finding| tell(1, finding));
-        report.notes.iter().for_each(|finding| tell(0, finding));
+        for (level, findings) in [(LEVEL_FAULT, &report.faults), (LEVEL_NOTE, &report.notes)] {
+            // SAFETY: the caller gave this function and its context for such calls.
+            findings.iter().for_each(|finding| unsafe { tell(each, context, level, finding) });
+        }
         Ok(if report.faults.is_empty() { YES } else { NO })
     };
     // SAFETY: the header says what this pointer is.

@@ -68,7 +68,7 @@ pub unsafe extern "C" fn casemate_server_unix(
 }
 
 /// Serves a device over NBD on a TCP port, as casemate_server_unix() does on a socket. Connections are not
-/// encrypted.
+/// encrypted: with a host that is not loopback, whoever reaches the port reads the device, and writes it if it is writable.
 ///
 /// @param device the device; the caller may free it
 /// @param host address to listen on; NULL is localhost

@@ -25,7 +25,7 @@ pub struct CWriter {
 ///
 /// # Safety
 /// `writer` is NULL or a writer that nobody else uses meanwhile, and `error` is NULL or a place for a pointer.
-unsafe fn change(
+pub unsafe fn change(
     writer: *mut CWriter,
     error: *mut *mut CError,
     change: impl FnOnce(&mut ext4::Writer) -> Result<(), Error>,

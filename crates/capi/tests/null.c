@@ -64,6 +64,8 @@ int main(void)
     casemate_fsverity_options how;
     casemate_digest digest;
     casemate_stat stat;
+    casemate_ext4_info info;
+    uint64_t size;
     uint8_t bytes[16];
     char version[48];
     size_t len = 0;
@@ -173,6 +175,13 @@ int main(void)
     REFUSED(casemate_ext4_readlink(NULL, "/", bytes, &len, place));
     REFUSED(casemate_ext4_get_xattr(NULL, "/", "user.x", bytes, &len, place));
     REFUSED(casemate_ext4_check(NULL, NULL, NULL, NULL, place));
+    REFUSED(casemate_ext4_get_info(NULL, &info, place));
+    REFUSED(casemate_ext4_repair(NULL, NULL, NULL, NULL, NULL, NULL, place));
+    REFUSED(casemate_ext4_resize(NULL, NULL, 0, NULL, NULL, place));
+    REFUSED(casemate_ext4_minimize(NULL, NULL, NULL, NULL, place));
+    REFUSED(casemate_ext4_minimum_size(NULL, NULL, &size, place));
+    REFUSED(casemate_ext4_minimum_size(device, NULL, NULL, place));
+    REFUSED(casemate_writer_tune(NULL, NULL, place));
     REFUSED(casemate_device_create(NULL, &other, place));
     REFUSED(casemate_device_create("none", NULL, place));
     REFUSED(casemate_device_commit(NULL, place));

@@ -272,13 +272,34 @@ fn descriptions_policies_protectors_and_parity_are_those_of_the_command() {
         "ext4 build expected.direct --from tree --owner 0:0 --seed one --encrypt home=master.key --flag direct-key \
          --contents adiantum --filenames adiantum --policy-version 1",
     );
+    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verity/tests/fixtures/fs-verity/keys");
+    std::fs::copy(keys.join("rsa2048.key.pem"), folder.join("signing.key")).unwrap();
+    std::fs::copy(keys.join("rsa2048.cert.pem"), folder.join("signing.cert")).unwrap();
+    let owner = std::fs::metadata(folder.join("tree/bin/tool")).unwrap();
+    let (uid, gid) =
+        (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));
+    command(
+        folder,
+        &format!(
+            "ext4 build expected.signed --from tree --seed one --uid-map 5000:{uid}:1 --gid-map 6000:{gid}:1 --no-xattrs \
+             --mode bin/*:u+x,go=r --mode home:700 --xattr bin/tool:user.origin=ci --verity=bin/tool \
+             --dm-verity expected.signed.hash --signing-key signing.key --cert signing.cert --root-hash-signature expected.sig"
+        ),
+    );
     let program = compile(&gcc, &["-std=c99"], "tests/build.c", folder);
-    let made = output(&program, folder, &[]);
+    let token = "openssl dgst -sha256 -sign signing.key -out bare message";
+    let token = tool("openssl").map(|_| token);
+    let made = output(&program, folder, token.as_slice());
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    for kind in ["img", "hash", "parity", "direct"] {
+    for kind in ["img", "hash", "parity", "direct", "signed", "signed.hash", "sig"] {
         let read = |name: &str| std::fs::read(folder.join(format!("{name}.{kind}"))).unwrap();
         assert!(read("made") == read("expected"), "{kind}");
+        assert!(
+            token.is_none() || !kind.starts_with("signed") || read("token") == read("expected"),
+            "{kind}"
+        );
     }
+    assert!(!folder.join("none.signed").exists());
     // Keys of protectors are random: the secrets open them.
     let secrets =
         [("pass", "home", Rng::new(8).bytes(50_000)), ("master.key", "raw", b"other secret".to_vec())];
@@ -359,6 +380,127 @@ fn images_are_changed_checked_and_served() {
     drop(fs);
     // Without the key nothing goes in.
     assert_eq!(output(&program, folder, &["image", "more", "/secret/third"]).status.code(), Some(2));
+}
+
+/// Damage of counts, bitmaps and an inode that has no name.
+const DAMAGE: &str = "set_bg 0 free_blocks_count 9\nset_bg 0 checksum calc\nsetb 5000 20\nseti <40>\nsif / links_count 9\n\
+    unlink /lost+found\n";
+
+#[test]
+fn file_systems_are_repaired_tuned_and_resized() {
+    let names = ["gcc", "valgrind", "mke2fs", "debugfs", "e2fsck", "e2undo", "dumpe2fs", "resize2fs"];
+    let Some(tools) = names.iter().map(|name| tool(name)).collect::<Option<Vec<_>>>() else { return };
+    let [gcc, valgrind, mke2fs, debugfs, e2fsck, e2undo, dumpe2fs, resize2fs] = &tools[..] else { panic!() };
+    let library = library();
+    let folder = library.path();
+    std::fs::create_dir(folder.join("tree")).unwrap();
+    std::fs::write(folder.join("tree/a"), Rng::new(9).bytes(300_000)).unwrap();
+    std::fs::write(folder.join("tree/b"), Rng::new(10).bytes(500_000)).unwrap();
+    let here = |tool: &Path, words: &str| {
+        let mut command = Command::new(tool);
+        command.args(words.split_whitespace()).current_dir(folder);
+        command
+    };
+    run(&mut here(mke2fs, "-q -F -t ext4 -b 1024 -N 128 -L first -d tree image 16M"));
+    for name in ["damaged", "shared"] {
+        std::fs::copy(folder.join("image"), folder.join(name)).unwrap();
+    }
+    std::fs::write(folder.join("script"), DAMAGE).unwrap();
+    run(&mut here(debugfs, "-w -f script damaged"));
+    // The second file's map leads to the first one's blocks.
+    let blocks = run(Command::new(debugfs).args(["-R", "blocks /a", "shared"]).current_dir(folder));
+    let first = blocks.split_whitespace().next().unwrap();
+    std::fs::write(folder.join("script"), format!("sif /b block[5] {first}\n")).unwrap();
+    run(&mut here(debugfs, "-w -f script shared"));
+    let originals = ["image", "damaged", "shared"].map(|name| std::fs::read(folder.join(name)).unwrap());
+
+    let flags = ["-std=c99", "-D_POSIX_C_SOURCE=200809L"];
+    let sanitized = [&flags[..], &["-fsanitize=address,undefined", "-fno-sanitize-recover"]].concat();
+    for flags in [&sanitized, &flags[..]] {
+        let program = compile(gcc, flags, "tests/maintain.c", folder);
+        for (name, bytes) in ["image", "damaged", "shared"].iter().zip(&originals) {
+            std::fs::write(folder.join(name), bytes).unwrap();
+            _ = std::fs::remove_file(folder.join(format!("{name}.undo")));
+        }
+        let stage = |word: &str| {
+            let ran = output(&program, folder, &[word]);
+            assert!(ran.status.success(), "{word}: {}", String::from_utf8_lossy(&ran.stderr));
+            String::from_utf8(ran.stdout).unwrap()
+        };
+        stage("repair");
+        for (name, original) in [("damaged", &originals[1]), ("shared", &originals[2])] {
+            run(&mut here(e2fsck, &format!("-fn {name}")));
+            run(&mut here(e2undo, &format!("{name}.undo {name}")));
+            assert!(&std::fs::read(folder.join(name)).unwrap() == original, "{name}: not as before");
+        }
+
+        // Two partitions of 4 MiB.
+        let mut disk = vec![0; 10 << 20];
+        for (entry, start) in disk[446..].chunks_exact_mut(16).zip([2048u32, 10240]).take(2) {
+            entry[4] = 0x83;
+            entry[8..12].copy_from_slice(&start.to_le_bytes());
+            entry[12..16].copy_from_slice(&8192u32.to_le_bytes());
+        }
+        disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+        disk[5 << 20..].fill(7);
+        std::fs::write(folder.join("disk"), &disk).unwrap();
+        stage("build");
+        assert!(std::fs::read(folder.join("disk")).unwrap()[5 << 20..] == disk[5 << 20..]);
+
+        stage("tune");
+        run(&mut here(e2fsck, "-fn image"));
+        let told = run(&mut here(dumpe2fs, "-h image"));
+        for (name, value) in [
+            ("Filesystem volume name", "second"),
+            ("Last mounted on", "/mnt"),
+            ("Filesystem UUID", "00010203-0405-0607-0809-0a0b0c0d0e0f"),
+            ("Errors behavior", "Panic"),
+            ("Reserved block count", "123"),
+            ("Reserved blocks uid", "7 "),
+            ("Reserved blocks gid", "8 "),
+            ("Maximum mount count", "5"),
+            ("Mount count", "0"),
+            ("Check interval", "86400 "),
+            ("Last checked", "Wed Jan  1 00:00:00 2020"),
+            ("RAID stride", "4"),
+            ("RAID stripe width", "8"),
+        ] {
+            let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            assert!(line.is_some_and(|line| line.trim_start().starts_with(value)), "{name}: {line:?}");
+        }
+        let has = |list: &str, word: &str| {
+            told.lines().any(|line| line.starts_with(list) && line.split(' ').any(|one| one == word))
+        };
+        assert!(has("Filesystem features", "verity") && !has("Filesystem features", "metadata_csum_seed"));
+        assert!(has("Default mount options", "discard") && !has("Default mount options", "acl"));
+
+        let said = stage("resize");
+        let (estimated, blocks) = said.trim().split_once(' ').unwrap();
+        let [estimated, blocks] = [estimated, blocks].map(|number| number.parse::<u64>().unwrap());
+        run(&mut here(e2fsck, "-fn image"));
+        let told = run(&mut here(resize2fs, "-P image"));
+        let least: u64 = told.rsplit(' ').next().unwrap().trim().parse().unwrap();
+        assert!(estimated / 1024 <= least && blocks <= least + least / 20, "{estimated}, {blocks}; {least}");
+        let size = std::fs::metadata(folder.join("image")).unwrap().len();
+        assert_eq!(size, blocks * 1024);
+        for name in ["a", "b"] {
+            run(Command::new(debugfs)
+                .args(["-R", &format!("dump /{name} out"), "image"])
+                .current_dir(folder));
+            let expected = std::fs::read(folder.join("tree").join(name)).unwrap();
+            assert!(std::fs::read(folder.join("out")).unwrap() == expected, "{name}");
+        }
+    }
+    for (name, bytes) in ["image", "damaged", "shared"].iter().zip(&originals) {
+        std::fs::write(folder.join(name), bytes).unwrap();
+        _ = std::fs::remove_file(folder.join(format!("{name}.undo")));
+    }
+    for word in ["repair", "tune", "resize"] {
+        let mut checked = Command::new(valgrind);
+        checked.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        checked.arg(folder.join("program")).arg(word);
+        run(checked.env("LD_LIBRARY_PATH", folder).current_dir(folder));
+    }
 }
 
 /// The second program is built with sanitizers: what the library does with the program's memory is seen.

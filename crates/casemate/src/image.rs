@@ -2,6 +2,7 @@
 //!
 //! Each step takes the image so far and lays one device on it, as device-mapper does, but as plain values.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::ops::Deref;
@@ -31,7 +32,7 @@ pub(crate) type Below = Arc<dyn BlockDevice>;
 
 /// An image with what lies on it: a [`Medium`], which is opened once, and locked, if it is, as long as a clone of it is there.
 ///
-/// What an image is and who may change it is the medium's: [`Medium::name`], [`Medium::device`], [`Medium::lease`],
+/// Name, bytes and locks of an image are the medium's: [`Medium::name`], [`Medium::device`], [`Medium::lease`],
 /// [`Medium::commit`].
 #[derive(Clone)]
 pub struct Image {
@@ -91,7 +92,7 @@ impl Image {
     /// tell of it.
     ///
     /// # Errors
-    /// Those of [`Image::open`], but for unfinished work.
+    /// Errors of [`Image::open`], but for unfinished work.
     pub fn open_unfinished(path: impl AsRef<Path>, access: Access) -> Result<Image, Error> {
         Medium::open_unfinished(path, access).map(Image::from)
     }
@@ -100,7 +101,7 @@ impl Image {
     /// [`Medium::commit`], and leaves nothing behind without.
     ///
     /// # Errors
-    /// Those of [`Image::open`].
+    /// Errors of [`Image::open`].
     pub fn create(path: impl AsRef<Path>) -> Result<Image, Error> {
         Medium::create(path).map(Image::from)
     }
@@ -117,7 +118,7 @@ impl Image {
     /// Begins a file as [`Image::replace`] does, which its owner alone can read and write: for headers with key slots.
     ///
     /// # Errors
-    /// Those of [`Image::replace`].
+    /// Errors of [`Image::replace`].
     pub fn replace_private(path: impl AsRef<Path>) -> Result<Image, Error> {
         let image = Image::replace(path)?;
         image.narrow(0o600);
@@ -128,7 +129,7 @@ impl Image {
     /// gone with the image.
     ///
     /// # Errors
-    /// Those of [`Image::create`], but for a file that can only be read.
+    /// Errors of [`Image::create`], but for a file that can only be read.
     pub fn create_on_trial(path: impl AsRef<Path>) -> Result<Image, Error> {
         let path = path.as_ref();
         if fs::exists(path).at(path.display())? {
@@ -204,7 +205,7 @@ impl Image {
     /// A partition of GPT or MBR, counted from 1.
     ///
     /// # Errors
-    /// Those of [`Medium::partition`].
+    /// Errors of [`Medium::partition`].
     pub fn partition(mut self, number: u32) -> Result<Image, Error> {
         self.medium = self.medium.partition(number)?;
         Ok(self)
@@ -213,7 +214,7 @@ impl Image {
     /// A partition of an image that may be cut off: as far as it is there.
     ///
     /// # Errors
-    /// Those of [`Medium::partition_so_far`].
+    /// Errors of [`Medium::partition_so_far`].
     pub fn partition_so_far(mut self, number: u32) -> Result<Image, Error> {
         self.medium = self.medium.partition_so_far(number)?;
         Ok(self)
@@ -222,7 +223,7 @@ impl Image {
     /// A partition by number, UUID or name; with `so_far` as far as it is there, for an image that may be truncated.
     ///
     /// # Errors
-    /// Those of [`Medium::partition_named`].
+    /// Errors of [`Medium::partition_named`].
     pub fn partition_named(mut self, id: &PartitionId, so_far: bool) -> Result<Image, Error> {
         self.medium = self.medium.partition_named(id, so_far)?;
         Ok(self)
@@ -231,7 +232,7 @@ impl Image {
     /// The partition of a GPT that has this UUID.
     ///
     /// # Errors
-    /// Those of [`Medium::partition_of_uuid`].
+    /// Errors of [`Medium::partition_of_uuid`].
     pub fn partition_of_uuid(mut self, uuid: Uuid) -> Result<Image, Error> {
         self.medium = self.medium.partition_of_uuid(uuid)?;
         Ok(self)
@@ -278,7 +279,7 @@ impl Image {
     /// Opens another image for the same purpose as this one.
     ///
     /// # Errors
-    /// Those of [`Image::open`].
+    /// Errors of [`Image::open`].
     pub fn open_alike(&self, path: impl AsRef<Path>) -> Result<Image, Error> {
         match (self.is_trial(), self.is_read_only()) {
             (true, _) => Image::open(path, Access::ReadLocked)?.on_trial(),
@@ -349,33 +350,43 @@ impl Image {
         recovery_file: Option<&Path>,
         providers: &Providers,
     ) -> Result<Option<Image>, Error> {
-        let Some(path) = recovery_file.map(Path::to_owned).or_else(|| self.recovery_file()) else {
-            return Ok(None);
-        };
-        let over = RecoveryFile::new(path).over(&self.device(), providers).at(self.name())?;
+        let Some(file) = self.recovery(recovery_file)? else { return Ok(None) };
+        let over = file.over(&self.device(), providers).at(self.name())?;
         Ok(over.map(|over| self.clone().with_medium(self.medium.clone().shown_as(over))))
     }
 
-    /// The first byte of a part of the whole image whose file system has a change that was interrupted, and is kept beside
-    /// the image.
+    /// The first byte of a part of the whole image whose file system has a change that was interrupted.
     pub(crate) fn part_interrupted(&self, providers: &Providers) -> Result<Option<u64>, Error> {
-        let Some(beside) = self.recovery_file().filter(|_| self.start() == 0) else { return Ok(None) };
-        let folder = beside.parent().filter(|folder| !folder.as_os_str().is_empty());
-        // Where names can't be listed nothing else is known either.
-        let Ok(entries) = fs::read_dir(folder.unwrap_or(Path::new("."))) else { return Ok(None) };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let start = beside
-                .file_name()
-                .and_then(|beside| name.as_bytes().strip_prefix(beside.as_bytes())?.strip_prefix(b"."));
-            let start = start.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
-            let Some(start) = start.filter(|start| *start < self.top().size()) else { continue };
+        if self.start() != 0 || !self.layers.is_empty() {
+            return Ok(None);
+        }
+        let mut starts = self.medium.recovery_starts()?;
+        starts.extend(self.recovery_file().into_iter().flat_map(|beside| starts_beside(&beside)));
+        for start in starts.into_iter().filter(|start| (1..self.top().size()).contains(start)) {
             let part = self.clone().window(start, None)?;
             if part.completed(None, providers)?.is_some() {
                 return Ok(Some(start));
             }
         }
         Ok(None)
+    }
+
+    /// The recovery file of the file system on the image: the given one, that beside the image, or for a block device that to
+    /// which the file below leads.
+    fn recovery(&self, path: Option<&Path>) -> Result<Option<RecoveryFile>, Error> {
+        let is_noted = self.layers.is_empty();
+        let path = match path.map(Path::to_owned).or_else(|| self.recovery_file()) {
+            None if is_noted => self.medium.recovery_path()?,
+            path => path,
+        };
+        let file = path.map(RecoveryFile::new);
+        Ok(if is_noted { file.map(|file| file.noted_on(self.medium.clone())) } else { file })
+    }
+
+    /// The file that keeps changes of a file system until they are complete, noted on the image if that is where they are made.
+    pub(crate) fn keeping(&self, path: PathBuf) -> RecoveryFile {
+        let file = RecoveryFile::new(path);
+        if self.layers.is_empty() && !self.is_trial() { file.noted_on(self.medium.clone()) } else { file }
     }
 
     /// Where changes of a file system without a journal are kept until they are complete: beside the image, unless it
@@ -395,6 +406,11 @@ impl Image {
     pub(crate) fn with_medium(mut self, medium: Medium) -> Image {
         self.medium = medium;
         self
+    }
+
+    /// Layers on the medium, the lowest first.
+    pub(crate) fn layers(&self) -> &[Layer] {
+        &self.layers
     }
 
     /// The layer on top, if there is one.
@@ -479,6 +495,19 @@ impl From<Medium> for Image {
     fn from(medium: Medium) -> Image {
         Image { medium, layers: Vec::new(), root_hash: None, preferred_block: 4096 }
     }
+}
+
+/// The bytes at which parts of an image begin that have a recovery file, by the names beside that of the image itself.
+fn starts_beside(beside: &Path) -> Vec<u64> {
+    let folder = beside.parent().filter(|folder| !folder.as_os_str().is_empty());
+    // Where names can't be listed nothing else is known either.
+    let Ok(entries) = fs::read_dir(folder.unwrap_or(Path::new("."))) else { return Vec::new() };
+    let Some(beside) = beside.file_name() else { return Vec::new() };
+    let start = |name: &OsStr| {
+        let end = name.as_bytes().strip_prefix(beside.as_bytes())?.strip_prefix(b".")?;
+        str::from_utf8(end).ok()?.parse().ok()
+    };
+    entries.flatten().filter_map(|entry| start(&entry.file_name())).collect()
 }
 
 /// SHA-256 of samples of a device, which tells it from others.

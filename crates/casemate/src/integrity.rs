@@ -1,6 +1,6 @@
 //! dm-integrity over images: superblocks read, volumes checked, and their data as a device.
 //!
-//! What the journal holds is shown as if the kernel had written it to its place. [`Image::integrity`] lays the data on an image,
+//! Data in the journal are shown as if the kernel had written them to their place. [`Image::integrity`] lays the data on an image,
 //! to be read and written.
 
 use std::io::{Read, Write};
@@ -126,7 +126,7 @@ impl Image {
     /// Each block is checked when it is read, and what is written goes through the volume's journal once it is flushed.
     ///
     /// # Errors
-    /// Those of [`Image::integrity_volume`].
+    /// Errors of [`Image::integrity_volume`].
     pub fn integrity(
         self,
         data: Option<&Image>,
@@ -152,7 +152,7 @@ impl Image {
     /// apart.
     ///
     /// # Errors
-    /// Those of [`Image::integrity_superblock`]; `Corrupt` if the volume does not fit the image; `Locked` for a missing key;
+    /// Errors of [`Image::integrity_superblock`]; `Corrupt` if the volume does not fit the image; `Locked` for a missing key;
     /// `Unsupported` for other algorithms; `Mismatch` for a journal with wrong codes.
     pub fn integrity_volume(
         &self,
@@ -186,8 +186,8 @@ impl IntegrityOptions {
     /// Makes a dm-integrity volume that fills a target, with the data that `from` gives, and zeros behind them.
     ///
     /// # Errors
-    /// `Argument` for an image without room, or more data than the volume takes; those of [`Image::integrity_volume`];
-    /// `Io`.
+    /// `Argument` for an image without room, or more data than the volume takes; those of [`Image::integrity_volume`] and of
+    /// [`Medium::check_partitions`](casemate_blockdev::Medium::check_partitions); `Io`.
     pub fn format(
         &self,
         target: &Target,
@@ -195,6 +195,7 @@ impl IntegrityOptions {
         from: Option<&mut dyn Read>,
         work: &Work<'_>,
     ) -> Result<Superblock, Error> {
+        target.check_partitions()?;
         let mut format = format.clone();
         format.has_journal_code = self.journal_code.is_some();
         let superblock = Superblock::new(target.top().size(), &format).at(target.name())?;

@@ -60,7 +60,7 @@ impl Keys {
     /// Adds a raw master key for policies of version 1 that call it by an unusual descriptor.
     ///
     /// # Errors
-    /// Those of [`Keys::with_raw`].
+    /// Errors of [`Keys::with_raw`].
     pub fn with_described(mut self, descriptor: KeyDescriptor, source: &SecretSource) -> Result<Keys, Error> {
         let key = fscrypt::read_raw_key(source)?;
         self.raw.push(Raw { name: source.name(), key, descriptor: Some(descriptor) });
@@ -161,6 +161,11 @@ impl Keys {
         (!all.is_empty()).then(|| all.join(", "))
     }
 
+    /// Whether raw keys were given.
+    pub(crate) fn have_raw(&self) -> bool {
+        !self.raw.is_empty()
+    }
+
     /// Whether there are secrets that open protectors.
     pub fn open_protectors(&self) -> bool {
         !self.secrets.is_empty()
@@ -179,7 +184,7 @@ impl Keys {
     /// The raw keys, and what the secrets open of the policies that were taken from elsewhere.
     ///
     /// # Errors
-    /// Those of [`Keys::keyring`]; `Mismatch` if a secret opens nothing; `Unsupported` for costs above what is granted.
+    /// Errors of [`Keys::keyring`]; `Mismatch` if a secret opens nothing; `Unsupported` for costs above what is granted.
     pub(crate) fn opened(&self, providers: &Providers) -> Result<Keyring, Error> {
         let mut ring = self.keyring(providers)?;
         if self.open_protectors() {

@@ -150,7 +150,7 @@
 //! # Ok::<(), casemate::Error>(())
 //! ```
 //!
-//! The same as programs of their own, with arguments, are in `crates/casemate/examples`.
+//! Programs that do this, with arguments, are in `crates/casemate/examples`.
 //!
 //! # Modules
 //!

@@ -17,7 +17,7 @@ pub use casemate_luks::{
     AreaCipher, Argon2, Argon2Variant, Broken, Header, HeaderBackup, LuksFormatOptions, LuksKey, LuksOptions,
     LuksVersion, MAPPING_FLAGS, Measured, NewKeyOptions, NewTokenOptions, NewVolume, Pbkdf, PbkdfRule,
     PbkdfTarget, Policy, Protection, Reason, ReencryptOptions, Reencrypting, ReencryptionState, Replaced,
-    Seed, Settings, SlotPriority, Unlocked, Uuid, json, keyring_token, luks1, luks2, random_key,
+    Seed, Settings, SlotPriority, Unlocked, Used, Uuid, json, keyring_token, luks1, luks2, random_key,
     token_from_json,
 };
 
@@ -62,7 +62,7 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Image::luks_volume`] and [`Volume::open`].
+    /// Errors of [`Image::luks_volume`] and [`Volume::open`].
     pub fn luks(
         self,
         header: Option<&Image>,
@@ -76,7 +76,7 @@ impl Image {
     /// Mends the header at the image's beginning: see [`casemate_luks::repair`].
     ///
     /// # Errors
-    /// Those of [`casemate_luks::repair`].
+    /// Errors of [`casemate_luks::repair`].
     pub fn luks_repair(&self, work: &Work<'_>) -> Result<Vec<String>, Error> {
         casemate_luks::repair(self, work)
     }
@@ -96,7 +96,7 @@ impl Volume {
     /// Nobody else changes header or data as long as the image, or a clone of it, is there.
     ///
     /// # Errors
-    /// Those of [`casemate_luks::Volume::open`].
+    /// Errors of [`casemate_luks::Volume::open`].
     pub fn open(self, key: &LuksKey, options: &LuksOptions, work: &Work<'_>) -> Result<Image, Error> {
         laid(self.data, self.volume.open(key, options, work)?)
     }
@@ -105,7 +105,7 @@ impl Volume {
     /// [`Reencrypting::run`] reencrypts them: see [`casemate_luks::Volume::open_reencrypting`].
     ///
     /// # Errors
-    /// Those of [`casemate_luks::Volume::open_reencrypting`].
+    /// Errors of [`casemate_luks::Volume::open_reencrypting`].
     pub fn open_reencrypting(
         self,
         key: &LuksKey,
@@ -120,7 +120,7 @@ impl Volume {
     /// Decrypts the data where they lie: see [`casemate_luks::Volume::decrypt`].
     ///
     /// # Errors
-    /// Those of [`casemate_luks::Volume::decrypt`].
+    /// Errors of [`casemate_luks::Volume::decrypt`].
     pub fn decrypt(
         self,
         key: &LuksKey,

@@ -98,7 +98,7 @@ impl MappingOptions {
     /// The mapping whose key is made of a passphrase, without salt or iterations; `of` says to a person what it is of.
     ///
     /// # Errors
-    /// Those of [`MappingOptions::with_key`]; `Argument` for an empty passphrase.
+    /// Errors of [`MappingOptions::with_key`]; `Argument` for an empty passphrase.
     pub fn with_passphrase(
         &self,
         passphrase: &SecretSource,

@@ -13,6 +13,14 @@ use casemate_blockdev::{
 use crate::Error;
 use crate::target::{self, Consent, Loss, Made};
 
+/// Whether a path leads to a file that is there, in a folder or below it.
+fn is_file_below(path: &Path, folder: &Path) -> bool {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    folder.is_dir()
+        && path.is_file()
+        && real(path).zip(real(folder)).is_some_and(|(path, folder)| path.starts_with(folder))
+}
+
 /// A file to be written. A regular file is written aside and gets its name at the end; a block device, a pipe, a
 /// terminal or `/dev/null` is written to as it is.
 #[derive(Debug)]
@@ -30,7 +38,8 @@ enum Kind {
 }
 
 impl Output {
-    /// Whether `path` may be written by a command that reads or writes the files `others`, too.
+    /// Whether `path` may be written by a command that reads or writes the files `others`, too, and the files in those that are
+    /// folders.
     ///
     /// # Errors
     /// `Argument` if that would replace one of them.
@@ -43,7 +52,14 @@ impl Output {
                 let text = format!("{}: this would replace {}", path.display(), other.display());
                 Err(Error::argument(text))
             }
-            None => Ok(()),
+            None => match others.iter().find(|other| is_file_below(path, other)) {
+                Some(folder) => {
+                    let text =
+                        format!("{}: this would replace a file of {}", path.display(), folder.display());
+                    Err(Error::argument(text))
+                }
+                None => Ok(()),
+            },
         }
     }
 
@@ -95,7 +111,7 @@ impl Output {
     /// Writes `bytes` as the whole of the file `path`.
     ///
     /// # Errors
-    /// Those of [`Output::create`]; nothing half-written is left.
+    /// Errors of [`Output::create`]; nothing half-written is left.
     pub fn write_whole(path: &Path, others: &[&Path], bytes: &[u8]) -> Result<(), Error> {
         Output::create(path, others)?.finish(bytes)
     }

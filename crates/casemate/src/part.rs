@@ -37,7 +37,7 @@ impl Image {
     /// of it, in order, if they are wanted.
     ///
     /// # Errors
-    /// Those of [`Part::build`].
+    /// Errors of [`Part::build`].
     pub fn tree_part<W: Whole>(
         &self,
         whole: W,

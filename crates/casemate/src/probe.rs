@@ -299,6 +299,14 @@ impl Found {
                 self.damage.push(format!("{what}: {} is its journal", clean(&path.display().to_string())));
             }
         }
+        let beside = image.beside(".casemate-redo");
+        let led_to = image.recovery_path().ok().flatten().filter(|path| path.exists());
+        if let Some(path) = led_to.filter(|path| beside.is_none_or(|beside| !is_same_file(path, &beside))) {
+            let path = clean(&path.display().to_string());
+            self.damage.push(format!(
+                "a change of the file system was interrupted, or goes on: {path} is its journal"
+            ));
+        }
     }
 
     /// A fact that the superblock says.
@@ -323,11 +331,15 @@ impl Found {
         }
     }
 
+    /// Bytes of a file system that says its size.
+    fn file_system_size(&self) -> Option<u64> {
+        let is_file_system = matches!(self.what, Some(EXT | SQUASHFS | EROFS));
+        self.fact("bytes").filter(|_| is_file_system)?.parse().ok()
+    }
+
     /// Where a file system that says its size ends, if something may lie behind it.
     fn end(&self) -> Option<u64> {
-        let is_file_system = matches!(self.what, Some(EXT | SQUASHFS | EROFS));
-        let end: u64 = self.fact("bytes").filter(|_| is_file_system)?.parse().ok()?;
-        let end = end.checked_next_multiple_of(4096)?;
+        let end = self.file_system_size()?.checked_next_multiple_of(4096)?;
         (end < self.len).then_some(end)
     }
 

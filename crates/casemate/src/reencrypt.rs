@@ -11,7 +11,7 @@ impl Image {
     /// Encrypts the image's data where they lie: see [`casemate_luks::encrypt_in_place`].
     ///
     /// # Errors
-    /// Those of [`casemate_luks::encrypt_in_place`].
+    /// Errors of [`casemate_luks::encrypt_in_place`].
     pub fn luks_encrypt(
         &self,
         header: Option<&Image>,
@@ -23,13 +23,27 @@ impl Image {
         let header: Option<&Medium> = header.map(AsRef::as_ref);
         casemate_luks::encrypt_in_place(self, header, passphrase, format, &knowing(options), work)
     }
+
+    /// A file system or partition on the image, or on its bytes from `start` on, that reaches behind the byte `end`, as far as it is
+    /// known where it ends: `None` if nothing known does.
+    ///
+    /// # Errors
+    /// Errors of reading.
+    pub fn reaching_behind(&self, start: u64, end: u64) -> Result<Option<Used>, Error> {
+        casemate_luks::reaching_behind(self, start, end, used)
+    }
+
+    /// Bytes behind the image's end that a window with a length leaves out: see [`Medium::left_out`].
+    pub fn left_out(&self) -> u64 {
+        self.as_ref().left_out()
+    }
 }
 
 impl Volume {
     /// Reencrypts the data: see [`casemate_luks::Volume::reencrypt`].
     ///
     /// # Errors
-    /// Those of [`casemate_luks::Volume::reencrypt`].
+    /// Errors of [`casemate_luks::Volume::reencrypt`].
     pub fn reencrypt(
         &mut self,
         keys: &[LuksKey],

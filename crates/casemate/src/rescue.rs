@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{AtFile, BlockDevice, Buffer, Unread};
+use casemate_blockdev::{AtFile, BlockDevice, Buffer, DamageMap, Unread};
 use casemate_providers::Work;
 
 pub use casemate_blockdev::{LARGEST_MAP, RescueMap, Salvage};
@@ -28,6 +28,9 @@ pub struct Rescued {
     pub bytes: u64,
     /// Ranges that could not be read, in order and apart: they are zeros.
     pub lost: Vec<Range<u64>>,
+    /// Ranges that were copied and could not be checked, in order and apart: the tags of dm-integrity do not fit, and were still to
+    /// be computed. Where other layers lie above it is not known which bytes these are: then it is all.
+    pub unchecked: Vec<Range<u64>>,
 }
 
 impl Rescued {
@@ -36,9 +39,16 @@ impl Rescued {
         self.lost.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// The map of the copy, for GNU ddrescue.
+    /// Bytes that were copied and could not be checked.
+    pub fn unchecked_bytes(&self) -> u64 {
+        self.unchecked.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// The map of the copy, for GNU ddrescue: what could not be checked is bad there, too.
     pub fn map(&self) -> RescueMap {
-        RescueMap::of_lost(self.bytes, &self.lost)
+        let mut bad = DamageMap::default();
+        self.lost.iter().chain(&self.unchecked).for_each(|range| bad.add(range.clone()));
+        RescueMap::of_lost(self.bytes, &bad.ranges())
     }
 }
 
@@ -76,6 +86,7 @@ impl Image {
         consent: Consent<'_>,
         work: &Work<'_>,
     ) -> Result<Rescued, Error> {
+        self.remember_unknown();
         let source = self.salvage();
         let made = Made::copy_of(&source).at(self.name())?;
         let output = Output::create_anew(target, others, Some(made), consent)?;
@@ -84,7 +95,7 @@ impl Image {
             let mut output = output;
             copy(&source, self.name(), (&target.display().to_string(), &mut output), work)?;
             output.commit()?;
-            return Ok(rescued(&source));
+            return Ok(self.rescued(&source));
         };
         let size = source.size();
         work.pool.run(size.div_ceil(PIECE), Buffer::default, |buffer: &mut Buffer, piece| {
@@ -96,7 +107,7 @@ impl Image {
             work.events.advance(buffer.len() as u64)
         })?;
         output.commit()?;
-        Ok(rescued(&source))
+        Ok(self.rescued(&source))
     }
 
     /// Copies what can be read of the topmost device to a stream, which comes with its name for errors.
@@ -104,14 +115,34 @@ impl Image {
     /// # Errors
     /// Errors of [`Image::rescue`].
     pub fn rescue_stream(&self, to: (&str, &mut dyn Write), work: &Work<'_>) -> Result<Rescued, Error> {
+        self.remember_unknown();
         let source = self.salvage();
         copy(&source, self.name(), to, work)?;
-        Ok(rescued(&source))
+        Ok(self.rescued(&source))
     }
-}
 
-fn rescued(source: &Salvage<Arc<dyn BlockDevice>>) -> Rescued {
-    Rescued { bytes: source.size(), lost: source.lost() }
+    fn remember_unknown(&self) {
+        for layer in self.layers() {
+            if let Layer::Integrity(device) | Layer::Protected(device) = layer {
+                device.remember_unknown();
+            }
+        }
+    }
+
+    #[expect(clippy::single_range_in_vec_init, reason = "a list of ranges that has one")]
+    fn rescued(&self, source: &Salvage<Arc<dyn BlockDevice>>) -> Rescued {
+        let (bytes, lost) = (source.size(), source.lost());
+        let mut unchecked = Vec::new();
+        for (above, layer) in self.layers().iter().rev().enumerate() {
+            let (Layer::Integrity(device) | Layer::Protected(device)) = layer else { continue };
+            match device.unknown() {
+                unknown if above == 0 => unchecked = unknown,
+                unknown if unknown.is_empty() || bytes == 0 => {}
+                _ => unchecked = vec![0..bytes],
+            }
+        }
+        Rescued { bytes, lost, unchecked }
+    }
 }
 
 /// Copies a device to a stream.

@@ -1,7 +1,7 @@
 //! Places that new things are made on: looked at before anything in them is lost.
 
 pub use casemate_blockdev::target::{Consent, Loss, Made, overwrite, refuse};
-pub(crate) use casemate_blockdev::target::{look, look_at_path};
+pub(crate) use casemate_blockdev::target::{is_block_device, look, look_at_bytes, look_at_path};
 
 use crate::Image;
 

@@ -5,7 +5,9 @@
 //! everything else, and [`Image::verity`] lays a device on the image whose every block is checked when it is read. Hash
 //! area and parity are images too: partitions, what dm-crypt decrypts, or the data's image itself (a clone of it).
 
-use std::path::Path;
+mod parity;
+mod place;
+
 use std::sync::Arc;
 
 use casemate_blockdev::{AtFile, BlockDevice, Medium, Overlay, signatures};
@@ -22,14 +24,18 @@ pub use casemate_verity::dm::{
 };
 pub use casemate_verity::hex;
 
+pub use self::parity::Fec;
+
+use self::parity::Parity;
+use self::place::Place;
 use crate::part::Part;
-use crate::target::{self, Consent, Made};
+use crate::target::{self, Consent, Loss, Made};
 use crate::{Advice, Code, Error, Image};
 
 /// How a hash area is made, or where an existing one is found and what is expected of it.
 ///
-/// What is not said has its usual value when a hash area is made, and is taken from the superblock when there is one; what
-/// is said must be what the superblock says.
+/// A parameter that is `None` has its usual value when a hash area is made, and is taken from the superblock when there is one.
+/// Any other must agree with the superblock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VerityOptions {
@@ -87,25 +93,6 @@ pub struct FormatOptions {
     pub overwrite: bool,
 }
 
-/// Parity for error correction.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Fec {
-    /// The image with the parity; it may be the hash device.
-    pub image: Image,
-    /// The byte that the parity begins at there: a multiple of the block size.
-    pub offset: u64,
-    /// Parity bytes for each codeword of 255: 2 to 24. If `None`, what the size of parity that exists says, or 2.
-    pub roots: Option<u32>,
-}
-
-impl Fec {
-    /// Parity from the beginning of an image on.
-    pub fn new(image: Image) -> Fec {
-        Fec { image, offset: 0, roots: None }
-    }
-}
-
 /// Hash area that [`Image::verity_format`] has made.
 #[derive(Clone, Debug)]
 pub struct Formatted {
@@ -127,16 +114,6 @@ pub struct Volume {
     parity: Option<Parity>,
     layout: Layout,
     driver: Option<String>,
-}
-
-/// Parity that exists.
-#[derive(Debug)]
-struct Parity {
-    image: Image,
-    offset: u64,
-    layout: FecLayout,
-    /// The number of roots whose parity has just the size of this one.
-    fitting: Option<u32>,
 }
 
 impl VerityOptions {
@@ -216,28 +193,40 @@ impl FormatOptions {
         if self.area.fec.is_some() { size.saturating_mul(2) } else { size }
     }
 
-    /// Asks for consent if hash area or parity would take the place of something: of what lies on `hash` from the area's offset
-    /// on. Another hash area needs no consent, nor do data of no known kind in a file that has nothing else.
+    /// Asks for consent if hash area or parity would take the place of something else than those that are made again.
     ///
     /// # Errors
     /// `Io`; whatever the consent says.
-    fn look(&self, hash: &Image, consent: Consent<'_>) -> Result<(), Error> {
-        let at = |image: &Image, offset: u64| image.clone().window(offset.min(image.top().size()), None);
-        let made = if self.area.superblock { Made::Known(signatures::VERITY) } else { Made::Data };
-        let is_file = |image: &Image| image.path().is_some_and(Path::is_file);
-        if !hash.is_new() {
-            // A file of its own has what an interrupted run has left, or is an ordinary output.
-            let is_own = self.area.hash_offset == 0 && is_file(hash);
-            let place = at(hash, self.area.hash_offset)?;
-            target::look(place.name(), place.top(), made, is_own, consent)?;
+    fn look(
+        &self,
+        area: &Place<'_>,
+        parity: Option<&Place<'_>>,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        area.look(consent)?;
+        let (Some(place), Some(fec)) = (parity, &self.area.fec) else { return Ok(()) };
+        match self.made_again(fec, area, work)? {
+            None => place.look(consent),
+            Some(end) => place.look_behind(end, consent),
         }
-        match &self.area.fec {
-            Some(fec) if !fec.image.is_new() && !fec.image.is_same(hash) => {
-                let place = at(&fec.image, fec.offset)?;
-                target::look(place.name(), place.top(), Made::Data, is_file(&fec.image), consent)
-            }
-            _ => Ok(()),
+    }
+
+    /// Where the parity of the hash area that is there ends, if it begins where the new one will.
+    fn made_again(&self, fec: &Fec, area: &Place<'_>, work: &Work<'_>) -> Result<Option<u64>, Error> {
+        let (data, hash) = (area.data, area.image);
+        if !self.area.superblock || hash.is_new() || fec.image.is_new() {
+            return Ok(None);
         }
+        let Ok(layout) = hash.verity_superblock(self.area.hash_offset) else { return Ok(None) };
+        let on_hash_device = fec.image.is_same(hash);
+        let hash_end = layout.hash_device_size().max(if on_hash_device { fec.offset } else { 0 });
+        let is_whole = layout.geometry().data_size() <= data.top().size() && hash_end <= hash.top().size();
+        let Ok(parity) = fec.found(&layout, data, hash) else { return Ok(None) };
+        // Behind its hash area, parity is known by its size as well.
+        let fits = on_hash_device && parity.fitting.is_some();
+        let is_there = is_whole && (fits || parity.is_there(&layout, data, hash, &Ranges::new(), work)?);
+        Ok(is_there.then_some(parity.place(data)?.bytes.end))
     }
 
     /// Where everything will lie.
@@ -261,7 +250,7 @@ impl Image {
     /// image, for a hash area that lies behind the data.
     ///
     /// # Errors
-    /// Those of [`Image::verity_volume`]; `Argument` for a root hash of a wrong length, data that are too short, or a driver
+    /// Errors of [`Image::verity_volume`]; `Argument` for a root hash of a wrong length, data that are too short, or a driver
     /// that does not make the hash; `Mismatch` for the root hash of another tree.
     pub fn verity(
         self,
@@ -319,7 +308,7 @@ impl Image {
     /// give it.
     ///
     /// # Errors
-    /// Those of [`Image::verity_format`]; whatever the consent says.
+    /// Errors of [`Image::verity_format`] and of the consent.
     pub fn verity_format_with(
         &self,
         hash: &Image,
@@ -332,7 +321,7 @@ impl Image {
         let area = options.area.hash_offset..layout.hash_device_size();
         if self.is_same(hash) {
             layout.check_one_device()?;
-        } else if self.is_changed_by(layout.geometry().data_size(), hash, area) {
+        } else if self.is_changed_by(layout.geometry().data_size(), hash, area.clone()) {
             let text =
                 "data area overlaps with hash area: both are in one file; give the partition of the data";
             let error = Error::coded(Code::Overlap, text).advise(Advice::DataBlocks);
@@ -340,15 +329,23 @@ impl Image {
         }
         let parity = options.area.fec.as_ref().map(|fec| &fec.image);
         let _lease = Medium::lease_all(&[hash].into_iter().chain(parity).collect::<Vec<_>>())?;
-        if !options.overwrite {
-            options.look(hash, consent)?;
-        }
         let mut fec_layout = None;
         let mut on_hash_device = false;
+        let made = if options.area.superblock { Made::Known(signatures::VERITY) } else { Made::Data };
+        let area = Place { image: hash, bytes: area, data: self, made };
+        area.check_room("a hash area")?;
+        let mut parity = None;
         if let Some(fec) = &options.area.fec {
             on_hash_device = fec.check_place(&layout, self, hash)?;
             // With a parity that can't be, nothing should be written at all.
-            FecLayout::new(&layout, fec.roots.unwrap_or(ROOTS), layout.hash_device_size())?;
+            let hash_end = layout.hash_device_size().max(hash.top().size());
+            let made = fec.new_layout(&layout, on_hash_device, hash_end)?;
+            let place = parity::place(&fec.image, fec.offset, &made, self)?;
+            place.check_room("parity")?;
+            parity = Some(place);
+        }
+        if !options.overwrite {
+            options.look(&area, parity.as_ref(), consent, work)?;
         }
         // Of a hash area that has its device for itself: what lies before it, or is protected, stays.
         let is_alone = options.area.hash_offset == 0
@@ -361,12 +358,11 @@ impl Image {
         let root_hash = dm::format(&layout, &named_data, &named_hash, work);
         let root_hash = root_hash.map_err(|error| left_behind(error, hash))?;
         if let Some(fec) = &options.area.fec {
-            let metadata_end = if on_hash_device { fec.offset } else { hash.top().size() };
             if on_hash_device && hash.top().size() < fec.offset {
                 // What lies between hash area and parity is covered, so it must be there.
                 named_hash.write_at(&[0], fec.offset - 1).map_err(|error| left_behind(error, hash))?;
             }
-            let made = FecLayout::new(&layout, fec.roots.unwrap_or(ROOTS), metadata_end)?;
+            let made = fec.new_layout(&layout, on_hash_device, hash.top().size())?;
             let parity = fec.image.named();
             let devices = FecDevices {
                 data: &named_data,
@@ -387,7 +383,7 @@ impl Image {
     /// [`Layout::tree_offset`]), by the levels above them and the superblock. Returns the root hash.
     ///
     /// # Errors
-    /// Those of [`Part::join`](crate::part::Part::join); `Argument` if the image was opened for reading; `Io`.
+    /// Errors of [`Part::join`](crate::part::Part::join); `Argument` if the image was opened for reading; `Io`.
     pub fn verity_join(&self, parts: &[Part<Layout>], work: &Work<'_>) -> Result<Vec<u8>, Error> {
         let _lease = self.lease()?;
         if let Some(part) = parts.first() {
@@ -401,20 +397,10 @@ impl Image {
     /// Opens the image's data with its hash area, and its parity.
     ///
     /// # Errors
-    /// Those of [`Image::verity_superblock`]; `Argument` for options that can't be, or that the superblock contradicts.
+    /// Errors of [`Image::verity_superblock`]; `Argument` for options that can't be, or that the superblock contradicts.
     pub fn verity_volume(&self, hash: &Image, options: &VerityOptions) -> Result<Volume, Error> {
         let layout = options.found(self, hash)?;
-        let mut parity = None;
-        if let Some(fec) = &options.fec {
-            let on_hash_device = fec.check_place(&layout, self, hash)?;
-            let metadata_end = if on_hash_device { fec.offset } else { hash.top().size() };
-            let image = fec.image.clone();
-            let fitting = roots_of(&layout, metadata_end, image.top().size().saturating_sub(fec.offset));
-            let roots = fec.roots.or(fitting).unwrap_or(ROOTS);
-            let layout =
-                FecLayout::new(&layout, roots, metadata_end).map_err(|error| error.at(image.name()))?;
-            parity = Some(Parity { image, offset: fec.offset, layout, fitting });
-        }
+        let parity = options.fec.as_ref().map(|fec| fec.found(&layout, self, hash)).transpose()?;
         let driver = options.driver.clone();
         Ok(Volume { data: self.clone(), hash: hash.clone(), parity, layout, driver })
     }
@@ -508,7 +494,7 @@ impl Volume {
     /// The changes that [`Volume::repair`] would make; nothing is written.
     ///
     /// # Errors
-    /// Those of [`Volume::repair`], but for how the image was opened.
+    /// Errors of [`Volume::repair`], but for how the image was opened.
     pub fn try_repair(&self, root_hash: &[u8], work: &Work<'_>) -> Result<TriedRepair, Error> {
         let work = &self.driven(work)?;
         let (data, hash) = (Overlay::new(self.data.named()), Overlay::new(self.hash.named()));
@@ -520,24 +506,62 @@ impl Volume {
     }
 
     /// Brings the hash area up to date after the data blocks in `changed` have changed, and all of the parity;
-    /// returns the new root hash. With `old_root` the hash blocks that will change are checked against it first.
+    /// returns the new root hash. With `old_root` the hash blocks that will change are checked against it first; with parity all
+    /// blocks that have not changed are checked against the tree.
     ///
     /// # Errors
-    /// `Mismatch` if they do not belong to `old_root`; nothing is changed then. `Argument`, `Corrupt`, `Io`.
+    /// `Mismatch` if they do not belong to `old_root`, or others are damaged; nothing is changed then. `Argument` without blocks that
+    /// have changed; if something would be lost: the place of the parity has something else, or neither a superblock nor `old_root`
+    /// tells of a hash tree. `Corrupt`, `Io`.
     pub fn update(
         &self,
         changed: &Ranges,
         old_root: Option<&[u8]>,
         work: &Work<'_>,
     ) -> Result<Vec<u8>, Error> {
+        self.update_with(changed, old_root, &target::refuse, work)
+    }
+
+    /// Brings the hash area up to date as [`Volume::update`] does. `consent` is asked if something would be lost.
+    ///
+    /// # Errors
+    /// Errors of [`Volume::update`]; whatever the consent says.
+    pub fn update_with(
+        &self,
+        changed: &Ranges,
+        old_root: Option<&[u8]>,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<Vec<u8>, Error> {
+        if changed.is_empty() {
+            return Err(Error::argument("no block is said to have changed"));
+        }
         let parity = self.parity.as_ref().map(|parity| &parity.image);
         let _lease = Medium::lease_all(&[&self.hash].into_iter().chain(parity).collect::<Vec<_>>())?;
         let work = &self.driven(work)?;
         let (data, hash) = (self.data.named(), self.hash.named());
+        let is_told = self.layout.superblock().is_some() || old_root.is_some();
+        if !is_told && self.layout.geometry().tree_blocks() > 0 {
+            consent(&Loss::new(self.hash.name(), "data that nothing shows to be a hash tree")).map_err(
+                |error| {
+                    error.map_text(|text| format!("{text}; or give the root hash of the data as they were"))
+                },
+            )?;
+        }
+        if let Some(parity) = &self.parity {
+            dm::check_unchanged(&self.layout, &data, &hash, changed, work)
+                .map_err(|error| error.at(self.data.name()))?;
+            parity.place(&self.data)?.check_room("parity")?;
+            parity.look((&self.layout, &self.data, &self.hash), changed, consent, work)?;
+        }
         let root_hash = dm::update(&self.layout, &data, &hash, changed, old_root, work);
         let path = self.hash.name();
-        let remains =
-            || format!("{path} may be changed in part, do the update again without the old root hash");
+        let remains = || match self.layout.superblock() {
+            Some(_) => {
+                format!("{path} may be changed in part, do the update again without the old root hash")
+            }
+            None => format!("{path} may be changed in part, format it again"),
+        };
         let root_hash = root_hash.map_err(|error| with_remains(error, &self.hash, remains))?;
         if self.parity.is_some() {
             self.with_parity(&data, &hash, |layout, devices| {
@@ -551,7 +575,10 @@ impl Volume {
     /// Bytes that [`Volume::update`] will work on.
     pub fn update_size(&self, changed: &Ranges) -> u64 {
         let block_size = u64::from(self.layout.parameters().data_block_size.bytes());
-        changed.count().saturating_mul(block_size).saturating_add(self.parity_size())
+        // With parity all of the data are checked first.
+        let checked = self.parity.as_ref().map_or(0, |_| self.layout.geometry().data_size());
+        let changed = changed.count().saturating_mul(block_size);
+        changed.saturating_add(checked).saturating_add(self.parity_size())
     }
 
     /// Bytes that [`Volume::check_parity`] reads: all that the parity covers.
@@ -584,6 +611,11 @@ impl Volume {
             start: offset / layout.block_size(),
         });
         Ok(table)
+    }
+
+    /// True if data and hash area lie in one file or device.
+    pub fn is_in_one_device(&self) -> bool {
+        self.data.is_same(&self.hash)
     }
 
     /// The layout of data and hash area.
@@ -656,40 +688,5 @@ fn with_remains(error: Error, image: &Image, remains: impl FnOnce() -> String) -
     match error.io_kind() {
         Some(_) if !image.leaves_nothing() => error.map_text(|text| format!("{text}; {}", remains())),
         _ => error,
-    }
-}
-
-/// The number of roots whose parity has so many bytes; more roots always need more.
-fn roots_of(layout: &Layout, metadata_end: u64, size: u64) -> Option<u32> {
-    (2..=24).find(|roots| {
-        FecLayout::new(layout, *roots, metadata_end).is_ok_and(|layout| layout.parity_size() == size)
-    })
-}
-
-/// As many as veritysetup takes where nothing is said.
-const ROOTS: u32 = 2;
-
-impl Fec {
-    /// Checks that the parity overlaps nothing, and says whether it is on the hash device.
-    fn check_place(&self, layout: &Layout, data: &Image, hash: &Image) -> Result<bool, Error> {
-        let block_size = u64::from(layout.parameters().data_block_size.bytes());
-        if !self.offset.is_multiple_of(block_size) {
-            let text =
-                format!("parity offset {} is not a multiple of the block size {block_size}", self.offset);
-            return Err(Error::argument(text));
-        }
-        let on_hash_device = self.image.is_same(hash);
-        let mut free = if on_hash_device { layout.hash_device_size() } else { 0 };
-        if self.image.is_same(data) {
-            free = free.max(layout.geometry().data_size());
-        }
-        if self.offset < free {
-            return Err(Error::argument(format!(
-                "the parity at {} overlaps the data or the hash area in {}; it can begin at {free}",
-                self.offset,
-                self.image.name()
-            )));
-        }
-        Ok(on_hash_device)
     }
 }

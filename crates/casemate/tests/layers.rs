@@ -313,6 +313,11 @@ fn a_secret_in_a_specification_is_refused_and_not_repeated() {
         let text = refusal(&format!("d,luks,{word}=hunter2"));
         assert!(text.contains("no secret is given on a command line") && !text.contains("hunter2"), "{text}");
     }
+    for word in ["password:hunter2", "passphrase hunter2", "pass/hunter2", "pw:hunter2", "key-file:hunter2"] {
+        for text in [refusal(&format!("d,luks,{word}")), refusal(&format!("d,{word}"))] {
+            assert!(!text.contains("hunter2") && text.contains("..."), "{text}");
+        }
+    }
     let text = refusal("d,luks,key-slot=hunter2");
     assert!(!text.contains("hunter2"), "{text}");
 }

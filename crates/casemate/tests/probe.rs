@@ -59,7 +59,7 @@ fn what_other_tools_make_is_known() {
     assert_eq!(probe::device(&plain).unwrap(), None);
 }
 
-/// Whatever a superblock, header or table says: something is said of it, and nothing panics.
+/// Probes answer to every superblock, header and table, and never panic.
 fn look_at_damaged(whole: &[u8], what: &str) {
     let look = |bytes: Vec<u8>| {
         let len = bytes.len() as u64;

@@ -2,9 +2,33 @@
 
 use casemate::{Advice, Error};
 
-/// An error's text with advice as options, and the name of its file.
-pub fn worded(error: &Error) -> String {
-    error.worded(&|advice| option(advice))
+/// An error's text with advice as options, and the name of its file; `specified` where the command line has an image
+/// specification, which options do not go with.
+pub fn worded(error: &Error, specified: bool) -> String {
+    error.worded(&|advice| specified.then(|| in_specification(advice)).flatten().or_else(|| option(advice)))
+}
+
+/// The part of an image specification that does what an advice recommends; `None` if there is none.
+fn in_specification(advice: &Advice) -> Option<String> {
+    let words = match advice {
+        Advice::Superblock(block) => return Some(format!("superblock={block}")),
+        Advice::Partition => "partition=N",
+        Advice::OnePartition(number) => return Some(format!("partition={number}")),
+        Advice::LayerHashOffset(offset) => return Some(format!("hash-offset={offset}")),
+        Advice::CheckLayers => "crypt, crypt-offset, skip, sector-size, offset",
+        Advice::Protector => "protector=FILE",
+        Advice::FscryptKdfLimit => "fscrypt-kdf-limit=TIMES",
+        Advice::BitmapMode => "bitmap-mode",
+        Advice::JournalIntegrity => "journal-integrity=NAME,journal-integrity-key-file=FILE",
+        Advice::JournalCrypt => "journal-crypt=NAME,journal-crypt-key-file=FILE",
+        Advice::KeySlot => "key-slot=N",
+        Advice::KdfLimit => "kdf-limit=TIMES",
+        Advice::VolumeKey => "volume-key-file=FILE",
+        Advice::LuksHeader => "header=FILE",
+        Advice::OtherData => "overwrite",
+        _ => return None,
+    };
+    Some(words.to_owned())
 }
 
 /// Option of the command line that does what an advice recommends; `None` if there is none.
@@ -13,6 +37,7 @@ pub fn option(advice: &Advice) -> Option<String> {
         Advice::Overwrite => "--overwrite",
         Advice::Superblock(block) => return Some(format!("--superblock {block}")),
         Advice::Partition => "--partition N",
+        Advice::OnePartition(number) => return Some(format!("--partition {number}")),
         Advice::HashOffset(offset) => return Some(format!("--hash-offset {offset}")),
         Advice::LayerHashOffset(offset) => return Some(format!("--verity-hash-offset {offset}")),
         Advice::HashAreaBehind(offset) => return Some(format!("--hash-offset {offset}")),

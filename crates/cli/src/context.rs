@@ -1,9 +1,10 @@
 //! Context that every command shares: threads, CPU, output and progress.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use casemate::blockdev::{Events, Pool, Stream};
+use casemate::image_spec::ImageSpec;
 use casemate::{Advice, Cpu, Error, Providers, Work};
 
 use crate::advice;
@@ -58,6 +60,10 @@ pub struct Context {
     output: StandardOutput,
     /// How cryptsetup talks, for its command line.
     manners: Option<Manners>,
+    /// Whether layers were given as an image specification, in whose words advice is given then.
+    specified: bool,
+    /// Files that the command line names.
+    named: Vec<PathBuf>,
 }
 
 /// Notes the errors of work on many things, of which one does not stop the others.
@@ -83,6 +89,15 @@ impl Context {
         Context { output: StandardOutput::goes_on(), ..self }
     }
 
+    /// Context of a command line with these words.
+    pub fn of_words(self, words: &[OsString]) -> Context {
+        let has_layers = |spec: ImageSpec| !spec.layers().is_empty() || !spec.file_system().is_default();
+        let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+        let mut words = words.iter().filter(|word| !is_option(word));
+        let specified = words.any(|word| ImageSpec::of_argument(word).is_ok_and(has_layers));
+        Context { specified, ..self }
+    }
+
     /// For errors of a command line that asks for JSON, and is not understood.
     pub fn for_json() -> Context {
         Context { common: Common { json: true, ..Common::default() }, ..Context::default() }
@@ -97,6 +112,16 @@ impl Context {
     /// For a command line of cryptsetup.
     pub fn for_cryptsetup(manners: Manners) -> Context {
         Context { manners: Some(manners), ..Context::for_tool("") }
+    }
+
+    /// Tells the files that the command line names.
+    pub fn keep(&mut self, named: Vec<PathBuf>) {
+        self.named = named;
+    }
+
+    /// Files that the command line names: a tree that is unpacked replaces none of them.
+    pub fn named(&self) -> &[PathBuf] {
+        &self.named
     }
 
     /// How cryptsetup talks, if the command line is its own.
@@ -121,7 +146,7 @@ impl Context {
             true => streams::tell(streams::json(json!({"error": error_value(error)}).to_string()) + "\n"),
             // Other tools have other options.
             false if self.is_other_tool() => say(format_args!("{}{error}", self.prefix)),
-            false => say(format_args!("{}{}", self.prefix, advice::worded(error))),
+            false => say(format_args!("{}{}", self.prefix, advice::worded(error, self.specified))),
         }
     }
 
@@ -149,6 +174,17 @@ impl Context {
     /// Prints text to standard output: as it is into a file or a pipe, and without what would steer it to a terminal.
     pub fn print(&self, text: impl AsRef<[u8]>) -> Result<(), Error> {
         let (mut out, text) = (self.output(), text.as_ref());
+        let result = match out.is_terminal() {
+            true => out.write_all(visible_lines(&String::from_utf8_lossy(text)).as_bytes()),
+            false => out.write_all(text),
+        };
+        result.map_err(|error| Error::io("standard output", error))
+    }
+
+    /// Prints data that are of no use unless all of them arrive: a reader who has closed the pipe is an error, also of a command
+    /// that goes on without one to find its answer.
+    pub fn print_data(&self, text: impl AsRef<[u8]>) -> Result<(), Error> {
+        let (mut out, text) = (&StandardOutput::default(), text.as_ref());
         let result = match out.is_terminal() {
             true => out.write_all(visible_lines(&String::from_utf8_lossy(text)).as_bytes()),
             false => out.write_all(text),
@@ -267,6 +303,8 @@ impl Default for Context {
             prefix: OWN_PREFIX,
             output: StandardOutput::default(),
             manners: None,
+            specified: false,
+            named: Vec::new(),
         }
     }
 }

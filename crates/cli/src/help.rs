@@ -187,7 +187,7 @@ An option belongs to the layer before it. A comma of a name is written twice.
 /// End of `casemate help layers`.
 const LAYERS_LAST: &str = "\
 Sizes and offsets are in bytes. K, M, G and T are powers of 1024, s is a sector of
-512 bytes, B a byte. No secret is part of the word. Without a key file casemate
+512 bytes, B a byte. The word holds no secret. Without a key file casemate
 asks for the passphrase, or reads the first line of standard input.
 
 Commands that change an image work through dm-crypt, LUKS and dm-integrity, but
@@ -200,6 +200,9 @@ Layers as options
   and LUKS, --luks-header, --luks-policy, --integrity-key-file, --verity-salt, ...;
   --superblock, --fscrypt-key, ... are those of ext4. The manual pages list them.
   Layers are given in one of the two ways, not in both.
+
+Commands of luks, integrity, verity and crypt take the place of a volume in one
+word, too: casemate luks dump disk.img,partition=2. They open the volume itself.
 
 Examples:
   casemate ext4 ls disk.enc,crypt=aes-xts-plain64,key-file=disk.key,key-size=512 /
@@ -374,10 +377,11 @@ pub fn arranged(command: Command) -> Command {
 /// The options that a layer begins with.
 const HEADS: &[&str] = &["crypt", "luks", "dm-integrity", "dm-verity", "fscrypt-key"];
 
-/// Whether the image of a command can be given with its layers.
+/// Whether the image of a command can be given with its layers. Data and hash devices of casemate verity can, too, but there the
+/// options of layers are shown.
 fn takes_spec(command: &Command) -> bool {
     let spec = ValueParser::new(spec_parser()).type_id();
-    command.get_arguments().any(|arg| arg.get_value_parser().type_id() == spec)
+    command.get_arguments().any(|arg| arg.get_id() == "image" && arg.get_value_parser().type_id() == spec)
 }
 
 /// Pages for what the help of a command with layers leaves out.

@@ -25,6 +25,7 @@ mod version;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
@@ -35,6 +36,8 @@ use casemate::{Error, ErrorKind};
 use crate::cmd::Command;
 use crate::context::{Common, Context, OWN_PREFIX};
 use crate::streams::{say, tell};
+
+pub use crate::tools::LINKS;
 
 /// Read, build, check and change protected Linux disk images, without root.
 ///
@@ -125,11 +128,15 @@ fn run(args: &[OsString]) -> u8 {
         // What is wrong, and help, is told by all commands.
         _ => parse(Cli::command(), args),
     });
-    let (cli, command, outputs) = parsed.unwrap_or_else(|error| refuse(args, &error));
+    let Parsed { cli, command, named } = parsed.unwrap_or_else(|error| refuse(args, error));
     let (context, result) = match Context::new(cli.common) {
         Ok(context) => {
-            let context = if answer::goes_on(&command) { context.going_on() } else { context };
-            let result = outputs.and_then(|()| cli.command.run(&context));
+            let context = context.of_words(&args[1..]);
+            let mut context = if answer::goes_on(&command) { context.going_on() } else { context };
+            let result = named.and_then(|named| {
+                context.keep(named);
+                cli.command.run(&context)
+            });
             context.mention_trouble();
             (context, result)
         }
@@ -170,15 +177,21 @@ fn named<'a>(command: &'a clap::Command, word: &OsStr) -> Option<&'a clap::Comma
     command.find_subcommand(name).or(inferred)
 }
 
-/// Parses a command line. Returns it, the names of its commands, and an error if an output would replace an input.
-fn parse(
-    commands: clap::Command,
-    args: &[OsString],
-) -> Result<(Cli, String, Result<(), Error>), clap::Error> {
+/// A command line that is understood.
+struct Parsed {
+    cli: Cli,
+    /// The names of its commands.
+    command: String,
+    /// The files that it names, or an error if an output would replace one of them.
+    named: Result<Vec<PathBuf>, Error>,
+}
+
+/// Parses a command line.
+fn parse(commands: clap::Command, args: &[OsString]) -> Result<Parsed, clap::Error> {
     let matches = help::arranged(commands).try_get_matches_from(args)?;
-    let words = words(&matches);
-    let outputs = outputs::check(&words, &matches);
-    Ok((Cli::from_arg_matches(&matches)?, words, outputs))
+    let command = words(&matches);
+    let named = outputs::check(&command, &matches).map(|()| outputs::named(&matches));
+    Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, command, named })
 }
 
 /// The names of the command and of those in it, as they are typed.
@@ -189,7 +202,21 @@ fn words(matches: &ArgMatches) -> String {
 
 /// Ends the process as clap does, but with our prefix; and where -h stands beside other arguments, with an error. To tools
 /// that people know it means something else, and a script that is shown the help goes on as if its work were done.
-fn refuse(args: &[OsString], error: &clap::Error) -> ! {
+fn refuse(args: &[OsString], mut error: clap::Error) -> ! {
+    // What is human-readable elsewhere is help where nothing but the command's name stands before it.
+    if error.kind() == clap::error::ErrorKind::MissingRequiredArgument
+        && let Some((last, words)) = args.split_last()
+        && last == "-h"
+        && words
+            .iter()
+            .skip(1)
+            .all(|word| word.as_encoded_bytes().first().is_some_and(u8::is_ascii_lowercase))
+        && let Err(help) = parse(Cli::command(), &[words, &["--help".into()]].concat())
+    {
+        error = help;
+    }
+    hints::keep_slips(&mut error);
+    hints::name_stray(&mut error, args);
     if error.kind() == clap::error::ErrorKind::DisplayHelp
         && let Some(hint) = what_h_may_mean(args)
     {
@@ -208,7 +235,7 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
             }
             std::process::exit(answer::exit_status(&printed, "version").into());
         }
-        std::process::exit(match streams::print_parsed(error) {
+        std::process::exit(match streams::print_parsed(&error) {
             Ok(()) => 0,
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => answer::CUT.into(),
             Err(error) => {

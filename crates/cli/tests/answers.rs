@@ -43,6 +43,8 @@ fn only_a_question_is_answered_with_no() {
     }
     fs::write(place.path("digests"), format!("sha256:{root} f\n")).unwrap();
     place.is("fsverity check digests", 1, "computed digest did NOT match");
+    fs::write(place.path("digests"), format!("sha256:{root} none\n")).unwrap();
+    place.is("fsverity check digests", 1, "could not be read");
     let damaged = fs::read(place.path("root.img")).map(|mut bytes| {
         // The end of the superblock, whose checksum it is.
         bytes[1024 + 1020] ^= 1;
@@ -53,7 +55,8 @@ fn only_a_question_is_answered_with_no() {
 
     // Could not: what is asked about is not there, or what was given is not what it should be.
     place.is(&format!("ext4 ls --dm-verity root.hash {other} root.img"), 2, "does not match the root hash");
-    fs::write(place.path("digests"), format!("sha256:{root} none\n")).unwrap();
+    fs::create_dir(place.path("folder")).unwrap();
+    fs::write(place.path("digests"), format!("sha256:{root} folder\n")).unwrap();
     place.is("fsverity check digests", 2, "could not be read");
     for line in [
         "ext4 ls f".to_owned(),
@@ -170,6 +173,12 @@ fn what_was_not_all_printed_is_not_done() {
         "casemate crypt decrypt root.enc - --key-file disk.key --key-size 512",
         "casemate luks extract volume - --key-file pass",
         "casemate luks dump volume",
+        "casemate luks check volume --print-policy",
+        "casemate luks check volume --print-policy --json",
+        "casemate info volume",
+        "casemate info volume --json",
+        "casemate info volume --scan",
+        "casemate info volume --html -",
         "casemate fsverity digest f",
         "casemate base64 encode f",
         "casemate verity dump root.hash --json",
@@ -345,6 +354,52 @@ fn errors_name_what_the_user_named() {
     place.is(&long, 2, "a Unix socket has at most 107 bytes");
 }
 
+/// A word that is no command is answered with what does it, or with a name that a slip of the finger explains, and never
+/// with a command that destroys something.
+#[test]
+fn no_command_that_destroys_is_proposed() {
+    let Some(place) = place() else { return };
+    for (line, said) in [
+        ("luks resume root.img", "did you mean: casemate luks reencrypt --resume-only"),
+        ("luks continue root.img", "did you mean: casemate luks reencrypt --resume-only"),
+        ("luks status root.img", "did you mean: casemate info, casemate luks dump"),
+        ("luks delete root.img", "casemate luks remove-key for a passphrase"),
+        ("luks dunp root.img", "a similar subcommand exists: 'dump'"),
+        ("ext4 extract root.img --pth /", "a similar argument exists: '--path'"),
+    ] {
+        place.is(line, 2, said);
+    }
+    for (line, said) in [
+        ("ext4 build new.img tree", "'--from tree' takes it"),
+        ("luks add-key root.img new.key", "'--new-key-file new.key' takes it"),
+    ] {
+        place.is(line, 2, said);
+    }
+    // Where -h has another meaning it is help, too, if nothing else is said.
+    for command in ["ls", "df", "du"] {
+        let help = place.is(&format!("ext4 {command} -h"), 0, "");
+        assert_eq!(help.stdout, place.is(&format!("ext4 {command} --help"), 0, "").stdout);
+    }
+    for line in [
+        "luks erasse root.img",
+        "luks reraise root.img",
+        "luks kil-slot root.img",
+        "luks remov-key root.img",
+        "luks fromat root.img",
+        "luks header-restor root.img",
+        "integrity formt root.img",
+        "verity fromat root.img",
+        "ext4 rn root.img",
+        "ext4 truncat3 root.img",
+        "ext4 extract --to out root.img",
+    ] {
+        let output = place.is(line, 2, "");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!stderr.contains("similar") && !stderr.contains("--sector-size"), "{line}: {stderr}");
+        assert!(!stderr.contains("\n\n\n"), "{line}: {stderr}");
+    }
+}
+
 /// A slip of the finger that names an input as the output is told, and costs nothing.
 #[test]
 fn what_is_read_is_not_replaced() {
@@ -362,7 +417,8 @@ fn what_is_read_is_not_replaced() {
         fs::hard_link(place.path(name), place.path(format!("{name}.other"))).unwrap();
     }
     let root = fs::read_to_string(place.path("root.txt")).unwrap();
-    let names = ["root.img", "root.hash", "f", "key.pem", "root.enc", "disk.key", "policy", "mac"];
+    let names =
+        ["root.img", "root.hash", "f", "key.pem", "root.enc", "root.txt", "disk.key", "policy", "mac"];
     let before = names.map(|name| fs::read(place.path(name)).unwrap());
     for line in [
         "info --html root.img root.img",
@@ -396,6 +452,16 @@ fn what_is_read_is_not_replaced() {
         "serve root.enc --crypt --key-file disk.key --key-size 512 --pid-file disk.key.other --exec true",
         "ext4 extract root.enc --crypt --key-file disk.key --key-size 512 --tar disk.key",
         "info root.enc --crypt --key-file disk.key --key-size 512 --html disk.key",
+        // Paths behind something else.
+        "ext4 extract root.img --tar disk.key --fscrypt-key disk.key.other",
+        "ext4 extract root.img --tar disk.key --fscrypt-key 0123456789abcdef:disk.key",
+        "ext4 extract root.img disk.key --path /etc/hostname --overwrite --fscrypt-key disk.key",
+        "ext4 extract root.img --dm-verity root.hash @root.txt --tar root.txt.other",
+        "verity sign @root.txt root.txt --signing-key key.pem --cert cert.pem",
+        // Lists of what was made, in the folder that it was made of.
+        "ext4 build new.img --from . --verity --manifest f",
+        "ext4 build new.img --from . --dm-verity root.hash.other",
+        "ext4 build new.img --from . --dm-verity append --root-hash-file f.other",
     ] {
         place.is(line, 2, "casemate: ");
         for (name, before) in names.iter().zip(&before) {
@@ -403,6 +469,41 @@ fn what_is_read_is_not_replaced() {
         }
     }
     place.is("info --html root.img.other root.img", 2, "this would replace root.img");
+    // Names of new files that read as parts of an image.
+    for line in [
+        "luks extract vault root.img,partition=2 --key-file disk.key",
+        "rescue root.img root.img,offset=1M",
+        "verity format root.img new.hash --fec-device root.img,offset=4M",
+    ] {
+        place.is(line, 2, "takes the name of a file, not a specification of root.img");
+    }
+}
+
+/// Names in an image are its maker's choice: they are not those of the files that the command reads.
+#[test]
+fn a_tree_replaces_none_of_the_files_that_it_is_read_from() {
+    let Some(place) = place() else { return };
+    fs::create_dir_all(place.path("inner/secret")).unwrap();
+    let names = ["tree.img", "tree.key", "tree.hash", "tree.txt"];
+    for name in names {
+        fs::write(place.path("inner").join(name), "another").unwrap();
+    }
+    fs::write(place.path("tree.key"), [7; 64]).unwrap();
+    place.is(
+        "ext4 build tree.img --from inner --encrypt secret=tree.key --dm-verity tree.hash --root-hash-file tree.txt",
+        0,
+        "",
+    );
+    let before = names.map(|name| fs::read(place.path(name)).unwrap());
+    for line in [
+        "ext4 extract --overwrite --fscrypt-key tree.key tree.img --dm-verity tree.hash @tree.txt .",
+        "ext4 extract --overwrite tree.img,verity,hash-device=tree.hash,root-hash=@tree.txt,ext4,fscrypt-key=tree.key .",
+    ] {
+        place.is(line, 2, "/tree.key: the host's file is read by this command");
+    }
+    for (name, before) in names.iter().zip(&before) {
+        assert!(fs::read(place.path(name)).unwrap() == *before, "{name}");
+    }
 }
 
 #[test]

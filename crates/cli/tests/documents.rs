@@ -129,6 +129,26 @@ fn documents() -> Vec<String> {
     names
 }
 
+/// Packages make a link for each name of the command's list, so the page about links has the same names, and the README those that
+/// stand for a tool.
+#[test]
+fn documents_name_every_link() {
+    let page = fs::read_to_string(root().join("docs/reference/links.md")).unwrap();
+    let (table, _) = page.split_once("```").unwrap();
+    let cells =
+        table.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split(" | ").next());
+    let named: BTreeSet<&str> = cells
+        .flat_map(|cell| cell.trim_start_matches("| ").split(", "))
+        .map(|name| name.trim_matches('`'))
+        .collect();
+    let links: BTreeSet<&str> = casemate_cli::LINKS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(named, links);
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    for name in links.iter().filter(|name| !name.contains('.')) {
+        assert!(readme.contains(&format!("`{name}`")), "README.md: {name}");
+    }
+}
+
 #[test]
 fn the_manual_has_every_page_once() {
     let listed = pages();

@@ -36,6 +36,8 @@ casemate fscrypt backup root.img /home home.tar
 printf secret >pass.key; printf another >new.key
 tar -cf - private | casemate luks format --from - vault.img --key-file pass.key --pbkdf-memory 1M --pbkdf-force-iterations 4
 casemate luks format --from root.img disk.luks --key-file pass.key --pbkdf-memory 1M --pbkdf-force-iterations 4
+cp vault.img shared.img; casemate luks add-key shared.img --new-key-file new.key --key-file pass.key --pbkdf-memory 1M --pbkdf-force-iterations 4
+casemate ext4 build boot.img --from rootfs --dm-verity append --root-hash-file boot.txt >build.txt
 casemate integrity format volume.img --size 8M
 head -c 1M /dev/zero >keyed.img; head -c 32 /dev/urandom >integrity.key
 casemate integrity format keyed.img --sector-size 4096 -I hmac-sha256 --integrity-key-file integrity.key
@@ -209,7 +211,7 @@ fn manual_pages_have_the_usual_sections() {
         let page = fs::read_to_string(&path).unwrap();
         count += 1;
         assert!(page.contains(concat!("\"casemate ", env!("CARGO_PKG_VERSION"), "\"")), "{page}");
-        if path.ends_with("casemate-layers.1") {
+        if path.ends_with("casemate-layers.1") || path.ends_with("casemate-links.1") {
             continue;
         }
         for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "SEE ALSO"] {
@@ -236,6 +238,10 @@ fn manual_pages_have_the_usual_sections() {
         }
     }
     assert!(count > 50, "{count}");
+    let page = fs::read_to_string(folder.path().join("casemate-links.1")).unwrap();
+    for (name, _) in casemate_cli::LINKS {
+        assert!(page.lines().any(|line| line.starts_with(&format!("  {name} "))), "{name}: {page}");
+    }
     if let Some(mandoc) = tool("mandoc") {
         let pages = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
         let output = run_any(Command::new(mandoc).args(["-T", "lint", "-W", "warning"]).args(pages));
@@ -343,6 +349,11 @@ fn json_is_as_documented() {
         ("ext4 df", "root.img"),
         ("ext4 truncate", "root.img /new/m 1K"),
         ("ext4 fallocate", "root.img /new/n 1K"),
+        ("ext4 label", "root.img"),
+        ("ext4 label", "root.img system"),
+        ("ext4 tune", "root.img -m 1"),
+        ("ext4 resize", "root.img 72M"),
+        ("ext4 minimize", "root.img --print-size"),
         ("ext4 recover", "root.img"),
         ("ext4 mkdir", "root.img /locked"),
         ("fscrypt set-policy", "--fscrypt-key master.key root.img /locked"),

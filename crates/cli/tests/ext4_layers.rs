@@ -347,7 +347,7 @@ fn layers_in_a_specification_are_those_of_the_options() {
     place.yes("crypt encrypt plain enc --key-file key --key-size 512 --sector-size 4096 --skip 8");
     place.yes("luks format vol --from plain --key-file key --pbkdf pbkdf2 --pbkdf-force-iterations 1000");
     place.yes("integrity format int --size 12M --from plain -I hmac-sha256 --integrity-key-file key");
-    let root = format(&place, "plain", "tree,hash");
+    let root = format(&place, "plain", "tree,,hash");
     fs::write(place.path("root.txt"), &root).unwrap();
     disk(&place, "disk", &["enc", "vol", "plain", "tree,hash", "int"]);
     // A partition table within a volume, which options can't say.
@@ -416,7 +416,7 @@ fn layers_in_a_specification_are_those_of_the_options() {
     commands.iter().for_each(|line| drop(place.yes(line)));
     let shown = place.yes("info a,,b");
     assert!(
-        shown.contains("$ casemate ext4 ls -P 3 a,,b /\n") && shown.contains("luks dump -P 2 a,b\n"),
+        shown.contains("$ casemate ext4 ls -P 3 a,,b /\n") && shown.contains("luks dump -P 2 a,,b\n"),
         "{shown}"
     );
 }

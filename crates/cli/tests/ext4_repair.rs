@@ -32,7 +32,8 @@ fn a_repair_is_shown_asked_for_and_made() {
         assert!(found.contains(&format!("{kind} (")), "{found}");
     }
     let tried = place.is("check --repair --dry-run image", 1, "");
-    assert!(stdout(&tried).contains(" would be fixed\n"), "{}", stdout(&tried));
+    let tried = stdout(&tried);
+    assert!(tried.starts_with("Would be fixed:\n") && tried.contains(" would be fixed\n"), "{tried}");
     place.is("check --repair image", 2, "use --batch-mode to repair everything");
     place.is("check --dry-run image", 2, "goes with --repair");
     assert!(place.read("image") == before, "nothing was to be written");
@@ -62,8 +63,175 @@ fn guesses_are_left_to_others() {
     let output = place.own("check --repair --yes image");
     let text = stdout(&output);
     assert!(status(&output) == 1 && text.contains("claimed-twice ("), "{text}");
+    let has_both = || {
+        for name in ["a", "b"] {
+            assert_eq!(place.own(&format!("cat image /{name}")).stdout, [7; 3000], "{name}");
+        }
+    };
+    has_both();
+    // Where everything is to be mended, each has its own afterwards.
+    place.yes("check --repair=all --yes image");
+    has_both();
+    place.yes("check image");
+    place.yes("rm image /b");
+    place.yes(&format!("put image {} /c", place.file("other", [8; 9000]).display()));
+    assert_eq!(place.own("cat image /a").stdout, [7; 3000]);
+}
+
+/// Damage by debugfs, each in an image of its own, and contents that are there afterwards: the path, and how it begins.
+const RULES: [(&str, &str, &str); 16] = [
+    ("the mode of a file", "sif /d/a mode 0x01a4", "/d/a"),
+    ("the mode of a directory", "sif /d mode 0x01ed", "/d/a"),
+    ("a file that is called a socket", "sif /d/a mode 0xc1a4", "/d/a"),
+    ("flags of two kinds of contents", "sif /d/a flags 0x10080000", "/d/a"),
+    ("a size that is too small", "sif /d/a size 3", "/d/a"),
+    ("fields without a meaning", "sif /d/a faddr 77", "/d/a"),
+    ("a block of attributes that is none", "sif /d/a file_acl 4000000", "/d/a"),
+    ("a map that ends nowhere", "sif /d/b block[3] 0x7fff", "/d/a"),
+    ("names that lead nowhere", "link <99> /d/gone", "/d/a"),
+    ("a second name of a directory", "link /d /e/second", "/d/a"),
+    ("a directory within itself", "link /d /d/e\nunlink /d", "/lost+found/#12/a"),
+    ("no lost+found, and an inode without a name", "unlink /lost+found\nunlink /d/a", "/lost+found/#13"),
+    (
+        "a lost+found that is a file",
+        "unlink /lost+found\nlink /d/b /lost+found\nunlink /d/a",
+        "/lost+found/#13",
+    ),
+    ("the root", "sif / mode 0", "/d/a"),
+    ("the journal", "sif <8> mode 0", "/d/a"),
+    ("the reserve of descriptors", "sif <7> block[13] 9", "/d/a"),
+];
+
+#[test]
+fn everything_is_mended_by_a_rule() {
+    let place = Place::under(CASEMATE, "ext4");
+    let Some(e2fsck) = damaged(&place, "") else { return };
+    let debugfs = tool("debugfs").unwrap();
+    let (a, b) = (place.file("a", [b'a'; 3000]), place.file("b", [b'b'; 5000]));
+    place.yes("mkdir image /d");
+    place.yes(&format!("put image {} /d/a", a.display()));
+    place.yes(&format!("put image {} /d/b", b.display()));
+    place.yes("mkdir image /e");
+    let sound = place.read("image");
+    for (what, damage, path) in RULES {
+        fs::write(place.path("image"), &sound).unwrap();
+        let script = place.file("script", format!("{damage}\n"));
+        run(Command::new(&debugfs).args(["-w", "-f"]).arg(script).arg(place.path("image")));
+        let repaired = place.own("check --repair=all --yes image");
+        assert_eq!(status(&repaired), 0, "{what}: {}{}", stdout(&repaired), stderr(&repaired));
+        let theirs = run_any(Command::new(&e2fsck).arg("-fn").arg(place.path("image")));
+        assert_eq!(status(&theirs), 0, "{what}: {}{}", stdout(&repaired), stdout(&theirs));
+        let found = place.own(&format!("cat image {path}")).stdout;
+        assert!(found.starts_with(b"aaa"), "{what}: {path}: {}", stdout(&repaired));
+        let mended = place.read("image");
+        assert_eq!(status(&place.own("check --repair=all --yes image")), 0, "{what}");
+        assert!(place.read("image") == mended, "{what}: a second repair changed something");
+    }
+}
+
+/// Directory blocks with bytes that debugfs does not write: records that pass their end, bad names, names that are there twice.
+#[test]
+fn names_of_damaged_directory_blocks_are_kept() {
+    let place = Place::under(CASEMATE, "ext4");
+    let Some(e2fsck) = damaged(&place, "") else { return };
+    let file = place.file("file", "contents");
+    place.yes("mkdir image /d");
+    for name in ["first", "other", "third"] {
+        place.yes(&format!("put image {} /d/{name}", file.display()));
+    }
+    let sound = place.read("image");
+    let at = |name: &[u8]| sound.windows(name.len()).rposition(|bytes| bytes == name).unwrap();
+    let (first, other) = (at(b"first"), at(b"other"));
+    let names = |place: &Place| place.yes("ls image /d");
+    for (what, offset, bytes, kept) in [
+        ("a record's length", first - 4, &[0xff, 0x7f][..], "third"),
+        ("a length of a name", first - 2, &[200][..], "third"),
+        ("a slash", first + 1, b"/", "f.rst"),
+        ("a name that is there twice", other, b"first", "first~0"),
+    ] {
+        let mut image = sound.clone();
+        image[offset..offset + bytes.len()].copy_from_slice(bytes);
+        fs::write(place.path("image"), &image).unwrap();
+        let repaired = place.own("check --repair=all --yes image");
+        assert_eq!(status(&repaired), 0, "{what}: {}", stdout(&repaired));
+        let theirs = run_any(Command::new(&e2fsck).arg("-fn").arg(place.path("image")));
+        assert_eq!(status(&theirs), 0, "{what}: {}{}", stdout(&repaired), stdout(&theirs));
+        assert!(names(&place).contains(kept), "{what}: {}", names(&place));
+        // What lost its name has another one.
+        let found = place.yes("find image /");
+        let count = found.lines().filter(|line| line.starts_with("/d/") || line.contains("/#")).count();
+        assert_eq!(count, 3, "{what}: {found}");
+    }
+}
+
+/// `e2undo` of e2fsprogs gives the image back as it was before the repair.
+#[test]
+fn a_repair_can_be_undone() {
+    let place = Place::new(CASEMATE);
+    let (Some(_), Some(e2undo)) = (damaged(&place, DAMAGE), tool("e2undo")) else { return };
+    let before = place.read("image");
+    let undo = || {
+        let output = run_any(Command::new(&e2undo).arg(place.path("undo")).arg(place.path("image")));
+        assert_eq!(status(&output), 0, "{}{}", stdout(&output), stderr(&output));
+        assert!(place.read("image") == before, "another image than before");
+    };
+    let casemate = PathBuf::from(CASEMATE);
+    let ours = place.run(&casemate, "ext4 check --repair --yes --undo undo image");
+    assert_eq!(status(&ours), 0, "{}", stderr(&ours));
+    assert!(place.read("image") != before);
+    undo();
+    let refused = place.run(&casemate, "ext4 check --repair --yes --undo undo image");
+    assert_eq!(status(&refused), 2, "an undo file that is there already: {}", stdout(&refused));
+    assert!(place.read("image") == before);
+    fs::remove_file(place.path("undo")).unwrap();
+    assert_eq!(status(&place.run(place.link("e2fsck"), "-f -y -z undo image")), 1);
+    undo();
+}
+
+#[test]
+fn an_undo_file_is_there_only_if_something_was_changed() {
+    let place = Place::new(CASEMATE);
+    if damaged(&place, "").is_none() {
+        return;
+    }
+    let (casemate, undo) = (PathBuf::from(CASEMATE), place.path("undo"));
+    for _ in 0..2 {
+        let sound = place.run(&casemate, "ext4 check --repair=all --yes --undo undo image");
+        assert!(status(&sound) == 0 && !undo.exists(), "{}", stderr(&sound));
+    }
+    let before = place.read("image");
+    fs::write(place.path("none"), [7; 9000]).unwrap();
+    let refused = place.run(&casemate, "ext4 check --repair=all --yes --undo undo none");
+    assert!(status(&refused) != 0 && !undo.exists(), "{}", stderr(&refused));
+    for name in ["image.casemate-redo", "./image.casemate-redo"] {
+        let refused = place.run(&casemate, &format!("ext4 check --repair --yes --undo {name} image"));
+        let text = stderr(&refused);
+        assert!(status(&refused) == 2 && text.contains("name of the recovery file"), "{name}: {text}");
+        assert!(!place.path("image.casemate-redo").exists() && place.read("image") == before);
+    }
+}
+
+/// Output of a repair names the files that are not what they were.
+#[test]
+fn files_with_other_contents_are_named() {
+    let place = Place::under(CASEMATE, "ext4");
+    if damaged(&place, "").is_none() {
+        return;
+    }
     for name in ["a", "b"] {
-        assert_eq!(place.own(&format!("cat image /{name}")).stdout, [7; 3000], "{name}");
+        place.yes(&format!("put image {} /{name}", place.file("file", name.repeat(3000)).display()));
+    }
+    place.sh("debugfs -w -R 'sif /a block[4] 40' image 2>/dev/null");
+    let number = place.sh("debugfs -R 'stat /a' image 2>/dev/null");
+    let number = number.split_whitespace().nth(1).unwrap().to_owned();
+    let tried = stdout(&place.is("check --repair=all --dry-run image", 1, ""));
+    assert!(tried.contains(&format!("  <{number}> lost blocks behind its end")), "{tried}");
+    let json: serde_json::Value =
+        serde_json::from_str(&place.yes("check --repair=all --yes --json image")).unwrap();
+    let altered = &json["altered"][0];
+    assert!(altered["inode"].as_u64() == number.parse().ok() && altered["name"] == "cut", "{json}");
+    for name in ["a", "b"] {
+        assert_eq!(place.own(&format!("cat image /{name}")).stdout, name.repeat(3000).as_bytes());
     }
 }
 
@@ -170,7 +338,7 @@ fn nothing_is_mended_unasked_that_stops_e2fsck() {
     assert!(status(&ours) == 8 && stdout(&ours).contains("e2fsck -b 8193 <device>"), "{}", stdout(&ours));
     assert!(place.read("image") == lost);
     assert_eq!(status(&place.run(&link, "-f -y image")), 1);
-    for option in ["-c", "-D", "-z undo"] {
+    for option in ["-c", "-D", "-k"] {
         let ours = place.run(&link, &format!("{option} -f image"));
         assert!(status(&ours) == 16 && stderr(&ours).contains(" is not supported here"), "{}", stderr(&ours));
     }

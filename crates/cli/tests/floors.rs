@@ -72,8 +72,21 @@ fn crates_use_lower_floors_only() {
 }
 
 /// The rooms of ext4 in their order: one uses itself and those before it.
-const ROOMS_OF_EXT4: &[&str] =
-    &["units", "error", "format", "read", "transaction", "alloc", "edit", "open", "check", "repair", "build"];
+const ROOMS_OF_EXT4: &[&str] = &[
+    "units",
+    "error",
+    "format",
+    "read",
+    "transaction",
+    "alloc",
+    "edit",
+    "open",
+    "check",
+    "repair",
+    "build",
+    "tune",
+    "resize",
+];
 
 #[test]
 fn rooms_of_ext4_use_those_before_them_only() {

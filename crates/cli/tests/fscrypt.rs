@@ -117,6 +117,23 @@ fn an_image_with_and_without_its_key() {
 }
 
 #[test]
+fn a_check_with_a_key_of_no_file_is_not_passed() {
+    let place = Place::new(IMAGE);
+    place.yes("ext4 check image --fscrypt-key key");
+    place.yes("ext4 check image --fscrypt-key other --fscrypt-key key");
+    place.yes("ext4 check image");
+    let checked = place.run("ext4 check image --fscrypt-key other", &[]);
+    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+    assert!(text(&checked.stdout).contains("no key that was given is that of a file"), "{checked:?}");
+    // Neither is one of an image without any encrypted file.
+    fs::create_dir(place.folder.path().join("tree")).unwrap();
+    place.yes("ext4 build plain --from tree");
+    let checked = place.run("ext4 check plain --fscrypt-key key --json", &[]);
+    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+    assert!(text(&checked.stdout).contains("key-useless"), "{checked:?}");
+}
+
+#[test]
 fn stat_tells_the_policy() {
     let place = Place::new(IMAGE);
     for (keys, readable) in [("--fscrypt-key key", true), ("", false)] {

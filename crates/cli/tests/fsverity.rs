@@ -148,6 +148,7 @@ fn one_bad_file_does_not_stop_the_others() {
     assert_eq!((status(&ours), stdout(&ours)), (2, lines.clone()));
     assert_eq!(stderr(&ours).lines().count(), 2, "{}", stderr(&ours));
     assert!(stderr(&ours).contains("missing: ") && stderr(&ours).contains("folder: "));
+    assert!(stderr(&ours).contains("find folder -type f -exec casemate fsverity digest {} +"));
     let linked = place.run(place.link("fsverity"), "digest a missing folder b");
     assert_eq!((status(&linked), stdout(&linked)), (1, lines));
 }
@@ -213,7 +214,11 @@ fn lists_are_checked_as_sha256sum_does() {
     assert_eq!(run("check --status list"), (1, String::new(), String::new()));
     assert_eq!(run("check good"), (0, "right: OK\n".to_owned(), String::new()));
     assert_eq!(run("check --quiet good"), (0, String::new(), String::new()));
-    assert_eq!(run("check gone").0, 2, "could not be read is not a mismatch");
+    assert_eq!(run("check gone").0, 1, "a listed file is not there");
+    fs::create_dir(place.path("folder")).unwrap();
+    place.file("odd", format!("{EMPTY} folder\n").as_bytes());
+    assert_eq!(run("check odd").0, 2, "could not be read is not a mismatch");
+    assert_eq!(run("check odd gone").0, 1);
     assert_eq!(run("check --ignore-missing gone").0, 1);
     assert_eq!(run("check --ignore-missing good gone").0, 1);
     assert_eq!(run("check empty").0, 2);

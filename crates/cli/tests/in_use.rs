@@ -19,6 +19,10 @@ const WRITERS: &[&str] = &[
     "serve data --overlay IMAGE --exec true",
     "ext4 mkdir IMAGE /x",
     "ext4 put IMAGE key /x",
+    "ext4 label IMAGE x",
+    "ext4 tune IMAGE -m 1",
+    "ext4 resize IMAGE 3M",
+    "ext4 minimize IMAGE",
     "ext4 recover IMAGE",
     "ext4 check --fix-checksums IMAGE",
     "ext4 check --repair --yes IMAGE",
@@ -286,24 +290,31 @@ fn a_header_in_a_partition_of_a_disk_is_locked_by_the_name_of_the_partition() {
     let folder = Path::new("/run/cryptsetup");
     let _ = fs::create_dir(folder);
     let lock = folder.join(format!("L_{}", numbers.trim()));
-    let held = fs::File::create(&lock).unwrap();
-    held.lock().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
-    let line = format!("luks config {} --partition 1 --label new", device.0);
-    command.args(line.split_whitespace()).current_dir(place.path()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // It asks for the lock until it has it.
-    let files = format!("/proc/{}/fd", child.id());
-    let has_open = || {
-        let files = fs::read_dir(&files).into_iter().flatten().flatten();
-        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file == lock)
-    };
-    while !has_open() {
-        assert!(child.try_wait().unwrap().is_none(), "it did not ask for {}", lock.display());
+    for image in [format!("{} --partition 1", device.0), format!("{},partition=1", device.0)] {
+        let held = fs::File::create(&lock).unwrap();
+        held.lock().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+        let line = format!("luks config {image} --label new");
+        command.args(line.split_whitespace()).current_dir(place.path()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // It asks for the lock until it has it.
+        let files = format!("/proc/{}/fd", child.id());
+        let has_open = || {
+            let files = fs::read_dir(&files).into_iter().flatten().flatten();
+            files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file == lock)
+        };
+        let mut has_given_up = false;
+        while !has_open() && !has_given_up {
+            has_given_up = child.try_wait().unwrap().is_some();
+        }
+        drop(held);
+        let output = child.wait_with_output().unwrap();
+        // The file is open for moments: who never sees that sees the end of its patience.
+        let said = String::from_utf8_lossy(&output.stderr);
+        let waited = has_given_up && said.contains("another process is working on it");
+        assert!(output.status.success() != waited, "{image}: {output:?}");
+        assert!(waited || !has_given_up, "it did not ask for {}: {image}", lock.display());
     }
-    drop(held);
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
 }
 
 /// A loop device may be attached while somebody works on its file already.

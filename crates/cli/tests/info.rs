@@ -240,12 +240,17 @@ fn a_hash_area_behind_a_file_system_is_pointed_to() {
     let root = root.trim();
     for (line, option) in [
         ("verity dump root".to_owned(), "--hash-offset 8388608"),
-        (format!("verity verify root root {root}"), "--hash-offset 8388608"),
         (format!("ext4 ls --dm-verity root {root} root /"), "--verity-hash-offset 8388608"),
     ] {
         place.is(&line, 2, &format!("hash area at byte 8388608 ({option})"));
         place.is(&format!("{line} {option}"), 0, "");
     }
+    // Advice is in the words that the user has.
+    let line = format!("ext4 ls root,verity,root-hash={root}");
+    place.is(&format!("{line} /"), 2, "hash area at byte 8388608 (hash-offset=8388608)");
+    place.is(&format!("{line},hash-offset=8388608 /"), 0, "");
+    // Where both are one file there is no question where it is.
+    place.is(&format!("verity verify root root {root}"), 0, "");
 }
 
 /// A pipe that nobody writes to is not an image, and is not waited for.

@@ -393,6 +393,59 @@ fn find(image: &[u8], payload: &[u8]) -> usize {
     image.windows(piece.len()).rposition(|window| window == piece).unwrap()
 }
 
+/// The place of a volume is said by options or a specification; layers below it by a specification alone.
+#[test]
+fn every_command_takes_the_place_of_its_volume_in_a_specification() {
+    if tool("sfdisk").is_none() {
+        return;
+    }
+    let place = Place::under(CASEMATE, "");
+    place.file("key", (0..64).collect::<Vec<u8>>());
+    place.file("blank", vec![7; 12 << 20]);
+    place.sh(
+        "printf 'label: gpt\nfirst-lba: 34\nstart=2048,size=2048\nstart=4096,size=8192\n' > table && sfdisk -q blank < table",
+    );
+    let blank = place.read("blank");
+    let (start, end) = (4096 * 512, 12288 * 512);
+    let salt = "--salt 000102030405060708090a0b0c0d0e0f";
+    let made = |image: &str| {
+        place.file("disk", &blank);
+        let line = format!("integrity format {image} -I sha256 {salt}");
+        place.is(&line, 2, "disk contains data of no known kind; use --overwrite to destroy it");
+        assert!(place.read("disk") == blank);
+        place.yes(&format!("{line} --overwrite"));
+        let printed = place.yes(&format!("integrity dump {image}"))
+            + &place.yes(&format!("integrity verify {image} -I sha256"));
+        place.yes(&format!("integrity extract {image} copy -I sha256 --overwrite"));
+        (place.read("disk"), place.read("copy"), printed)
+    };
+    let expected = made("-P 2 disk");
+    assert!(expected.0[..start] == blank[..start] && expected.0[end..] == blank[end..]);
+    for image in ["disk,partition=2", "disk,offset=2M,size=4M"] {
+        assert!(made(image) == expected, "{image}");
+    }
+    for (line, said) in [
+        ("integrity format disk,offset=2M --overwrite", "partition 2 begins at offset 2097152"),
+        ("integrity format disk --offset 2M --overwrite", "partition 2 begins at offset 2097152"),
+        ("integrity format disk,partition=2 --size 9M", "--size makes or extends a whole file"),
+        ("integrity dump disk,partition=2,integrity=sha256", "leave out the last 'integrity'"),
+        ("integrity verify -P 2 disk,partition=2", "give all of them in one place"),
+        ("integrity dump disk,partition=2,ext4,superblock=1", "leave ext4 out"),
+    ] {
+        place.is(line, 2, said);
+    }
+    assert!(place.read("disk") == expected.0);
+    // A volume on a mapping.
+    place.yes("crypt encrypt disk outside --key-file key --key-size 512");
+    let outside = "outside,crypt=aes-xts-plain64,key-file=key,key-size=512,partition=2";
+    assert!(place.yes(&format!("integrity dump {outside}")).contains("tag_size 32"));
+    place.yes(&format!("integrity extract {outside} again -I sha256"));
+    assert!(place.read("again") == expected.1);
+    // The key of a layer is none of the files that may be replaced.
+    place.is(&format!("integrity extract {outside} key -I sha256 --overwrite"), 2, "key");
+    assert_eq!(place.read("key").len(), 64);
+}
+
 #[test]
 fn slips_are_refused_before_anything_is_written() {
     let place = Place::under(CASEMATE, "integrity");

@@ -164,6 +164,20 @@ fn groups() {
     }
 }
 
+/// Sixteen thousand groups whose descriptors, all holes, name one inode table: the superblock's block is in it.
+#[test]
+fn groups_that_share_a_table() {
+    let Some(make) = tool("mke2fs") else { return };
+    let place = Place::new(CASEMATE);
+    let image = place.path("image");
+    mke2fs::make(&make, "-t ext4 -b 4096 -N 16384 -O ^has_journal,^metadata_csum,64bit", &image, "64M");
+    let groups = 1 << 14;
+    write(&image, 1024, &(groups * 16384u32).to_le_bytes());
+    write(&image, 1024 + 4, &(groups << 15).to_le_bytes());
+    File::options().write(true).open(&image).unwrap().set_len(u64::from(groups) << 27).unwrap();
+    limited(&place, 96, "ext4 check image");
+}
+
 /// Damage everywhere: each of 330 copies of the descriptors of 330 groups.
 #[test]
 fn findings() {

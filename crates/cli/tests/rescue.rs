@@ -403,6 +403,33 @@ fn a_copy_goes_on_behind_wrong_tags_and_digests() {
         );
         place.file(name, &bytes);
     }
+    // Tags that were still to be computed excuse a wrong one, and call nothing finished.
+    let bytes = place.read("volume");
+    let mut changed = bytes.clone();
+    changed[24] |= 2;
+    let at = changed.windows(512).position(|window| window == &plain[51200..51712]).unwrap();
+    changed[at..at + 512].fill(b'X');
+    place.file("volume", &changed);
+    for line in [
+        "integrity extract --keep-going volume unsure -I sha256 --map unsure.map",
+        "rescue volume,integrity=sha256 unsure --map unsure.map",
+    ] {
+        let output = place.own(line);
+        says(&output, 1, "sectors 100 to 101: copied and not checked");
+        let map = String::from_utf8(place.read("unsure.map")).unwrap();
+        assert!(map.contains("0x0000C800  0x00000400  -"), "{line}: {map}");
+        assert_eq!(place.read("unsure")[51200..51712], [b'X'; 512]);
+        fs::remove_file(place.path("unsure.map")).unwrap();
+    }
+    place.file("volume", &bytes);
+    // A forged number of data blocks cuts nothing off in silence.
+    let mut fewer = place.read("hash");
+    assert_eq!(fewer[72..80], 768u64.to_le_bytes());
+    fewer[72..80].copy_from_slice(&767u64.to_le_bytes());
+    place.file("fewer", &fewer);
+    for line in ["rescue plain cut --dm-verity fewer @root", "ext4 check plain --dm-verity fewer @root"] {
+        says(&place.own(line), 2, "over more data blocks than the 767");
+    }
     says(&place.own("luks extract vault copy --key-file key --map x"), 2, "--keep-going");
     says(&place.own("rescue vault none --map ./none"), 2, "would replace");
     says(&place.own("rescue plain copy --map plain"), 2, "would replace");
@@ -648,6 +675,48 @@ fn files_whose_map_is_left_come_back() {
     }
 }
 
+/// Bits of a damaged block bitmap are noise: they don't say that a deleted file's blocks are in use, nor that they are free.
+#[test]
+fn a_damaged_bitmap_says_nothing_of_a_deleted_file() {
+    let (Some(mke2fs), Some(debugfs_tool)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    for (options, is_told) in
+        [("-O metadata_csum,^has_journal", true), ("-O ^metadata_csum,^has_journal", false)]
+    {
+        let place = Place::new(CASEMATE);
+        let mut rng = Rng::new(29);
+        fs::create_dir_all(place.path("tree")).unwrap();
+        let contents = rng.bytes(200_000);
+        place.file("tree/f", &contents);
+        let make = format!("-t ext4 -b 1024 {options} -d {}", place.path("tree").display());
+        mke2fs::make(&mke2fs, &make, &place.path("image"), "6M");
+        run(Command::new(&debugfs_tool).args(["-w", "-R", "rm /f"]).arg(place.path("image")));
+        let told = debugfs(&place, "stats");
+        let bitmap = told.split("block bitmap at ").nth(1).unwrap();
+        let bitmap: u64 = bitmap.split(',').next().unwrap().parse().unwrap();
+        for filler in [0_u8, 0xff] {
+            let mut image = place.read("image");
+            let start = bitmap as usize * 1024;
+            image[start..start + 700].fill(filler);
+            place.file("damaged", image);
+            let output = place.own("ext4 undelete damaged found --doubtful --json");
+            let file = &lines(&output)[0];
+            let expected = match (is_told, filler) {
+                (true, _) => ("doubtful", 0, true),
+                (false, 0) => ("likely whole", 0, false),
+                (false, _) => ("doubtful", file["blocks"].as_u64().unwrap(), false),
+            };
+            let unknown = file["blocks_unknown"].as_u64().unwrap();
+            let found =
+                (file["verdict"].as_str().unwrap(), file["blocks_in_use"].as_u64().unwrap(), unknown > 0);
+            assert_eq!(found, expected, "{options}: {file}");
+            assert!(place.read("found/f") == contents, "{options}");
+            fs::remove_dir_all(place.path("found")).unwrap();
+            let list = own(&place, "ext4 ls --deleted -l damaged");
+            assert_eq!(list.contains("a damaged block bitmap"), is_told, "{list}");
+        }
+    }
+}
+
 /// Files that Linux deleted come back by what the journal has: contents, names and folders.
 #[test]
 fn files_that_linux_deleted_come_back() {
@@ -700,4 +769,256 @@ fn files_that_linux_deleted_come_back() {
             );
         }
     }
+}
+
+/// An image made of `tree`, and changed by debugfs.
+fn changed(place: &Place, options: &str, size: &str, requests: &[&str]) {
+    let make = format!("{options} -d {}", place.path("tree").display());
+    mke2fs::make(&tool("mke2fs").unwrap(), &make, &place.path("image"), size);
+    for request in requests {
+        run(Command::new(tool("debugfs").unwrap()).args(["-w", "-R", request]).arg(place.path("image")));
+    }
+}
+
+fn mode(path: impl AsRef<Path>) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// A file that all may read is private by the directory that it lies in.
+#[test]
+fn files_from_private_directories_stay_private() {
+    let (Some(_), Some(_)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let tree = || {
+        let place = Place::new(CASEMATE);
+        fs::create_dir_all(place.path("tree/private/inner")).unwrap();
+        fs::create_dir_all(place.path("tree/public")).unwrap();
+        for name in ["private/inner/secret", "private/inner/kept", "public/file", "public/kept"] {
+            place.file(format!("tree/{name}"), "of some use\n");
+            fs::set_permissions(place.path(format!("tree/{name}")), fs::Permissions::from_mode(0o644))
+                .unwrap();
+        }
+        for (name, mode) in [("private/inner", 0o755), ("private", 0o700), ("public", 0o755)] {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(place.path(format!("tree/{name}")), mode).unwrap();
+        }
+        place
+    };
+    let place = tree();
+    let options = "-t ext4 -O ^has_journal -b 1024";
+    changed(&place, options, "2M", &["rm /private/inner/secret", "rm /public/file"]);
+    own(&place, "ext4 undelete image found");
+    assert_eq!(mode(place.path("found/private/inner/secret")), 0o644);
+    for (folder, expected) in
+        [("found", 0o700), ("found/private", 0o700), ("found/private/inner", 0o755), ("found/public", 0o755)]
+    {
+        assert_eq!(mode(place.path(folder)), expected, "{folder}");
+    }
+    // A folder that was prepared for them is made private, too.
+    fs::create_dir(place.path("prepared")).unwrap();
+    fs::set_permissions(place.path("prepared"), fs::Permissions::from_mode(0o755)).unwrap();
+    own(&place, "ext4 undelete image prepared");
+    assert_eq!(mode(place.path("prepared")), 0o700);
+    // Directories that were deleted themselves have modes, too.
+    let place = tree();
+    changed(
+        &place,
+        options,
+        "2M",
+        &["rm /private/inner/secret", "rm /private/inner/kept", "rmdir /private/inner", "rmdir /private"],
+    );
+    let text = own(&place, "ext4 undelete image found");
+    assert_eq!(mode(place.path("found")), 0o700, "{text}");
+    if place.path("found/private").exists() {
+        assert_eq!(mode(place.path("found/private")), 0o700, "{text}");
+    }
+    let place = tree();
+    changed(&place, options, "2M", &["clri /private/inner"]);
+    fs::create_dir(place.path("prepared")).unwrap();
+    fs::set_permissions(place.path("prepared"), fs::Permissions::from_mode(0o755)).unwrap();
+    for folder in ["found", "prepared"] {
+        let text = own(&place, &format!("ext4 extract image {folder} --unreachable"));
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert_eq!(mode(place.path(folder)), 0o700);
+    }
+}
+
+/// The contents of all files below a folder.
+fn contents_below(folder: &Path) -> BTreeSet<Vec<u8>> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => found.append(&mut contents_below(&entry.path())),
+            false => drop(found.insert(fs::read(entry.path()).unwrap())),
+        }
+    }
+    found
+}
+
+/// Replaces the only copy of some bytes in an image.
+fn replace(image: &Path, old: &[u8], new: &[u8]) {
+    let mut bytes = fs::read(image).unwrap();
+    let places: Vec<usize> =
+        (0..=bytes.len() - old.len()).filter(|at| bytes[*at..].starts_with(old)).collect();
+    assert_eq!(places.len(), 1);
+    bytes[places[0]..][..new.len()].copy_from_slice(new);
+    fs::write(image, bytes).unwrap();
+}
+
+/// Files that a copy leaves out for a directory's names are found by the search for what no name reaches.
+#[test]
+fn a_copy_and_what_it_leaves_out_are_all_files() {
+    let (Some(_), Some(_)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let options = "-t ext4 -O ^metadata_csum,^has_journal -b 1024";
+    type Change = (&'static [u8], &'static [u8]);
+    let changes: [(&str, &[&str], Option<Change>); 5] = [
+        ("a slash", &[], Some((b"victimAAAAAAAAAAA1", b"../../../ESCAPED01"))),
+        ("a NUL", &[], Some((b"victimAAAAAAAAAAA2", b"victim\0AAAAAAAAAA2"))),
+        ("one name twice", &[], Some((b"victimAAAAAAAAAAA3", b"victimAAAAAAAAAAA2"))),
+        ("a length of a record", &[], Some((b"\x1c\0\x12\x01victimAAAAAAAAAAA2", b"\xff\x7f"))),
+        ("within itself", &["link /d /d/sub/up", "unlink /d"], None),
+    ];
+    for (what, requests, bytes) in changes {
+        let place = Place::new(CASEMATE);
+        fs::create_dir_all(place.path("tree/d/sub/below")).unwrap();
+        for name in [
+            "d/victimAAAAAAAAAAA1",
+            "d/victimAAAAAAAAAAA2",
+            "d/victimAAAAAAAAAAA3",
+            "d/sub/deep",
+            "d/sub/below/x",
+        ] {
+            place.file(format!("tree/{name}"), format!("{}\n", name.replace("victim", "contents of ")));
+        }
+        changed(&place, options, "2M", requests);
+        if let Some((old, new)) = bytes {
+            replace(&place.path("image"), old, new);
+        }
+        let output = place.own("ext4 extract image copy");
+        assert!(matches!(status(&output), 0 | 2), "{what}: {}", stderr(&output));
+        let output = place.own("ext4 extract image lost --unreachable");
+        assert!(matches!(status(&output), 0 | 2), "{what}: {}", stderr(&output));
+        let mut found = contents_below(&place.path("copy"));
+        found.append(&mut contents_below(&place.path("lost")));
+        assert_eq!(found, contents_below(&place.path("tree")), "{what}: {}", stdout(&output));
+    }
+}
+
+/// A search that could not read part of the inode tables is not called complete.
+#[test]
+fn a_search_tells_which_inodes_it_could_not_read() {
+    let (Some(_), Some(_)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let place = Place::new(CASEMATE);
+    fs::create_dir_all(place.path("tree/d")).unwrap();
+    for number in 0..20 {
+        place.file(format!("tree/d/f{number:02}"), format!("{number}\n"));
+    }
+    changed(&place, "-t ext4 -O ^has_journal -b 1024", "8M", &["rm /d/f03", "unlink /d/f07"]);
+    let commands =
+        ["ext4 ls --deleted -l image", "ext4 undelete image found", "ext4 extract image lost --unreachable"];
+    for command in commands {
+        own(&place, command);
+    }
+    let image = fs::read(place.path("image")).unwrap();
+    let clean = |place: &Place| {
+        for folder in ["found", "lost"] {
+            let _ = fs::remove_dir_all(place.path(folder));
+        }
+    };
+    // One inode that its checksum does not fit.
+    let imap = debugfs(&place, "imap /d/f10");
+    let number =
+        |after: &str| imap.split(after).nth(1).unwrap().split([',', '\n']).next().unwrap().to_owned();
+    let block: usize = number("located at block ").parse().unwrap();
+    let offset = usize::from_str_radix(number("offset 0x").trim(), 16).unwrap();
+    let mut damaged = image.clone();
+    damaged[block * 1024 + offset + 0x20] ^= 1;
+    fs::write(place.path("image"), damaged).unwrap();
+    for command in commands {
+        clean(&place);
+        says(&place.own(command), 2, "the inode table of group 0: 1 inodes can't be read, the first: ");
+    }
+    // Blocks that a layer below refuses.
+    fs::write(place.path("image"), &image).unwrap();
+    own(&place, "verity format image hashes --root-hash-file root --data-block-size 1024");
+    let mut damaged = image.clone();
+    damaged[block * 1024] ^= 1;
+    fs::write(place.path("image"), damaged).unwrap();
+    for command in commands {
+        clean(&place);
+        let command = format!("{command} --dm-verity hashes @root");
+        says(&place.own(&command), 2, "the inode table of group 0: 1 of ");
+    }
+    // An image that is cut off before them.
+    fs::write(place.path("image"), &image[..block * 1024]).unwrap();
+    for command in commands {
+        clean(&place);
+        says(&place.own(command), 2, "the inode table of group 0: ");
+    }
+}
+
+/// A deleted file with fs-verity says by its tree whether its blocks still are its own.
+#[test]
+fn a_deleted_file_that_contradicts_its_tree_is_doubtful() {
+    let Some(_) = tool("debugfs") else { return };
+    let place = Place::new(CASEMATE);
+    fs::create_dir(place.path("tree")).unwrap();
+    let text: String = (1..5000).map(|number| format!("{number}\n")).collect();
+    place.file("tree/v", &text);
+    own(&place, "ext4 build image --from tree --verity --size 4M");
+    run(Command::new(tool("debugfs").unwrap()).args(["-w", "-R", "kill_file /v"]).arg(place.path("image")));
+    own(&place, "ext4 undelete image sound");
+    assert_eq!(contents_below(&place.path("sound")), BTreeSet::from([text.clone().into_bytes()]));
+    replace(&place.path("image"), b"\n101\n", b"\nX01\n");
+    let listed = own(&place, "ext4 ls --deleted -l image");
+    assert!(listed.contains("doubtful (") && listed.contains("does not match its hash tree"), "{listed}");
+    let output = place.own("ext4 undelete image found");
+    assert_eq!(status(&output), 1, "{}", stderr(&output));
+    assert!(stdout(&output).contains("not copied: "), "{}", stdout(&output));
+    assert!(contents_below(&place.path("found")).is_empty());
+    let output = place.own("ext4 undelete image taken --doubtful");
+    assert_eq!(status(&output), 1, "{}", stderr(&output));
+    let found = contents_below(&place.path("taken"));
+    assert_eq!(found, BTreeSet::from([text.replace("\n101\n", "\nX01\n").into_bytes()]));
+}
+
+/// Files that undelete does not copy are told, and those that it copies as something else.
+#[test]
+fn deleted_files_of_other_kinds_are_told() {
+    let (Some(_), Some(_)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let place = Place::new(CASEMATE);
+    fs::create_dir_all(place.path("tree/d/empty")).unwrap();
+    place.file("tree/d/file", "text\n");
+    std::os::unix::fs::symlink("a target that is short", place.path("tree/d/link")).unwrap();
+    run(Command::new("mkfifo").arg(place.path("tree/d/fifo")));
+    changed(&place, "-t ext2 -b 1024", "2M", &["rm /d/file", "rm /d/link"]);
+    let text = own(&place, "ext4 undelete image found");
+    assert!(text.contains("found/d/link (a text, the target of the symbolic link): "), "{text}");
+    assert_eq!(place.read("found/d/link"), b"a target that is short");
+    assert_eq!(mode(place.path("found/d/link")), 0o644);
+    run(Command::new(tool("debugfs").unwrap()).args(["-w", "-R", "rm /d/fifo"]).arg(place.path("image")));
+    run(Command::new(tool("debugfs").unwrap()).args(["-w", "-R", "rmdir /d/empty"]).arg(place.path("image")));
+    let output = place.own("ext4 undelete image again");
+    assert_eq!(status(&output), 1, "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("not copied: ") && text.contains(" has no contents)"), "{text}");
+    assert!(place.path("again/d/empty").is_dir(), "{text}");
+    assert_eq!(status(&place.own("ext4 undelete image some file")), 0);
+    // Nothing is made for what is not there.
+    says(&place.own("ext4 undelete image none nothing*"), 2, "no deleted file is called so");
+    assert!(!place.path("none").exists());
+    // The target of a link without its key is no target.
+    fs::create_dir_all(place.path("keyed/enc")).unwrap();
+    std::os::unix::fs::symlink("a secret target", place.path("keyed/enc/link")).unwrap();
+    place.file("key", vec![7; 64]);
+    own(&place, "ext4 build locked --from keyed --encrypt enc=key");
+    let number = own(&place, "ext4 ls -di locked /enc/link --fscrypt-key key");
+    let number = number.split_whitespace().next().unwrap();
+    run(Command::new(tool("debugfs").unwrap())
+        .args(["-w", "-R", &format!("kill_file <{number}>")])
+        .arg(place.path("locked")));
+    let output = place.own("ext4 undelete locked without");
+    assert_eq!(status(&output), 2, "{} {}", stdout(&output), stderr(&output));
+    assert!(contents_below(&place.path("without")).is_empty());
+    own(&place, "ext4 undelete locked with --fscrypt-key key");
+    assert_eq!(contents_below(&place.path("with")), BTreeSet::from([b"a secret target".to_vec()]));
 }

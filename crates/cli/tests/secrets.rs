@@ -305,7 +305,7 @@ fn encrypted_folders_leave_nothing() {
     }
 }
 
-/// Whatever gives the secret may fail; then it gives nothing, and nothing is made with that.
+/// A program that fails gives an empty secret, and nothing is made with that.
 #[test]
 fn a_pipe_that_brings_nothing_is_no_key() {
     let place = Place::new(env!("CARGO_BIN_EXE_casemate"));

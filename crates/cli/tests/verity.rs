@@ -198,7 +198,7 @@ fn verify_names_every_bad_block() {
         "data block 128: digest ",
         "data block 299: digest ",
         "data blocks 128 to 255: can't be verified, a hash block above them is bad",
-        "Verification failed: 2 bad data blocks, 1 bad hash blocks, 128 data blocks that can't be verified",
+        "Verification failed: 2 bad data blocks, 1 bad hash block, 128 data blocks that can't be verified",
     ];
     assert_eq!((lines.len(), status(&output), &*stderr(&output)), (starts.len(), 1, ""), "{text}");
     for (line, start) in lines.iter().zip(starts) {
@@ -255,7 +255,8 @@ fn tables_and_kernel_arguments() {
     };
     let expected = format!(
         "Table:              \t{line}\nKernel argument:    \tdm-mod.create=\"root,,,ro,{line}\"\n\
-         Data partition UUID:\t{}\nHash partition UUID:\t{}\n",
+         Root argument:      \troot=/dev/dm-0\nSystemd arguments:  \troothash={root} systemd.verity_root_data=/dev/vda \
+         systemd.verity_root_hash=/dev/vdb\nData partition UUID:\t{}\nHash partition UUID:\t{}\n",
         uuid(&root[..32]),
         uuid(&root[32..])
     );
@@ -271,6 +272,54 @@ fn tables_and_kernel_arguments() {
     let json: serde_json::Value =
         serde_json::from_str(&place.yes(&format!("table --json data hash {root} {names}"))).unwrap();
     assert_eq!(json["table"], line);
+    // A file is no device.
+    let own = place.own(&format!("table data hash {root} --data-name=/dev/vda --verbose"));
+    assert!(
+        stderr(&own).contains("hash is a file") && stderr(&own).contains("--hash-name"),
+        "{}",
+        stderr(&own)
+    );
+    assert!(!stderr(&own).contains("--data-name"), "{}", stderr(&own));
+}
+
+/// A tree behind the data is in the data's device, also by its name, and what reads finds it.
+#[test]
+fn a_tree_behind_a_file_system_needs_no_offset_and_no_second_name() {
+    let place = place();
+    std::fs::create_dir(place.path("tree")).unwrap();
+    place.file("tree/f", Rng::new(9).bytes(50_000));
+    let line = "ext4 build root.img --from tree --dm-verity append --root-hash-file root.txt";
+    let made = Command::new(CASEMATE).args(line.split(' ')).current_dir(place.folder()).output().unwrap();
+    assert_eq!(status(&made), 0, "{}", stderr(&made));
+    let told = stdout(&made);
+    let root = root_hash(&told);
+    let offset = told.lines().find_map(|line| line.strip_prefix("Hash offset:")).unwrap().trim();
+    let offset = offset.strip_suffix(" [bytes]").unwrap();
+    let advice = told.lines().find_map(|line| line.strip_prefix("$ casemate verity ")).unwrap();
+    assert_eq!(advice, "verify root.img root.img --root-hash-file=root.txt");
+    place.yes(advice);
+    place.yes(&format!("{advice} --hash-offset {offset}"));
+    // The root hash is still what decides, and must be given.
+    let other = place.own(&format!("verify root.img root.img {}", "00".repeat(32)));
+    assert_eq!(status(&other), 1, "{}", stderr(&other));
+    assert_eq!(status(&place.own("verify root.img root.img")), 2);
+    place.flip("root.img", 5000, 1);
+    assert_eq!(status(&place.own(advice)), 1);
+    // Of two files each has its own area, and what writes is told where.
+    let copy = place.read("root.img");
+    place.file("copy.img", copy);
+    assert_eq!(status(&place.own(&format!("verify root.img copy.img {root}"))), 2);
+    let update = place.own("update root.img root.img --changed 5000+1");
+    assert!(
+        status(&update) == 2 && stderr(&update).contains(&format!("--hash-offset {offset}")),
+        "{}",
+        stderr(&update)
+    );
+    let table = place.yes(&format!("table root.img root.img {root} --data-name=PARTUUID=12345678-02"));
+    assert!(table.contains(" PARTUUID=12345678-02 PARTUUID=12345678-02 4096 4096 "), "{table}");
+    assert!(table.contains("systemd.verity_root_hash=PARTUUID=12345678-02"), "{table}");
+    assert!(table.contains(&format!("systemd.verity_root_options=hash-offset={offset}\n")), "{table}");
+    assert!(!table.contains("partition UUID"), "{table}");
 }
 
 #[test]
@@ -395,8 +444,18 @@ fn layers_lie_below_every_command() {
     disk[MIB..3 * MIB].copy_from_slice(&data);
     disk[5 * MIB..7 * MIB].copy_from_slice(&place.read("cipher"));
     place.file("disk", &disk);
-    for layers in ["-P 1".to_owned(), format!("-P 3 {key}")] {
-        let places = format!("disk disk {layers} --hash-partition 2");
+    let crypt = "crypt=aes-xts-plain64,key-file=key,key-size=512";
+    let hash = "disk,partition=2";
+    for places in [
+        "disk disk -P 1 --hash-partition 2".to_owned(),
+        format!("disk disk -P 3 {key} --hash-partition 2"),
+        format!("disk,partition=1 {hash}"),
+        "disk,offset=1M,size=2M disk,offset=3M,size=2M".to_owned(),
+        format!("disk {hash} -P 1"),
+        "disk,partition=1 disk --hash-partition 2".to_owned(),
+        format!("disk,partition=3,{crypt} {hash}"),
+    ] {
+        let layers = &places;
         let made = place.own(&format!("format {places} {PINNED}"));
         assert_eq!(status(&made), 0, "{layers}: {}", stderr(&made));
         assert_eq!(root_hash(&stdout(&made)), root, "{layers}");
@@ -407,14 +466,34 @@ fn layers_lie_below_every_command() {
         let table = place.own(&format!("table {places} {root} --print=table"));
         assert!(stdout(&table).contains(&root), "{layers}: {}", stderr(&table));
     }
-    let dumped = place.own("dump disk -P 2");
-    assert!(stdout(&dumped).contains("5e34f531-3859-825c-fad6-33289ccfcb92"), "{}", stderr(&dumped));
+    for dump in ["dump disk -P 2", "dump disk,partition=2", "dump disk,offset=3M"] {
+        let dumped = place.own(dump);
+        assert!(stdout(&dumped).contains("5e34f531-3859-825c-fad6-33289ccfcb92"), "{}", stderr(&dumped));
+    }
+    for (line, said) in [
+        ("dump disk,partition=2 -P 2", "give all of them in one place"),
+        ("verify disk,partition=1 disk,partition=2 -P 1 00", "give all of them in one place"),
+        ("verify disk,partition=1 disk,partition=2 --hash-partition 2 00", "give all of them in one place"),
+        ("verify disk,partition=1,ext4,superblock=1 disk,partition=2 00", "leave ext4 out"),
+    ] {
+        let refused = place.own(line);
+        assert!(status(&refused) == 2 && stderr(&refused).contains(said), "{line}: {}", stderr(&refused));
+    }
+    // Where both are one place, the hash area lies behind the data there.
+    let behind = "disk,partition=3 disk,partition=3 --data-blocks 128 --hash-offset 1M";
+    let before = place.read("disk");
+    let made = place.own(&format!("format {behind} {PINNED} --overwrite"));
+    assert_eq!(status(&made), 0, "{}", stderr(&made));
+    let verified = place.own(&format!("verify {behind} {}", root_hash(&stdout(&made))));
+    assert_eq!(status(&verified), 0, "{}", stderr(&verified));
+    assert!(place.read("disk")[..6 * MIB] == before[..6 * MIB]);
+    place.file("disk", before);
     assert_eq!(status(&place.own("dump disk -P 1")), 2);
     let wrong = place.own(&format!("verify disk hash -P 2 {root}"));
     assert_eq!(status(&wrong), 1, "{}", stderr(&wrong));
 
     // Parity beside, damage below dm-crypt, and a change that moves the root hash.
-    let places = format!("disk hash -P 3 {key} --fec-device=fec");
+    let places = format!("disk,partition=3,{crypt} hash --fec-device=fec");
     assert_eq!(status(&place.own(&format!("format {places} {PINNED}"))), 0);
     place.flip("disk", 5 * MIB + 9000, 0x10);
     assert_eq!(status(&place.own(&format!("verify {places} {root}"))), 1);
@@ -610,6 +689,7 @@ fn data_that_holds_the_hash_area_is_refused() {
         assert!(status(&output) == 2 && stderr(&output).contains(said), "{line}: {}", stderr(&output));
         assert!(place.read("disk") == before, "{line}");
     }
-    place.yes("format disk disk --partition 1 --hash-partition 2");
-    place.yes("format disk disk --hash-partition 2 --data-blocks 1280");
+    place.yes("format disk disk --partition 1 --hash-partition 2 --overwrite");
+    // A larger hash area goes over data behind the one that is there.
+    place.yes("format disk disk --hash-partition 2 --data-blocks 1280 --overwrite");
 }

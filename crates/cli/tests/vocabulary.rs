@@ -31,6 +31,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("blocks-per-group", "N", "how many blocks a group has"),
     ("cert", "CERTFILE", "the signer's certificate"),
     ("changed", "RANGE", "bytes that have changed"),
+    ("check-interval", "TIME", "how long a check of a file system is enough"),
     ("check-at-most-once", "", "kernel: each block once"),
     ("cluster-size", "BYTES", "the size of clusters"),
     ("compact", "", "digests without names"),
@@ -142,6 +143,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("json", "", "results for programs"),
     ("kdf-limit", "TIMES", "how much a header may cost"),
     ("fscrypt-kdf-limit", "TIMES", "how much protectors may cost"),
+    ("add-journal", "", "a file system gets a journal"),
     ("journal-options", "LIST", "options of ext4's journal"),
     ("keep-going", "", "reading goes on behind what can't be read"),
     ("key-fd", "NUMBER", "a key or LUKS passphrase from a descriptor"),
@@ -156,6 +158,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("lazy", "", "what is in use is unmounted"),
     ("label", "LABEL", "the label of a LUKS header or file system"),
     ("last-mounted", "PATH", "where a file system was mounted last"),
+    ("last-check", "DATE", "when a file system was checked last"),
     ("layer", "FILE", "a layer of an OCI image"),
     ("length", "BYTES", "how much metadata, as fsverity calls it"),
     ("level", "N", "how deep"),
@@ -165,6 +168,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("mac-key-file", "FILE", "the key of a header's HMAC"),
     ("map", "FILE", "a ddrescue map of the copy"),
     ("print-policy", "", "the policy that a header keeps"),
+    ("print-size", "", "the least size of a file system"),
     ("luks-policy", "FILE", "what a LUKS header must be"),
     ("luks-header", "FILE", "where a LUKS header lies"),
     ("luks-overwrite", "", "data that a LUKS header is not of are lost"),
@@ -172,6 +176,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("luks2-metadata-size", "BYTES", "a copy of a LUKS2 header"),
     ("manifest", "FILE", "where digests of files go"),
     ("max-clients", "N", "how many clients"),
+    ("max-mounts", "N", "how often a file system may be mounted without a check"),
     ("merge", "", "a folder is added to"),
     ("merkle-tree", "FILE", "an fs-verity tree"),
     ("min-free", "BYTES", "how much is left for users"),
@@ -179,6 +184,8 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("minor-hash", "NUMBER", "a name's second hash"),
     ("mode", "MODE", "permission bits"),
     ("mount-point", "PATH", "where an image will be mounted"),
+    ("mount-options", "LIST", "what options a file system is mounted with"),
+    ("mounts", "N", "how often a file system was mounted since a check"),
     ("mtree", "FILE", "a description of files in mtree"),
     ("name", "NAME", "an extended attribute"),
     ("name-hash", "NUMBER", "a name's first hash"),
@@ -238,8 +245,11 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("reencrypt", "", "a reencryption that was begun goes on"),
     ("reduce-device-size", "BYTES", "what data give up for a header"),
     ("remove", "NAME", "an extended attribute that is removed"),
-    ("repair", "", "damage is mended"),
+    ("repair", "DEPTH", "damage is mended"),
+    ("reserved-blocks", "BLOCKS", "how many blocks only root may use"),
+    ("reserved-group", "GID", "the group that may use reserved blocks"),
     ("reserved-percent", "PERCENT", "how much only root may use"),
+    ("reserved-user", "UID", "the user that may use reserved blocks"),
     ("resilience", "PROTECTION", "what protects data that are reencrypted"),
     ("resilience-hash", "NAME", "the hash of that protection"),
     ("restart-on-corruption", "", "kernel: restart on corruption"),
@@ -280,10 +290,12 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("tls-certificates", "FOLDER", "TLS: the server's certificates"),
     ("tls-verify-peer", "", "TLS: clients need certificates"),
     ("tree", "", "digests of fs-verity"),
+    ("truncate", "", "a file ends where its file system ends"),
     ("uid", "UID", "the user that all files are shown with"),
     ("type", "TYPE", "which version of LUKS or ext"),
     ("uid-map", "TO:FROM:COUNT", "what users become"),
     ("unbound", "", "what belongs to no data, or to no key slot"),
+    ("undo", "UNDOFILE", "the file that keeps what a repair changes"),
     ("unreachable", "", "files are copied that no directory names"),
     ("usage", "LIST", "what a file system is for, by mke2fs.conf"),
     ("use-tasklets", "", "kernel: hashing where interrupts are served"),
@@ -410,7 +422,7 @@ fn a_root_hash_comes_from_a_file_everywhere() {
         assert_eq!(place.yes(&format!("verity sign {given} --print-tbs")), hex);
     }
     assert!(signatures.iter().all(|signature| *signature == signatures[0]));
-    place.is("verity verify root.img tree @f", 2, "f: 'hello' is not a root hash");
+    place.is("verity verify root.img tree @f", 2, "f: it has no root hash");
     place.is("verity verify root.img tree", 2, "@FILE");
 }
 

@@ -1,6 +1,6 @@
 //! Authenticated encryption: sectors with a tag each, which dm-integrity keeps for dm-crypt.
 //!
-//! What is kept of a sector is the tag, and the IV where that is random. The tag is over the sector's number in units of 512
+//! dm-integrity keeps a sector's tag, and its IV where that is random. The tag is over the sector's number in units of 512
 //! bytes, the IV as the cipher has it, and the ciphertext.
 //!
 //! Source: the kernel's Documentation/admin-guide/device-mapper/dm-crypt.rst, RFC 8439, RFC 5288 and RFC 4309 for the modes; the rest

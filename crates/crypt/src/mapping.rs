@@ -1,10 +1,10 @@
 //! dm-crypt mappings over files: whole images encrypted and decrypted.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::os::OpenOptionsExt;
 use casemate_blockdev::signatures::{self, HEAD};
 use casemate_blockdev::target::{self, Consent, Made, Target};
 use casemate_blockdev::{
@@ -129,6 +129,26 @@ impl Mapping {
         self
     }
 
+    /// Mapping with the same key, at the same place.
+    ///
+    /// # Errors
+    /// Errors of [`Mapping::new`].
+    pub fn again(&self, providers: &Providers) -> Result<Mapping, Error> {
+        let key = self.key.clone();
+        let mapping = Mapping::new(self.params.clone(), key, self.offset, providers)?;
+        let (allow_discards, is_key_verified) = (self.allow_discards, self.is_key_verified);
+        Ok(Mapping { size: self.size, allow_discards, is_key_verified, ..mapping })
+    }
+
+    /// The bytes of an encrypted side of `size` bytes that hold data.
+    ///
+    /// # Errors
+    /// `Argument` if the side is too short.
+    pub fn data_range(&self, size: u64) -> Result<Range<u64>, Error> {
+        let start = self.offset * 512;
+        Ok(start..start.saturating_add(self.data_size(size)?))
+    }
+
     /// Whether something has told the key from a wrong one.
     pub fn is_key_verified(&self) -> bool {
         self.is_key_verified
@@ -175,31 +195,47 @@ impl Mapping {
     }
 
     /// The target that [`Mapping::transform`] writes to, at a path: a new file, or one that replaces a regular file, and has
-    /// its name when it is whole; a block device, a partition, and a file where there is an offset to keep, is written in
-    /// place. The partition, counted from 1, is that of the encrypted side. `consent` is asked if something would be lost.
+    /// its name when it is whole; a block device, and a file where there is an offset to keep, is written in place. `consent` is
+    /// asked if something would be lost.
     ///
     /// # Errors
-    /// `Argument` if the partition is not there; `Io`, [`Error::is_busy`] if the target is in use; whatever the consent says.
+    /// `Argument` if both are one file; `Io`, [`Error::is_busy`] if the target is in use; whatever the consent says.
     pub fn target(
         &self,
         direction: Direction,
         source: &Medium,
         path: &Path,
-        partition: Option<u32>,
         consent: Consent<'_>,
     ) -> Result<Target, Error> {
         refuse_same(source, path)?;
-        let is_encrypted = direction == Direction::Encrypt;
-        let partition = partition.filter(|_| is_encrypted);
         let is_kept = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-        let is_kept = is_kept && is_encrypted && self.offset > 0;
-        if partition.is_none() && !is_kept {
+        if !(is_kept && direction == Direction::Encrypt && self.offset > 0) {
             return Target::anew(path, self.made(direction, source)?, consent);
         }
-        let image = Medium::open(path, Access::Change)?;
-        let image = partition.map_or(Ok(image.clone()), |number| image.partition(number))?;
+        self.target_on(direction, source, path, || Medium::open(path, Access::Change), consent)
+    }
+
+    /// The target that [`Mapping::transform`] writes to, in the image that `open` opens in the file `path`: a partition, a part of
+    /// it, a layer on it.
+    ///
+    /// # Errors
+    /// `Argument` if both lie in one file; `Io`; whatever `open` and the consent say.
+    pub fn target_on<M: AsRef<Medium>>(
+        &self,
+        direction: Direction,
+        source: &Medium,
+        path: &Path,
+        open: impl FnOnce() -> Result<M, Error>,
+        consent: Consent<'_>,
+    ) -> Result<Target<M>, Error> {
+        refuse_same(source, path)?;
+        let image = open()?;
+        let medium = image.as_ref();
+        if direction == Direction::Decrypt {
+            return Target::on(image, self.made(direction, source)?, consent);
+        }
         // What lies before the data stays.
-        let behind = image.clone().window((self.offset * 512).min(image.top().size()), None)?;
+        let behind = medium.clone().window((self.offset * 512).min(medium.top().size()), None)?;
         Target::on(behind, Made::Data, consent)?;
         Target::on(image, Made::Data, &target::overwrite)
     }
@@ -244,7 +280,7 @@ impl Mapping {
     /// Transforms as [`Mapping::transform`] does, and gives a new file no name.
     ///
     /// # Errors
-    /// Those of [`Mapping::transform`].
+    /// Errors of [`Mapping::transform`].
     pub fn fill(
         &self,
         direction: Direction,
@@ -266,6 +302,12 @@ impl Mapping {
         let end = write_to.checked_add(data_size).ok_or(io::ErrorKind::FileTooLarge).at(target.name())?;
         // So that a hole at the end is there, and a window can be had.
         target.grow_to(end)?;
+        if !target.is_new() {
+            // What is left behind the data would be found by other tools: a backup GPT, the superblock of an array.
+            let behind = target.top().size().saturating_sub(write_to);
+            let behind = Window::new(&output as &dyn BlockDevice, write_to, behind).at(target.name())?;
+            signatures::erase(&behind, target.name(), work.events)?;
+        }
         let output = Window::new(&output as &dyn BlockDevice, write_to, data_size).at(target.name())?;
         transform(&self.cipher, direction, &input, &output, holes, work)?;
         self.note_noise(direction, &output, target, work);
@@ -312,7 +354,7 @@ impl Mapping {
     ///
     /// # Errors
     /// `Argument` for what can't be, another key or image than the journal tells of, or a journal that is there or
-    /// missing: nothing is changed then. `Io`, [`Error::is_busy`] if the journal is in use; otherwise the work can be
+    /// missing, and those of [`Medium::check_partitions`]: nothing is changed then. `Io`, [`Error::is_busy`] if the journal is in use; otherwise the work can be
     /// resumed, if there is a journal.
     pub fn transform_in_place(
         &self,
@@ -321,6 +363,11 @@ impl Mapping {
         options: &InPlaceOptions,
         work: &Work<'_>,
     ) -> Result<(), Error> {
+        // Work that was begun is completed where it was begun.
+        if !options.resume {
+            image.check_partitions()?;
+            image.check_partitions_in(self.offset.saturating_mul(512)..image.top().size())?;
+        }
         let journal = match &options.journal {
             Some(journal) => journal.clone(),
             None => {
@@ -354,22 +401,30 @@ impl Mapping {
         let named = image.named();
         let size = self.data_size(named.size()).at(image.name())?;
         let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).at(image.name())?;
+        // Key and image aside, this is all that decides what the bytes become.
+        let Params { spec, sector_size, iv_large_sectors, iv_offset, .. } = &self.params;
+        let mapping = format!("{spec} {sector_size} {iv_large_sectors} {iv_offset} {}", self.offset);
+        let key = self.key.expose();
+        let job = Job { cipher: &self.cipher, sha256: &self.sha256, direction, key, mapping: &mapping, work };
+        let begin = |log: &dyn BlockDevice| {
+            let mut salt = [0; 32];
+            fill_random(&mut salt)?;
+            in_place::begin(&job, &data, log, hot_zone, salt)
+        };
         let log: Result<Box<dyn BlockDevice>, Error> = match (resume, dry_run) {
             (true, _) => FileDevice::open_exclusive(journal).map(|log| Box::new(log) as _),
-            (false, true) if journal.exists() => Err(io::Error::from(io::ErrorKind::AlreadyExists).into()),
+            (false, _) if journal.exists() => Err(io::Error::from(io::ErrorKind::AlreadyExists).into()),
             // Whether it could be made.
             (false, true) => OutputFile::create(journal)
                 .map(|_| Box::new(MemoryDevice::new(vec![0; in_place::RECORDS])) as _),
-            // When decrypting the journal holds plaintext.
-            (false, false) => OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(journal)
-                .map_err(Error::from)
-                .and_then(FileDevice::exclusive)
-                .map(|log| Box::new(log) as _),
+            (false, false) => {
+                // It has its name when it can be resumed. When decrypting it holds plaintext.
+                let new = OutputFile::create(journal).at(journal.display())?;
+                new.narrow(0o600);
+                begin(&Named::new(journal.display(), new.device()))?;
+                new.commit(true).at(journal.display())?;
+                FileDevice::open_exclusive(journal).map(|log| Box::new(log) as _)
+            }
         };
         let log = log.map_err(|error| match error.code() {
             Code::Exists => {
@@ -384,30 +439,12 @@ impl Mapping {
         })?;
         let log = Named::new(journal.display(), log);
         // What the work reads again of what it wrote lies at the beginning: the journal's records, and what tells a wrong key.
-        let (log, data): (Box<dyn BlockDevice>, Box<dyn BlockDevice + '_>) = match dry_run {
-            true => (Box::new(Beginning(Overlay::new(log))), Box::new(Beginning(Overlay::new(data)))),
-            false => (Box::new(log), Box::new(data)),
+        let (log, changed): (Box<dyn BlockDevice>, Box<dyn BlockDevice + '_>) = match dry_run {
+            true => (Box::new(Beginning(Overlay::new(log))), Box::new(Beginning(Overlay::new(&data)))),
+            false => (Box::new(log), Box::new(&data)),
         };
-        // Key and image aside, this is all that decides what the bytes become.
-        let Params { spec, sector_size, iv_large_sectors, iv_offset, .. } = &self.params;
-        let mapping = format!("{spec} {sector_size} {iv_large_sectors} {iv_offset} {}", self.offset);
-        let key = self.key.expose();
-        let job = Job { cipher: &self.cipher, sha256: &self.sha256, direction, key, mapping: &mapping, work };
-        if !resume {
-            let begin = || {
-                let mut salt = [0; 32];
-                fill_random(&mut salt)?;
-                in_place::begin(&job, &data, &log, hot_zone, salt)?;
-                // The journal's name must be there after a power failure too.
-                if dry_run { Ok(()) } else { sync_name(journal).at(journal.display()) }
-            };
-            if let Err(error) = begin() {
-                // The image is untouched, and there is nothing to resume.
-                if !dry_run {
-                    fs::remove_file(journal).at(journal.display())?;
-                }
-                return Err(error);
-            }
+        if !resume && dry_run {
+            begin(&log)?;
         }
         let mark = |id| match dry_run {
             true => Ok(()),
@@ -416,8 +453,8 @@ impl Mapping {
                 image.set_mark(&Mark { decrypts: direction == Direction::Decrypt, id, journal })
             }
         };
-        in_place::resume(&job, &data, &log, mark)?;
-        self.note_noise(direction, &data, image, work);
+        in_place::resume(&job, &changed, &log, mark)?;
+        self.note_noise(direction, &changed, image, work);
         if dry_run {
             return Ok(());
         }

@@ -254,6 +254,10 @@ impl fmt::Display for Problem {
                 write!(f, "{what}: expected {expected}, found {found}")
             }
             Problem::Run { first, last, what } => write!(f, "{first} to {last} {what}"),
+            Problem::Marked { first, last, marked } if first == last => f.write_str(&match marked {
+                Marked::Used => format!("{first} is free, and marked as in use"),
+                Marked::Free => format!("{first} is in use, and marked as free"),
+            }),
             Problem::Marked { first, last, marked: Marked::Used } => {
                 write!(f, "{first} to {last} are free, and marked as in use")
             }

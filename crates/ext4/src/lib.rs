@@ -48,7 +48,9 @@ mod format;
 mod open;
 mod read;
 mod repair;
+mod resize;
 mod transaction;
+mod tune;
 mod units;
 
 pub use build::{
@@ -75,7 +77,9 @@ pub use format::htree::{HtreeEntry, HtreeNode, HtreeRoot};
 pub use format::inode::{FileType, Inode, InodeFlags, Time};
 pub use format::journal_superblock::JournalSuperblock;
 pub use format::layout::Layout;
-pub use format::superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+pub use format::superblock::{
+    FoundError, HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockDetails,
+};
 pub use format::xattr::{XattrEntries, XattrEntry};
 pub use read::casefold::fold as casefold;
 pub use read::deleted::{Deleted, DeletedBlocks, DeletedFile, DeletedSource};
@@ -92,10 +96,13 @@ pub use read::map::Mapping;
 pub use read::names::{IntoNames, Name, Names};
 pub use read::seen::SeenDirectories;
 pub use read::unreachable::Unreachable;
+pub use read::unread::Unread;
 pub use read::usage::Usage;
 pub use read::verity::VerityMetadata;
 pub use read::xattr::Xattr;
-pub use repair::{Approve, RepairOptions, RepairReport, repair};
+pub use repair::{Alteration, Altered, Approve, Depth as RepairDepth, RepairOptions, RepairReport, repair};
+pub use resize::{ResizeReport, ResizeTo, least_blocks, resize};
 pub use transaction::patch::Patching;
 pub use transaction::recovery_file::{Interrupted, RecoveryFile};
+pub use tune::{Tuning, hash_name, mount_option_names};
 pub use units::{Block, GroupNo, InodeNo};

@@ -17,7 +17,7 @@ use common::{fixtures, tree};
 
 fn options(contents: &dyn Contents) -> ExtractOptions<'_> {
     let owners = rustix::process::geteuid().is_root();
-    ExtractOptions { owners, xattrs: true, overwrite: false, selection: None, contents }
+    ExtractOptions { owners, xattrs: true, overwrite: false, kept: &[], selection: None, contents }
 }
 
 /// An image made of a tree, and the tree.
@@ -154,6 +154,33 @@ fn names_that_are_there_twice_are_left_out_and_said() {
 }
 
 #[test]
+fn a_second_dot_dot_is_left_out_and_said() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let folder = tempdir().unwrap();
+    let source = folder.path().join("source");
+    std::fs::create_dir_all(source.join("kept")).unwrap();
+    std::fs::write(source.join("xy"), "contents").unwrap();
+    let image = folder.path().join("image");
+    let mut command = Command::new(mke2fs);
+    command.args(["-q", "-F", "-t", "ext4", "-O", "^metadata_csum,^dir_index", "-d"]).arg(&source);
+    run(command.arg(&image).arg("4M"));
+    let mut bytes = std::fs::read(&image).unwrap();
+    let record = bytes.windows(4).position(|window| window == [2, 1, b'x', b'y']).unwrap();
+    bytes[record + 2..record + 4].copy_from_slice(b"..");
+    let fs = Ext4::open(Arc::new(MemoryDevice::new(bytes)), &OpenOptions::default()).unwrap();
+    let root = fs.root().unwrap();
+    let target = folder.path().join("target");
+    let copied = extract_to_folder(&fs, &root, &target, &options(&PlainContents), &Work::default()).unwrap();
+    let streamed =
+        extract_to_tar(&fs, &root, &mut Vec::new(), &options(&PlainContents), &Work::default()).unwrap();
+    for report in [copied, streamed] {
+        let failures: Vec<_> = report.failures.iter().map(ToString::to_string).collect();
+        assert_eq!(failures, ["/..: inode 2: directory: has this name 2 times"]);
+    }
+    assert!(fs.names(&root).unwrap().check_dots(&root).is_err());
+}
+
+#[test]
 fn names_of_attributes_are_what_tar_takes_them_for() {
     let (Some(mke2fs), Some(tar)) = (tool("mke2fs"), tool("tar")) else { return };
     let Some(debugfs) = tool("debugfs") else { return };
@@ -209,4 +236,35 @@ fn nothing_is_written_through_links() {
     assert!(report.failures.len() >= 2, "{:?}", report.failures);
     assert_eq!(std::fs::read(outside.join("file")).unwrap(), b"old");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+}
+
+/// Contents that note which permissions a folder has while files are copied into it.
+struct Looking<'a> {
+    folder: &'a Path,
+    modes: std::sync::Mutex<std::collections::BTreeSet<u32>>,
+}
+
+impl Contents for Looking<'_> {
+    fn open(&self, fs: &Ext4, inode: &Inode) -> casemate_ext4::Result<Box<dyn BlockDevice>> {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(self.folder).unwrap().permissions().mode() & 0o777;
+        self.modes.lock().unwrap().insert(mode);
+        PlainContents.open(fs, inode)
+    }
+}
+
+/// A new folder gets its permissions last: until then nobody else reads what has no restrictions of its own.
+#[test]
+fn nobody_else_enters_a_new_folder_while_it_is_filled() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let folder = tempdir().unwrap();
+    let (fs, _) = made(&mke2fs, &folder);
+    let target = folder.path().join("target");
+    let contents = Looking { folder: &target, modes: std::sync::Mutex::default() };
+    let top = fs.root().unwrap();
+    extract_to_folder(&fs, &top, &target, &options(&contents), &Work::default()).unwrap();
+    assert_eq!(contents.modes.into_inner().unwrap().into_iter().collect::<Vec<_>>(), [0o700]);
+    let mode = std::fs::metadata(&target).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, u32::from(top.mode()) & 0o7777);
 }

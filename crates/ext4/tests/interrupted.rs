@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use casemate_blockdev::{BlockDevice, MemoryDevice};
+use casemate_blockdev::{Access, BlockDevice, MemoryDevice};
 use casemate_ext4::{
     CheckOptions, Error, Ext4, Interrupted, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions,
     Writer, check,
@@ -468,6 +468,71 @@ fn a_change_beside_the_image_is_there_or_not_after_any_loss_of_power() {
 }
 
 #[test]
+fn a_change_is_found_by_every_name_of_the_image() {
+    let Some(place) = Place::new() else { return };
+    let Some(before) = before_the_change(&place, "-t ext4 -b 1024 -O ^has_journal") else { return };
+    let path = |name: &str| place.folder.path().join(name);
+    std::fs::write(path("image"), &before).unwrap();
+    std::fs::hard_link(path("image"), path("other")).unwrap();
+    let medium = |name: &str| casemate_blockdev::Medium::open(path(name), Access::Read).unwrap();
+    let noted = |name: &str| RecoveryFile::new(path(&format!("{name}.redo"))).noted_on(medium(name));
+    medium("image").set_recovery_path(Path::new("/nowhere")).unwrap();
+    if medium("other").recovery_path().unwrap().is_none() {
+        return casemate_testkit::skip("no extended attributes here");
+    }
+    // Without a meaning where the file system is clean.
+    assert!(noted("other").over(&medium("other").device(), &Providers::default()).unwrap().is_none());
+    let mut pending = 0;
+    for good in 0.. {
+        std::fs::write(path("image"), &before).unwrap();
+        let device = Recorder::new(&before, good);
+        let options = |name: &str| WriteOptions { recovery: Some(noted(name)), ..WriteOptions::default() };
+        let change = || {
+            let mut changing = Writer::open(device.clone(), options("image"))?;
+            changing.make_directory(b"/new", &NODE(), false)?;
+            for number in 0..100 {
+                changing.make_directory(format!("/new/{number}").as_bytes(), &NODE(), false)?;
+            }
+            changing.remove(b"/old")?;
+            changing.commit()
+        };
+        let changed = change();
+        std::fs::write(path("image"), device.image()).unwrap();
+        if changed.is_ok() {
+            assert_eq!(medium("image").recovery_path().unwrap(), None);
+            break;
+        }
+        if !path("image.redo").exists() {
+            continue;
+        }
+        let what = format!("flush {good} fails");
+        let shown = noted("other").over(&medium("other").device(), &Providers::default()).unwrap();
+        let is_clean = device.image()[STATE] & 1 == 1;
+        assert_eq!(shown.is_none(), is_clean, "{what}");
+        if let Some(shown) = shown {
+            let is_new = is_changed(shown, &what);
+            let changing = Access::Change.open(&path("other")).unwrap();
+            let opened = Writer::open(Arc::new(changing), options("other")).unwrap();
+            assert_eq!(opened.interrupted(), Interrupted::Completed, "{what}");
+            drop(opened);
+            assert_eq!(is_changed(medium("image").device(), &what), is_new, "{what}");
+            assert_eq!(medium("image").recovery_path().unwrap(), None, "{what}");
+            // It may be that of the image that this one is a copy of.
+            assert!(path("image.redo").exists(), "{what}");
+            pending += 1;
+        }
+        std::fs::remove_file(path("image.redo")).unwrap();
+    }
+    assert!(pending > 0);
+    // The rest of a change that is not there is not done without.
+    std::fs::write(path("image"), in_the_middle(&before, &place.recovery()).0).unwrap();
+    medium("image").set_recovery_path(Path::new("/nowhere")).unwrap();
+    let shown = noted("other").over(&medium("other").device(), &Providers::default());
+    let error = shown.map(drop).unwrap_err();
+    assert!(error.to_string().contains("/nowhere"), "{error}");
+}
+
+#[test]
 fn a_change_is_not_completed_on_an_image_that_others_changed() {
     let Some(place) = Place::new() else { return };
     let recovery = place.recovery();
@@ -532,11 +597,10 @@ fn a_recovery_file_that_makes_no_sense_is_refused_before_anything_is_written() {
     let mut flipped = kept.clone();
     flipped[last + 500] ^= 1;
     let nothing = [&kept[..32], &[0; 12], &kept[44..48]].concat();
-    let cases: [(&str, Vec<u8>, &str); 13] = [
-        ("empty", Vec::new(), "no file of an interrupted change"),
-        ("a header cut short", kept[..40].to_vec(), "no file of an interrupted change"),
+    let cases: [(&str, Vec<u8>, &str); 12] = [
+        ("empty", Vec::new(), "not a file of an interrupted change"),
+        ("a header cut short", kept[..40].to_vec(), "not a file of an interrupted change"),
         ("another version", put(14, b"1"), "another version"),
-        ("another image", put(16, b"another"), "another image"),
         ("no block size and no blocks", nothing, "damaged"),
         ("no block size", put(32, &[0; 4]), "damaged"),
         ("another block size", put(32, &4096u32.to_le_bytes()), "damaged"),
@@ -547,15 +611,21 @@ fn a_recovery_file_that_makes_no_sense_is_refused_before_anything_is_written() {
         ("a block twice", put(48 + record, &kept[48..56]), "damaged"),
         ("a bit", flipped, "damaged"),
     ];
-    for (what, bytes, text) in cases {
+    let refused = |image: &[u8], what: &str, bytes: &[u8], text: &str| {
         std::fs::write(&recovery, bytes).unwrap();
-        let device = Recorder::new(&image, usize::MAX);
-        for error in [completed(&image, &recovery).err(), writer_beside(device.clone(), &recovery).err()] {
+        let device = Recorder::new(image, usize::MAX);
+        for error in [completed(image, &recovery).err(), writer_beside(device.clone(), &recovery).err()] {
             let error = error.unwrap_or_else(|| panic!("{what}")).to_string();
             assert!(error.contains(text), "{what}: {error}");
         }
         assert!(device.events().is_empty(), "{what}");
+    };
+    for (what, bytes, text) in cases {
+        refused(&image, what, &bytes, text);
     }
+    let mut another = image.clone();
+    another[1024 + 0x68] ^= 1;
+    refused(&another, "another UUID", &kept, "another image");
     std::fs::write(&recovery, put(48, &kept[48..56])).unwrap();
     assert!(completed(&image, &recovery).unwrap().is_some());
 }

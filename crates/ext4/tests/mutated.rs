@@ -185,6 +185,7 @@ fn child_with_a_bomb() {
         owners: false,
         xattrs: true,
         overwrite: false,
+        kept: &[],
         selection: None,
         contents: &contents,
     };
@@ -285,6 +286,7 @@ fn exercise(device: &Arc<Counting>, rng: &mut Rng, folder: &Path) {
         owners: false,
         xattrs: true,
         overwrite: false,
+        kept: &[],
         selection: None,
         contents: &contents,
     };

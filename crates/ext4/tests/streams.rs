@@ -302,7 +302,7 @@ fn layers_are_put_through_links_within_the_tree() {
     }
     for (path, text) in [
         ("a/x", "a: too many links on the way"),
-        ("file/x", "file: is no directory"),
+        ("file/x", "file: is not a directory"),
         ("../x", "leads out of the tree"),
         ("usr/../../x", "leads out of the tree"),
     ] {

@@ -77,8 +77,7 @@ impl FolderKeys {
         let mut stream = UnixStream::connect(&self.socket).map_err(at)?;
         let listener = rustix::net::sockopt::socket_peercred(&stream).map_err(|error| at(error.into()))?.uid;
         if !listener.is_root() && Some(listener.as_raw()) != self.user {
-            let text =
-                "the process that listens there is not of the user who mounted the folder; nothing was sent";
+            let text = "the process that listens there does not belong to the user that mounted the folder; nothing was sent";
             return Err(Error::argument(text).at(self.socket.display()).within(self.folder.display()));
         }
         // Who may not ask is not listened to, and hears nothing.
@@ -97,7 +96,7 @@ impl FolderKeys {
                 return Err(Error::argument(format!("{}: {text}", self.folder.display())));
             }
             None => {
-                let text = "only the user who mounted it, and root, may look at its keys and change them";
+                let text = "only root and the user that mounted it may read and change its keys";
                 return Err(Error::argument(format!("{}: {text}", self.folder.display())));
             }
         }

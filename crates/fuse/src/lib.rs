@@ -36,7 +36,7 @@
 //! # Errors
 //!
 //! Programs see the kernel's: ENOKEY where a key is missing, EIO for what is damaged or does not match its fs-verity tree.
-//! What was wrong is told to [`MountOptions::events`].
+//! [`MountOptions::events`] hears of the errors themselves.
 #![forbid(unsafe_code)]
 
 mod attributes;

@@ -94,7 +94,7 @@ impl Mount {
     /// program asks for that (fsync), and at the end; `ended` hears whether the last commit went well.
     ///
     /// # Errors
-    /// Those of [`Mount::new`].
+    /// Errors of [`Mount::new`].
     pub fn writing(
         (writer, fs): (Writer, FileSystem),
         folder: &Path,

@@ -1,7 +1,7 @@
 //! Writes on their way to stable storage: through the journal, or in bitmap mode to its place at once.
 //!
 //! Before the first write the volume is brought in order: the journal replayed, the tags of what a bitmap notes made again.
-//! Whatever is cut off, the same is done again. Tags that are still to be made are, a part with each flush.
+//! After an interruption all of that is done again. Each flush makes a part of the tags that are still missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

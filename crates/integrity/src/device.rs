@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use casemate_blockdev::{BlockDevice, Code, Error, Result};
+use casemate_blockdev::{BlockDevice, Code, DamageMap, Error, Result};
 use casemate_primitives::secret::constant_time_eq;
 
 use crate::commit::{BITMAP_BLOCK, bit_of, too_long};
@@ -24,8 +24,8 @@ const MOST_WAITING: usize = 8 << 20;
 /// A dm-integrity volume. Every block is checked when it is read; what the journal holds is shown as if it had been
 /// written to its place.
 ///
-/// What is written is kept in memory until it is flushed, and goes to its place through the journal, as the kernel's does:
-/// whatever is cut off, each block has the data and the tag of one write. Before the first write the journal is replayed.
+/// Writes are kept in memory until they are flushed, and go to their place through the journal, as the kernel's do: after an
+/// interruption each block has the data and the tag of one write. Before the first write the journal is replayed.
 #[derive(Debug)]
 pub struct IntegrityDevice<D: BlockDevice, M: BlockDevice> {
     pub(crate) data: Arc<D>,
@@ -37,6 +37,8 @@ pub struct IntegrityDevice<D: BlockDevice, M: BlockDevice> {
     pub(crate) has_bitmap: bool,
     writes: Locked,
     wrong: AtomicU64,
+    /// The bytes of blocks that were read and of which nothing is known, once somebody wants them remembered.
+    unknown: Mutex<Option<DamageMap>>,
 }
 
 /// Data and tag of a block.
@@ -90,7 +92,7 @@ pub trait BlockGuard: std::fmt::Debug + Send + Sync {
     /// whose tag is not that of its data.
     ///
     /// # Errors
-    /// Those of `wrong`; `Io`.
+    /// Errors of `wrong`; `Io`.
     fn open(
         &self,
         first: u64,
@@ -173,7 +175,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     /// Opens the volume whose superblock lies at the beginning of `meta`, or of `data` if `None`.
     ///
     /// # Errors
-    /// Those of [`Superblock::from_bytes`]; `Corrupt` if the volume does not fit its device; `Locked` for a
+    /// Errors of [`Superblock::from_bytes`]; `Corrupt` if the volume does not fit its device; `Locked` for a
     /// journal with codes whose key is not there; `Mismatch` for wrong codes; `Unsupported` for tags under a key of which some
     /// are still to be computed, if no code protects the superblock that says so. An encrypted journal is read as an empty
     /// one without its key.
@@ -218,6 +220,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             has_bitmap: false,
             writes,
             wrong,
+            unknown: Mutex::default(),
         })
     }
 
@@ -249,6 +252,18 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     /// The number of blocks that were read and had a wrong tag.
     pub fn wrong_blocks(&self) -> u64 {
         self.wrong.load(Ordering::Relaxed)
+    }
+
+    /// Remembers from now on where blocks lie that are read and of which nothing is known.
+    pub fn remember_unknown(&self) {
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
+    }
+
+    /// Bytes of blocks that were read since [`IntegrityDevice::remember_unknown`] and of which nothing is known: their tags do not
+    /// fit, and were still to be computed.
+    pub fn unknown(&self) -> Vec<Range<u64>> {
+        let unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        unknown.as_ref().map_or_else(Vec::new, DamageMap::ranges)
     }
 
     /// Whether blocks may be read whose tags are not there yet, and that are not checked therefore: by the superblock, as it was
@@ -358,7 +373,13 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     /// An error about a block whose tag is wrong; it is counted.
     fn refuse(&self, block: u64, verdict: Verdict) -> Result<()> {
         match verdict {
-            Verdict::Unknown => Ok(()),
+            Verdict::Unknown => {
+                if let Some(unknown) = &mut *self.unknown.lock().unwrap_or_else(PoisonError::into_inner) {
+                    let at = block * self.layout.block_size();
+                    unknown.add(at..at + self.layout.block_size());
+                }
+                Ok(())
+            }
             Verdict::Wrong => {
                 self.wrong.fetch_add(1, Ordering::Relaxed);
                 let at = block * self.layout.block_size();

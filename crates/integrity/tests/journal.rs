@@ -544,7 +544,7 @@ fn a_sealed_journal_is_read_with_its_key_alone() {
     );
 }
 
-/// Whatever somebody without the key makes of the superblock, the journal and the data: each block is what it was, or an error.
+/// A superblock, a journal or data that were changed without the key: each block is as it was, or an error.
 #[test]
 fn forged_volumes_with_a_key_show_nothing_else() {
     let (key, mut rng) = ([9; 32], Rng::new(31));

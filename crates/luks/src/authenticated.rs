@@ -167,7 +167,7 @@ impl Volume {
     /// The data that have integrity protection, decrypted and checked.
     ///
     /// # Errors
-    /// Those of [`Volume::unlock`]; `Corrupt` for a superblock that does not fit; `Unsupported` for other ciphers.
+    /// Errors of [`Volume::unlock`]; `Corrupt` for a superblock that does not fit; `Unsupported` for other ciphers.
     pub(super) fn open_protected(
         &self,
         segment: &Segment,

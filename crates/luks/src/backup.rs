@@ -178,8 +178,8 @@ impl HeaderBackup {
     /// Looks at what an image begins with, and whether the backup may take its place.
     ///
     /// # Errors
-    /// `Argument` if the image is too small, or a header is there whose data begin elsewhere, or whose keys or key slots
-    /// have another size; `Io`.
+    /// `Argument` if the image is too small, or a header is there whose data begin elsewhere, or one of this version whose keys or
+    /// key slots have another size; `Io`.
     pub fn compare(&self, image: &Medium, providers: &Providers) -> Result<Replaced, Error> {
         let device = image.top();
         let refuse = |text: String| Err(Error::argument(text).at(image.name()));
@@ -189,7 +189,6 @@ impl HeaderBackup {
         let found = match read_header(image, providers) {
             Err(error) if error.kind() == ErrorKind::Io => return Err(error),
             Err(_) => return Ok(Replaced::default()),
-            Ok(found) if found.version() != self.header.version() => return Ok(Replaced::default()),
             Ok(found) => found,
         };
         let mut replaced = Replaced { uuid: Some(found.uuid().to_owned()), requirements: Vec::new() };
@@ -205,7 +204,9 @@ impl HeaderBackup {
             ("key slots end at byte", len(&found), len(&self.header)),
             ("volume key has bytes:", key_len(&found), key_len(&self.header)),
         ];
-        match same.into_iter().find(|(_, here, there)| here != there) {
+        // A volume that was converted has its key slots elsewhere, and its data where they were.
+        let alike = if found.version() == self.header.version() { same.len() } else { 1 };
+        match same.into_iter().take(alike).find(|(_, here, there)| here != there) {
             Some((what, here, there)) => {
                 refuse(format!("its {what} {here}, and in the backup {there}: it is of another volume"))
             }
@@ -217,7 +218,7 @@ impl HeaderBackup {
     /// and the first one last. If that is cut, the same again completes it.
     ///
     /// # Errors
-    /// Those of [`HeaderBackup::compare`]; `Argument` if the image was opened for reading; `Io`.
+    /// Errors of [`HeaderBackup::compare`]; `Argument` if the image was opened for reading; `Io`.
     pub fn restore(&self, image: &Medium, providers: &Providers) -> Result<(), Error> {
         let _lease = image.lease()?;
         let _claim = HeaderLock::of(image).take().at(image.name())?;

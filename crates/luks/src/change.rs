@@ -11,7 +11,7 @@ use crate::Header;
 use crate::json::{Json, Object};
 use crate::luks1::{self, SlotState};
 use crate::luks2::{self, Metadata};
-use casemate_blockdev::{AtFile, BlockDevice, Lease};
+use casemate_blockdev::{Advice, AtFile, BlockDevice, Lease};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
@@ -79,7 +79,7 @@ impl Volume {
     /// Puts a key that is for no data into a free key slot of LUKS2. Returns the slot's number.
     ///
     /// # Errors
-    /// Those of [`Volume::add_key`].
+    /// Errors of [`Volume::add_key`].
     pub fn add_unbound_key(
         &mut self,
         key: &SecretVec,
@@ -137,7 +137,7 @@ impl Volume {
     /// Where there is no room for that, the new key takes the old one's place, as other keys open the data meanwhile.
     ///
     /// # Errors
-    /// Those of [`Volume::add_key`], but a header with other keys may be full; `Argument` if a volume key was given instead
+    /// Errors of [`Volume::add_key`], but a header with other keys may be full; `Argument` if a volume key was given instead
     /// of a passphrase.
     pub fn change_key(
         &mut self,
@@ -266,7 +266,7 @@ impl Volume {
     /// the slot itself. Returns the number of the slot that it opens.
     ///
     /// # Errors
-    /// Those of [`Volume::unlock`].
+    /// Errors of [`Volume::unlock`].
     pub fn check_remaining(
         &self,
         id: u32,
@@ -295,7 +295,7 @@ impl Volume {
     /// the header, or the volume key, opens them again.
     ///
     /// # Errors
-    /// Those of [`Volume::kill_slot`].
+    /// Errors of [`Volume::kill_slot`].
     pub fn erase_slots(&mut self, ids: &[u32], work: &Work<'_>) -> Result<(), Error> {
         let lease = self.lease_header()?;
         let (image, slots) = (&self.header_image, self.areas());
@@ -400,8 +400,13 @@ impl Volume {
         if let Header::Luks2(header) = &self.header
             && let Some(name) = header.metadata.requirements().first()
         {
-            let text = format!("the LUKS2 header requires {name}, and was not changed");
-            return Err(Error::unsupported(text).at(self.header_image.name()));
+            let mut text = format!("the LUKS2 header requires {name}, and was not changed");
+            let is_under_way = matches!(self.reencryption(), Ok(Some(_)));
+            if is_under_way {
+                text += ": the volume is being reencrypted";
+            }
+            let error = Error::unsupported(text).at(self.header_image.name());
+            return Err(if is_under_way { error.advise(Advice::FinishReencryption) } else { error });
         }
         self.header_image.lease_bytes(0..backup::len(&self.header))
     }

@@ -1,6 +1,6 @@
 //! A volume's header made one of the other version. The data stay as they are.
 //!
-//! What LUKS1 and LUKS2 need at the beginning of an image overlaps: LUKS2 has two copies of its header in 32 KiB, where
+//! The headers of LUKS1 and LUKS2 overlap: LUKS2 has two copies of its header in 32 KiB, where
 //! LUKS1 may have a key slot. So a key that lies there is moved out of the way first, within the version that it is of. Then
 //! one version's header takes the place of the other's without touching any key slot, and one sector decides which it is: at
 //! any moment the volume opens, as one or as the other.

@@ -187,7 +187,7 @@ impl LuksFormatOptions {
     /// Refuses what [`LuksFormatOptions::prepare`] would refuse, at next to no cost: keys are derived, but cheap ones.
     ///
     /// # Errors
-    /// Those of [`LuksFormatOptions::prepare`].
+    /// Errors of [`LuksFormatOptions::prepare`].
     pub fn check(&self, work: &Work<'_>) -> Result<(), Error> {
         self.rehearsed(work).map(drop)
     }
@@ -195,7 +195,7 @@ impl LuksFormatOptions {
     /// Refuses what [`NewVolume::format`] would refuse of an image, too.
     ///
     /// # Errors
-    /// Those of both.
+    /// Errors of [`LuksFormatOptions::prepare`] and [`NewVolume::format`].
     pub fn check_image<M: AsRef<Medium>>(
         &self,
         image: &M,

@@ -183,6 +183,15 @@ impl Json {
         }
     }
 
+    /// Number of values: this one and those in it.
+    pub fn values(&self) -> usize {
+        1 + match self {
+            Json::Object(object) => object.iter().map(|(_, value)| value.values()).sum::<usize>(),
+            Json::Array(values) => values.iter().map(Json::values).sum(),
+            _ => 0,
+        }
+    }
+
     /// The text without blanks, as it lies in a header.
     pub fn to_plain(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -264,7 +273,7 @@ fn write_string(out: &mut Vec<u8>, bytes: &[u8]) {
 const DEEPEST: usize = 31;
 
 /// How many values there may be, since each takes some hundred bytes of memory and two of the text.
-const MOST_VALUES: u32 = 1 << 16;
+pub(crate) const MOST_VALUES: u32 = 1 << 16;
 
 struct Parser<'a> {
     text: &'a [u8],

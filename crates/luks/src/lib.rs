@@ -101,6 +101,7 @@ pub use policy::{Broken, PbkdfRule, Policy};
 pub use reason::Reason;
 pub use reencrypt::{
     Contents, Protection, ReencryptOptions, Reencrypting, ReencryptionState, Used, encrypt_in_place,
+    reaching_behind,
 };
 pub use repair::{begins_with_luks, repair};
 pub use settings::{MAPPING_FLAGS, Settings, SlotPriority};

@@ -75,7 +75,7 @@ fn reencryption(uuid: &str, sharing: Sharing) -> Result<Option<Lock>, Error> {
 /// Keeps others from reencrypting a volume that is about to be made, and has this UUID.
 ///
 /// # Errors
-/// Those of [`Volume::claim_reencryption`].
+/// Errors of [`Volume::claim_reencryption`].
 pub(super) fn claim_new(image: &Medium, uuid: &str) -> Result<Option<Arc<Lock>>, Error> {
     match image.is_in_file() {
         true => Ok(reencryption(uuid, Sharing::Exclusive).at(image.name())?.map(Arc::new)),

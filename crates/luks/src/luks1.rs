@@ -238,7 +238,7 @@ impl Header {
     /// says that it holds a key.
     ///
     /// # Errors
-    /// Those of [`Header::check_unchanged`]: nothing is written then; what the device says.
+    /// Errors of [`Header::check_unchanged`], and nothing is written then; errors of the device.
     pub fn write(&mut self, device: &dyn BlockDevice) -> Result<()> {
         self.check_unchanged(device)?;
         let bytes = self.to_bytes();

@@ -60,7 +60,8 @@ impl NewVolume {
     /// become zeros.
     ///
     /// # Errors
-    /// `Argument` if the image is too small or was opened for reading, or holds something, unless `overwrite`; `Io`.
+    /// `Argument` if the image is too small or was opened for reading, or holds something, unless `overwrite`; those of
+    /// [`Medium::check_partitions`]; `Io`.
     pub fn format<M: AsRef<Medium>>(
         &self,
         image: &M,
@@ -91,6 +92,8 @@ impl NewVolume {
         overwrite: bool,
     ) -> Result<&'a Medium, Error> {
         let place = self.header_place(image, header)?;
+        image.check_partitions()?;
+        place.check_partitions()?;
         let size = image.top().size();
         // Of a header that lies apart the data's device may yet grow.
         if size <= self.offset && header.is_none() {

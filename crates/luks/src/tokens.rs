@@ -2,13 +2,17 @@
 //! made them.
 
 use crate::Header;
-use crate::json::{Json, Object};
+use crate::json::{self, Json, Object};
 use crate::luks2::TOKENS;
 use casemate_providers::Work;
 
 use super::unlock::no_slot;
 use super::{Reason, Volume};
 use crate::{Advice, Error};
+
+/// Number of JSON values that a header may have after a token was added. Key slots, digests and segments, with those of a
+/// reencryption, have fewer than a thousand.
+const MOST_VALUES: usize = (json::MOST_VALUES - 4096) as usize;
 
 /// Where a new token goes, and what slots it is of.
 #[derive(Clone, Debug, Default)]
@@ -95,6 +99,14 @@ impl Volume {
             }
             if let Some(tokens) = metadata.get_mut("tokens").and_then(Json::object_mut) {
                 tokens.set(id.to_string(), token.into());
+            }
+            let values: usize = metadata.iter().map(|(_, value)| value.values()).sum();
+            if values > MOST_VALUES {
+                let text = format!(
+                    "with this token the header would have {values} JSON values, and {MOST_VALUES} are supported: the rest is \
+                     for key slots and for a reencryption"
+                );
+                return Err(Error::argument(text));
             }
             Ok(id)
         })

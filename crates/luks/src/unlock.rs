@@ -220,7 +220,7 @@ impl Budget {
 /// Finds the volume key that a digest is of: in one of its slots, or that it is the one that was given.
 ///
 /// # Errors
-/// Those of [`unlock`].
+/// Errors of [`unlock`].
 pub(super) fn key_of_digest(
     header: &luks2::Header,
     device: &dyn BlockDevice,

@@ -192,7 +192,7 @@ impl Opened {
     /// The plain data as a medium, which holds the locks of the volume.
     ///
     /// # Errors
-    /// Those of [`Mapping::over`].
+    /// Errors of [`Mapping::over`].
     pub fn medium(self) -> Result<Medium, Error> {
         let Opened { data, plain } = self;
         Ok(match plain {
@@ -237,7 +237,7 @@ impl Volume {
     /// The data as they become plain with a key; in the middle of a reencryption as they are, to be read.
     ///
     /// # Errors
-    /// Those of [`Volume::unlock`] and [`Volume::mapping`]; [`Error::is_busy`] if somebody else is changing the volume, or
+    /// Errors of [`Volume::unlock`] and [`Volume::mapping`]; [`Error::is_busy`] if somebody else is changing the volume, or
     /// has changed its header since that was read.
     pub fn open(self, key: &LuksKey, options: &LuksOptions, work: &Work<'_>) -> Result<Opened, Error> {
         let volume = self.locked()?;
@@ -273,7 +273,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Unsupported` for what is not a plain mapping of one segment: a reencryption that is not finished, integrity, OPAL, and
-    /// requirements that are not known, each by its name; those of [`Mapping::new`].
+    /// requirements that are not known, each by its name; `Corrupt` for a volume without data; those of [`Mapping::new`].
     pub fn mapping(
         &self,
         unlocked: Unlocked,
@@ -290,14 +290,23 @@ impl Volume {
         let mut mapping = mapping.at(self.header_image.name())?;
         mapping.allow_discards = options.allow_discards;
         // A part of a sector at the end belongs to no device.
-        let rest = self.data.top().size().saturating_sub(offset);
-        Ok(mapping.verified(size.unwrap_or(rest - rest % 512)))
+        let device = self.data.top().size();
+        let rest = device.saturating_sub(offset);
+        let len = size.unwrap_or(rest - rest % 512);
+        if len == 0 {
+            let text = format!(
+                "the volume has no data: they begin at byte {offset} by the header, and the device ends at byte {device}. \
+                 It may have been cut off"
+            );
+            return Err(Error::corrupt(text)).at(self.data.name());
+        }
+        Ok(mapping.verified(len))
     }
 
     /// Decrypts the data to a file or block device; a new file gets its name when it is whole.
     ///
     /// # Errors
-    /// Those of [`Volume::open`] and [`Mapping::transform`]; whatever the consent says if the target holds something.
+    /// Errors of [`Volume::open`] and [`Mapping::transform`]; errors of the consent if the target holds something.
     pub fn extract(
         &self,
         key: &LuksKey,
@@ -307,14 +316,14 @@ impl Volume {
         work: &Work<'_>,
     ) -> Result<(), Error> {
         let (source, mapping) = self.source(key, options, work)?;
-        let target: Target = mapping.target(Direction::Decrypt, &source, target, None, consent)?;
+        let target: Target = mapping.target(Direction::Decrypt, &source, target, consent)?;
         mapping.transform(Direction::Decrypt, &source, &target, Holes::Data, work)
     }
 
     /// Decrypts the data to a stream, which comes with its name for errors.
     ///
     /// # Errors
-    /// Those of [`Volume::open`] and [`Mapping::transform_stream`].
+    /// Errors of [`Volume::open`] and [`Mapping::transform_stream`].
     pub fn extract_stream(
         &self,
         key: &LuksKey,

@@ -32,11 +32,13 @@ pub mod polyval;
 pub mod reed_solomon;
 pub mod rng;
 pub mod secret;
+pub mod serpent;
 mod sha2;
 pub mod sha256;
 pub mod sha512;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod twofish;
 mod wide;
 
 pub use cpu::{Cpu, Feature};

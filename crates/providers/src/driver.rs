@@ -101,7 +101,7 @@ pub trait HashDriver: Send + Sync {
     /// Writes the digest of one message, which is given in `parts`, one after the other.
     ///
     /// # Errors
-    /// Whatever went wrong.
+    /// Errors of the implementation.
     fn digest(&self, parts: &[&[u8]], out: &mut [u8]) -> Result<(), DriverError>;
 }
 

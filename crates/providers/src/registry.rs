@@ -321,7 +321,7 @@ mod tests {
             let row = registry.choose(algorithm, &Policy::default()).unwrap();
             assert_eq!((row.origin, row.flags), (Origin::Own, Flags::MULTI_DATA_UNIT), "{row:?}");
         }
-        let row = registry.choose("xts(serpent)", &Policy::default()).unwrap();
+        let row = registry.choose("xts(camellia)", &Policy::default()).unwrap();
         assert_eq!(row.origin, Origin::Crate);
         let error = registry.choose("xts(rot13)", &Policy::default()).unwrap_err();
         let text = error.to_string();

@@ -1,6 +1,6 @@
 //! Secrets from wherever they are kept: the one place that reads keys and passphrases.
 //!
-//! What is read goes into memory that is wiped ([`SecretVec`]), without a buffer between that nobody wipes.
+//! Secrets are read straight into memory that is wiped ([`SecretVec`]), without another buffer in between.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -227,7 +227,7 @@ impl SecretSource {
     /// read.
     ///
     /// # Errors
-    /// Those of [`SecretSource::first_line`]; `Argument` if the line is shorter than `len`.
+    /// Errors of [`SecretSource::first_line`]; `Argument` if the line is shorter than `len`.
     pub fn part_of_line(input: &mut dyn Read, len: Option<usize>) -> Result<SecretVec, Error> {
         let name = "the passphrase";
         let line = Self::first_line(&mut input.take(len.map_or(u64::MAX, |len| len as u64)));

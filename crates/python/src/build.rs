@@ -3,17 +3,19 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use casemate::Error;
+use casemate::blockdev::PartitionId;
 use casemate::ext4::{
     BuildSize, BuildSpec, BuildTarget, Description, DmVeritySpec, EncryptedFolder, Features, LuksSpec,
-    ParitySpec, Pattern, Source, VeritySpec, uuid_of, uuid_text,
+    NewMode, NewXattr, ParitySpec, Pattern, SignFn, Signer, Source, VeritySpec, uuid_of, uuid_text,
 };
 use casemate::fsverity::Algorithm;
 use casemate::luks::LuksFormatOptions;
+use casemate::signature::{Certificate, SigningKey};
+use casemate::{Error, ErrorKind};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::error::raise;
+use crate::error::{raise, raised};
 use crate::fscrypt::NamedPolicy;
 use crate::input::Data;
 use crate::luks::{Costs, pbkdf};
@@ -35,6 +37,17 @@ impl Build {
     }
 }
 
+/// Calls a function of Python with the bytes to sign and the name of the hash; what it raises comes out of the build.
+fn elsewhere(function: Py<PyAny>) -> SignFn {
+    Box::new(move |message, digest| {
+        let signed = Python::attach(|py| {
+            let signed = function.call1(py, (PyBytes::new(py, message), digest.name()))?;
+            Ok::<_, PyErr>(signed.extract::<Data>(py)?.get(py)?.into_owned())
+        });
+        signed.map_err(|exception| raised(ErrorKind::Argument, exception))
+    })
+}
+
 fn used() -> Error {
     Error::argument("this build was run already")
 }
@@ -46,7 +59,7 @@ impl Build {
         let target = match (offset, partition) {
             (None, None) => BuildTarget::File(path),
             (Some(offset), None) => BuildTarget::Within { path, offset },
-            (None, Some(number)) => BuildTarget::Partition { path, number },
+            (None, Some(number)) => BuildTarget::Partition { path, id: PartitionId::Number(number) },
             (Some(_), Some(_)) => {
                 return Err(raise(Error::argument("an offset or a partition, and not both")));
             }
@@ -73,6 +86,57 @@ impl Build {
     fn owner(&self, uid: u32, gid: u32) -> PyResult<()> {
         self.change(|spec| {
             spec.reading.owners.all = Some((uid, gid));
+            Ok(())
+        })
+    }
+
+    /// Maps IDs of the source: the first one in the image, the first one of the source, and how many.
+    fn map_ids(&self, users: Vec<[u32; 3]>, groups: Vec<[u32; 3]>) -> PyResult<()> {
+        self.change(|spec| {
+            (spec.reading.owners.users, spec.reading.owners.groups) = (users, groups);
+            Ok(())
+        })
+    }
+
+    /// Copies no extended attributes.
+    fn no_xattrs(&self) -> PyResult<()> {
+        self.change(|spec| {
+            spec.reading.xattrs = false;
+            Ok(())
+        })
+    }
+
+    /// Changes permission bits of files that match a pattern, as chmod does.
+    fn mode(&self, py: Python<'_>, pattern: Data, mode: &str) -> PyResult<()> {
+        let pattern = pattern.get(py)?;
+        self.change(|spec| {
+            spec.amendments.modes.push(NewMode::change(Pattern::new(&pattern)?, mode.parse()?));
+            Ok(())
+        })
+    }
+
+    /// Sets an extended attribute on files that match a pattern.
+    fn xattr(&self, py: Python<'_>, pattern: Data, name: Data, value: Data) -> PyResult<()> {
+        let (pattern, name, value) = (pattern.get(py)?, name.get(py)?, value.get(py)?);
+        self.change(|spec| {
+            let new = NewXattr::new(Pattern::new(&pattern)?, &name[..], &value[..]);
+            spec.amendments.xattrs.push(new);
+            Ok(())
+        })
+    }
+
+    /// Signs digests and the root hash: with a private key in PEM, or with a function that signs elsewhere.
+    fn signer(&self, py: Python<'_>, key: Py<PyAny>, certificate: Data) -> PyResult<()> {
+        let certificate = Certificate::from_bytes(&certificate.get(py)?).map_err(raise)?;
+        let signer = match key.bind(py).is_callable() {
+            true => Signer::external(certificate, elsewhere(key)),
+            false => {
+                let pem = key.extract::<Data>(py)?.secret(py)?;
+                Signer::new(SigningKey::from_pem(pem.expose()).map_err(raise)?, certificate)
+            }
+        };
+        self.change(|spec| {
+            spec.signer = Some(signer);
             Ok(())
         })
     }
@@ -247,6 +311,8 @@ impl Build {
         told.set_item("uuid", uuid_text(&report.uuid))?;
         let root_hash = built.dm_verity.map(|formatted| formatted.root_hash);
         told.set_item("root_hash", root_hash.as_deref().map(|hash| PyBytes::new(py, hash)))?;
+        let signature = built.root_hash_signature.as_deref();
+        told.set_item("root_hash_signature", signature.map(|bytes| PyBytes::new(py, bytes)))?;
         let by_path = PyDict::new(py);
         for (path, digest) in &built.digests {
             by_path.set_item(PyBytes::new(py, path), digest.to_string())?;

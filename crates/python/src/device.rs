@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate::blockdev::{self, BlockDevice};
-use casemate::ext4::{self, ReadOptions, VerityPolicy, WriteOptions};
+use casemate::ext4::{ReadOptions, Resize, ResizeReport, Tail, VerityPolicy, WriteOptions};
 use casemate::image_spec::{ImageSpec, Opening};
 use casemate::luks::LuksOptions;
 use casemate::{Access, Error, ErrorKind, Image, Keys, Work};
@@ -17,12 +17,10 @@ use crate::crypt::{Wanted, keyed};
 use crate::error::{raise, raised};
 use crate::ext4::FileSystem;
 use crate::input::Data;
+use crate::repair::{Found, Repaired, found, repair};
 use crate::work::{Effort, working};
 use crate::writer::Writer;
 use crate::{fsverity, luks, verity};
-
-/// A finding of a check: level, kind, place and what it is.
-type Found = (&'static str, &'static str, String, String);
 
 /// A partition: its number, first byte, length, type and name.
 type Row = (u32, u64, u64, String, String);
@@ -273,11 +271,62 @@ impl Device {
         let mut options = ReadOptions::default();
         (options.keys, options.check_verity) = (self.keys(py, keys, passphrases)?, verity);
         let report = working(py, effort, |work| self.image.ext4_check(&options, work))?;
-        let row = |level: &'static str, finding: &ext4::Finding| {
-            (level, finding.kind().name(), finding.place().to_string(), finding.problem().to_string())
+        Ok(found(&report))
+    }
+
+    /// The faults that a repair has fixed, what a check finds afterwards, the faults of these that other damage makes unsure,
+    /// and how many faults there are beyond those listed.
+    #[pyo3(signature = (*, keys, passphrases, depth, undo, superblock, approve, effort))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    fn ext4_repair(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Data>,
+        passphrases: Vec<Data>,
+        depth: &str,
+        undo: Option<PathBuf>,
+        superblock: Option<u64>,
+        approve: Option<Py<PyAny>>,
+        effort: Effort,
+    ) -> PyResult<Repaired> {
+        let mut options = WriteOptions::default();
+        (options.keys, options.superblock) = (self.keys(py, keys, passphrases)?, superblock);
+        repair(py, &self.image, &options, (depth, undo), approve, effort)
+    }
+
+    /// Gives the file system another size: bytes of a block, blocks before and now, and how many blocks and inodes were moved.
+    #[pyo3(signature = (*, size, least, truncate, overwrite, keys, passphrases, effort))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    fn ext4_resize(
+        &self,
+        py: Python<'_>,
+        size: Option<u64>,
+        least: bool,
+        truncate: bool,
+        overwrite: bool,
+        keys: Vec<Data>,
+        passphrases: Vec<Data>,
+        effort: Effort,
+    ) -> PyResult<(u32, u64, u64, u64, u64)> {
+        let mut options = WriteOptions::default();
+        options.keys = self.keys(py, keys, passphrases)?;
+        let mut resize = Resize::default();
+        (resize.size, resize.least, resize.overwrite) = (size, least, overwrite);
+        resize.tail = match (least, truncate) {
+            (true, _) => Tail::CutIfEmpty,
+            (false, true) => Tail::Cut,
+            (false, false) => Tail::Keep,
         };
-        let faults = report.faults.iter().map(|finding| row("fault", finding));
-        Ok(faults.chain(report.notes.iter().map(|finding| row("note", finding))).collect())
+        let report = working(py, effort, |work| self.image.ext4_resize(&options, resize, work))?;
+        let ResizeReport { block_size, blocks_before, blocks, blocks_moved, inodes_moved, .. } = report;
+        Ok((block_size, blocks_before, blocks, blocks_moved, inodes_moved))
+    }
+
+    /// The fewest bytes that the file system can have, estimated.
+    fn ext4_minimum_size(&self, py: Python<'_>, keys: Vec<Data>, passphrases: Vec<Data>) -> PyResult<u64> {
+        let mut options = ReadOptions::default();
+        options.keys = self.keys(py, keys, passphrases)?;
+        working(py, Effort::default(), |work| self.image.ext4_least_size(&options, work))
     }
 
     fn ext4_writer(

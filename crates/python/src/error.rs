@@ -53,6 +53,7 @@ pub fn argument(advice: &Advice) -> Option<String> {
         Advice::HashOffset(offset) | Advice::HashAreaBehind(offset) => {
             return Some(format!("hash_offset={offset}"));
         }
+        Advice::OnePartition(number) => return Some(format!("Device.partition({number})")),
         _ => return None,
     };
     Some(argument.to_owned())

@@ -230,6 +230,18 @@ impl FileSystem {
     }
 
     #[getter]
+    fn label(&self) -> String {
+        self.fs.inodes().superblock().label()
+    }
+
+    /// Blocks: all, those that are free, and those that only root may use.
+    #[getter]
+    fn blocks(&self) -> (u64, u64, u64) {
+        let superblock = self.fs.inodes().superblock();
+        (superblock.blocks, superblock.blocks_free, superblock.blocks_reserved)
+    }
+
+    #[getter]
     fn block_size(&self) -> u32 {
         self.fs.inodes().layout().block_size
     }

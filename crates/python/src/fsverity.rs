@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 #[cfg(target_os = "linux")]
 use casemate::fsverity::KernelError;
-use casemate::fsverity::{self, Algorithm, FileDigest, FileHasher, Parameters, WholeFile};
+use casemate::fsverity::{self, Algorithm, Beside, FileDigest, FileHasher, Parameters, WholeFile};
 use casemate::part::Part;
-use casemate::{Error, Providers, tree};
+use casemate::{Error, Providers, target, tree};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -118,6 +118,13 @@ pub fn fsverity_tree<'py>(
     let (file, tree) = (file.image(), tree.image());
     let digest = working(py, effort, |work| file.fsverity_tree(tree, &parameters, work))?;
     Ok(named(py, &digest))
+}
+
+/// Refuses to replace what a device holds by an fs-verity tree, or by a hash area of dm-verity, where something else would be lost.
+#[pyfunction]
+pub fn check_replaced(py: Python<'_>, held: &Device, is_area: bool) -> PyResult<()> {
+    let beside = if is_area { Beside::Area } else { Beside::Tree };
+    py.detach(|| held.image().look_before(beside, true, &target::refuse)).map_err(raise)
 }
 
 /// Bytes of a file that parts of its tree begin at multiples of.

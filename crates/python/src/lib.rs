@@ -1,6 +1,6 @@
 //! casemate as a Python module: the native part, `casemate._casemate`.
 //!
-//! What Python programs use is the package in `python/casemate`, which gives this its usual shapes: file objects, paths,
+//! Python programs use the package in `python/casemate`, which gives this its usual shapes: file objects, paths,
 //! hashes. There is no logic here: each function takes Python's values, calls the facade with the interpreter released, and turns
 //! errors into exceptions. Values that are shared are behind `&self`, so any thread may use any object.
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ mod luks;
 mod nbd;
 mod part;
 mod primitives;
+mod repair;
 mod verity;
 mod work;
 mod writer;
@@ -45,7 +46,8 @@ mod _casemate {
     };
     #[pymodule_export]
     use crate::fsverity::{
-        Hasher, fsverity_digest, fsverity_digests, fsverity_join, fsverity_part, fsverity_tree, fsverity_unit,
+        Hasher, check_replaced, fsverity_digest, fsverity_digests, fsverity_join, fsverity_part,
+        fsverity_tree, fsverity_unit,
     };
     #[cfg(target_os = "linux")]
     #[pymodule_export]

@@ -24,14 +24,19 @@ pub enum Address {
 #[pyclass(frozen, module = "casemate._casemate")]
 pub struct Server(Mutex<Option<Service>>);
 
-fn listener(address: Address) -> Result<Listener, Error> {
+fn listener(address: Address, allow_remote: bool) -> Result<Listener, Error> {
     match address {
         Address::Socket(path) => Listener::unix(&path).map_err(|error| Error::io(path.display(), error)),
         Address::Tcp(host, port) => {
             let name = format!("{host}:{port}");
             let found = (&*host, port).to_socket_addrs().map(|mut found| found.next());
             let found = found.and_then(|found| found.ok_or_else(|| std::io::ErrorKind::NotFound.into()));
-            found.and_then(Listener::tcp).map_err(|error| Error::io(name, error))
+            let found = found.map_err(|error| Error::io(&name, error))?;
+            if !allow_remote && !found.ip().is_loopback() {
+                let text = "not an address of this machine alone, and connections are not encrypted: allow_remote=True serves others";
+                return Err(Error::argument(text).at(name));
+            }
+            Listener::tcp(found).map_err(|error| Error::io(name, error))
         }
     }
 }
@@ -39,11 +44,17 @@ fn listener(address: Address) -> Result<Listener, Error> {
 #[pymethods]
 impl Server {
     #[new]
-    fn new(py: Python<'_>, device: &Device, address: Address, name: String) -> PyResult<Server> {
+    fn new(
+        py: Python<'_>,
+        device: &Device,
+        address: Address,
+        name: String,
+        allow_remote: bool,
+    ) -> PyResult<Server> {
         let mut options = ServeOptions::default();
         options.export_name = name;
         let image: &Image = device.image();
-        let serve = || listener(address).and_then(|listener| image.serve(listener, &options));
+        let serve = || listener(address, allow_remote).and_then(|listener| image.serve(listener, &options));
         py.detach(serve).map(|service| Server(Mutex::new(Some(service)))).map_err(raise)
     }
 

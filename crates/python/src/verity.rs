@@ -110,7 +110,11 @@ pub fn verity_join<'py>(
     Ok(PyBytes::new(py, &root_hash))
 }
 
-/// Every block that does not match: `(None, number)` for one of data, `(level, index)` for one of hashes.
+/// A block that does not match: the level and index of a block of hashes, or no level and the number of one of data.
+type BadBlock = (Option<usize>, u64);
+
+/// Every block that does not match: `(None, number)` for one of data, `(level, index)` for one of hashes; and how many bytes behind
+/// the data the root hash says nothing of.
 #[pyfunction]
 pub fn verity_verify(
     py: Python<'_>,
@@ -119,20 +123,21 @@ pub fn verity_verify(
     root_hash: Data,
     hash_offset: u64,
     effort: Effort,
-) -> PyResult<Vec<(Option<usize>, u64)>> {
+) -> PyResult<(Vec<BadBlock>, u64)> {
     let root_hash = root_hash.get(py)?;
     let (data, hash) = (data.image(), hash.image());
     working(py, effort, |work| {
         let mut bad = Vec::new();
         let options = options(hash_offset);
-        data.verity_volume(hash, &options)?.verify(&root_hash, work, &mut |finding| {
+        let volume = data.verity_volume(hash, &options)?;
+        volume.verify(&root_hash, work, &mut |finding| {
             bad.push(match finding.block {
                 Block::Data(number) => (None, number),
                 Block::Hash { level, index } => (Some(level), index),
             });
             Ok(())
         })?;
-        Ok(bad)
+        Ok((bad, volume.unprotected_bytes()))
     })
 }
 

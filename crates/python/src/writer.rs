@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use casemate::blockdev::os::OsStrExt;
-use casemate::ext4::{self, NewNode, PutOptions};
+use casemate::blockdev::os::{OsStrExt, OsStringExt};
+use casemate::ext4::{self, NewNode, PutOptions, Tuning, new_uuid};
 use casemate::{Error, Work};
 use pyo3::prelude::*;
 
@@ -127,6 +127,55 @@ impl Writer {
         self.with(py, Effort::default(), |writer, work| {
             let policy = policy.new_policy()?;
             ext4::set_policy(writer, path.display(), bytes(&path), key, &policy, &work.providers)
+        })
+    }
+
+    /// Changes parameters of the file system. Names and values are tune2fs' own.
+    #[pyo3(signature = (
+        *, label, uuid, features, mount_options, extended, on_errors, last_mounted, journal_size, reserved_blocks,
+        reserved_percent, reserved_user, reserved_group, max_mounts, mounts, check_interval, last_check
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    fn tune(
+        &self,
+        py: Python<'_>,
+        label: Option<OsString>,
+        uuid: Option<String>,
+        features: &str,
+        mount_options: &str,
+        extended: &str,
+        on_errors: Option<String>,
+        last_mounted: Option<PathBuf>,
+        journal_size: Option<u64>,
+        reserved_blocks: Option<u64>,
+        reserved_percent: Option<f64>,
+        reserved_user: Option<u16>,
+        reserved_group: Option<u16>,
+        max_mounts: Option<i32>,
+        mounts: Option<u16>,
+        check_interval: Option<u32>,
+        last_check: Option<i64>,
+    ) -> PyResult<()> {
+        self.with(py, Effort::default(), |writer, _| {
+            let mut tuning = Tuning::default();
+            tuning.label = label.map(OsString::into_vec);
+            tuning.uuid = uuid.as_deref().map(new_uuid).transpose()?;
+            tuning.features.change(features)?;
+            if journal_size.is_some() {
+                tuning.features.change("has_journal")?;
+            }
+            tuning.journal_size = journal_size;
+            tuning.change_mount_options(mount_options)?;
+            tuning.set_extended(extended)?;
+            on_errors.map_or(Ok(()), |action| tuning.set_on_errors(&action))?;
+            tuning.last_mounted = last_mounted.map(|path| path.into_os_string().into_vec());
+            let blocks = writer.fs().superblock().blocks;
+            reserved_percent.map_or(Ok(()), |percent| tuning.set_reserved_percent(percent, blocks))?;
+            tuning.reserved_blocks = reserved_blocks.or(tuning.reserved_blocks);
+            (tuning.reserved_user, tuning.reserved_group) = (reserved_user, reserved_group);
+            max_mounts.map_or(Ok(()), |count| tuning.set_most_mounts(count))?;
+            (tuning.mounts, tuning.check_interval, tuning.checked) = (mounts, check_interval, last_check);
+            writer.tune(&tuning)
         })
     }
 

@@ -28,8 +28,8 @@ fn unittest(python: &Path, module: &str) {
     std::fs::copy(native, folder.path().join("casemate/_casemate.abi3.so")).unwrap();
     let mut command = Command::new(python);
     command.args(["-B", "-W", "error", "-m", "unittest", "-q", module]);
-    for name in ["mke2fs", "sfdisk", "cryptsetup", "veritysetup", "fsverity", "e2fsck", "debugfs", "nbdcopy"]
-    {
+    let tools = ["mke2fs", "sfdisk", "cryptsetup", "veritysetup", "fsverity", "e2fsck", "debugfs", "nbdcopy"];
+    for name in tools.into_iter().chain(["dumpe2fs", "resize2fs", "e2undo"]) {
         if let Some(path) = find_program(name) {
             command.env(name.to_uppercase(), path);
         }
@@ -57,6 +57,12 @@ fn python_s_tests_pass() {
 fn objects_are_shared_without_harm() {
     let Some(python) = python() else { return };
     unittest(&python, "test_sharing");
+}
+
+#[test]
+fn file_systems_are_repaired_tuned_and_resized() {
+    let Some(python) = python() else { return };
+    unittest(&python, "test_upkeep");
 }
 
 #[test]

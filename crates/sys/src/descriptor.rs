@@ -8,7 +8,7 @@ use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 /// Closes a descriptor of this process in the programs that it starts from now on. Standard streams stay open there.
 ///
 /// # Errors
-/// Those of fcntl(2): nothing is open under the number.
+/// Errors of fcntl(2): nothing is open under the number.
 pub fn close_on_exec(number: u32) -> io::Result<()> {
     let number = RawFd::try_from(number).map_err(|_| io::Error::from(rustix::io::Errno::BADF))?;
     if number <= 2 {

@@ -2,28 +2,42 @@
 //! links above all, leads nowhere.
 
 use std::ffi::{CStr, CString};
+use std::fs::DirBuilder;
 use std::path::Path;
+
+use casemate_blockdev::os::DirBuilderExt;
 
 use crate::system::{
     self, AtFlags, Errno, Gid, HostType, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
-    chownat, fchmod, fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, symlinkat,
+    chownat, fchmod, fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, statat, symlinkat,
     unlinkat, utimensat,
 };
 pub use crate::system::{AsFd, BorrowedFd, OwnedFd};
 use crate::{Error, FileType, Node, Result, Time};
+use casemate_blockdev::FileId;
 
-/// Opens the folder that a tree is copied to, and makes it if it is not there. It is named by the user, who may name a
-/// link.
+/// Opens the folder that a tree is copied to, and makes it if it is not there: one that only we can enter until its
+/// attributes are set. It is named by the user, who may name a link.
 ///
 /// # Errors
 /// Errors of the host.
 pub fn make_top(folder: &Path) -> Result<OwnedFd> {
-    match std::fs::create_dir(folder) {
+    match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
         _ => {}
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(system::open(folder, flags, Mode::empty())?)
+}
+
+/// Gives the permissions of a directory to a folder that the user named, or that lies in one that nobody else enters.
+///
+/// # Errors
+/// Errors of the host.
+pub fn set_folder_mode(folder: &Path, mode: u16) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = system::open(folder, flags, Mode::empty())?;
+    Ok(fchmod(&opened, Mode::from_raw_mode((mode & 0o777).into()))?)
 }
 
 /// Opens the folder at a path below `root`, following no link.
@@ -62,6 +76,24 @@ pub fn make_folder(parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
 pub fn make_file(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(parent, c_name(name)?, flags, Mode::RUSR | Mode::WUSR)?)
+}
+
+/// Identity of a file in a folder, if it is there; of a link itself.
+///
+/// # Errors
+/// Errors of the host.
+pub fn identity(parent: BorrowedFd<'_>, name: &[u8]) -> Result<Option<FileId>> {
+    match statat(parent, c_name(name)?, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+        Ok(stat) if HostType::from_raw_mode(stat.st_mode) == HostType::BlockDevice => {
+            Ok(Some(FileId::BlockDevice(system::device(&stat))))
+        }
+        Ok(stat) => {
+            let (device, inode) = system::inode(&stat);
+            Ok(Some(FileId::Inode(device, inode)))
+        }
+    }
 }
 
 /// Removes a file whose contents were not to be had.
@@ -107,7 +139,7 @@ pub fn make_special(node: &Node, parent: BorrowedFd<'_>, name: &[u8]) -> Result<
 /// bits of the mode, and everything changes the times. A file that has another owner than the node, or another group, does not
 /// get the bit that would run it with the rights of that one.
 ///
-/// What could not be restored is returned, and the rest is.
+/// Returns what could not be restored, and restores the rest.
 pub fn restore<'a>(
     file: BorrowedFd<'_>,
     node: &Node,

@@ -167,7 +167,7 @@ impl Pattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// Those of [`Glob::new`]; `Argument` for a pattern of nothing, or of slashes.
+    /// Errors of [`Glob::new`]; `Argument` for a pattern of nothing, or of slashes.
     pub fn new(pattern: &[u8]) -> Result<Pattern> {
         let end = pattern.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
         let (path, directories) = (&pattern[..end], end < pattern.len());

@@ -95,6 +95,14 @@ pub(crate) fn remove_attribute(file: &File, name: &str) -> io::Result<bool> {
     }
 }
 
+/// The names of a file's extended attributes: none where there are none, or where there are very many.
+pub(crate) fn attribute_names(file: &File) -> Vec<String> {
+    let mut names = vec![0; 4096];
+    let len = rustix::fs::flistxattr(file, &mut names[..]).unwrap_or(0);
+    let names = names[..len].split(|byte| *byte == 0);
+    names.filter_map(|name| str::from_utf8(name).ok().map(str::to_owned)).collect()
+}
+
 fn has_attributes(done: rustix::io::Result<()>) -> io::Result<bool> {
     match done {
         Ok(()) => Ok(true),

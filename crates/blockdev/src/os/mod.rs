@@ -30,7 +30,7 @@ pub(crate) use self::plain::*;
 
 pub use self::family::{
     DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt, OsStrExt, OsStringExt, host_name, inode, input,
-    is_root, mode, path, read_input, set_mode,
+    is_root, mode, open_regular, path, read_input, set_mode,
 };
 pub(crate) use self::family::{
     has_no_locks, id_at, id_of, next_data, permissions, permissions_after, sync_folder, umask,

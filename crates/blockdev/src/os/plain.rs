@@ -47,6 +47,10 @@ pub(crate) fn remove_attribute(_: &File, _: &str) -> io::Result<bool> {
     Ok(false)
 }
 
+pub(crate) fn attribute_names(_: &File) -> Vec<String> {
+    Vec::new()
+}
+
 pub(crate) fn try_rename_new(_: &Path, _: &Path) -> io::Result<bool> {
     Ok(false)
 }

@@ -34,7 +34,7 @@ pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
 /// The permissions of a file.
 ///
 /// # Errors
-/// Those of fstat(2).
+/// Errors of fstat(2).
 pub fn mode(file: &File) -> io::Result<u32> {
     Ok(permissions(&file.metadata()?))
 }
@@ -85,6 +85,23 @@ pub fn host_name() -> Vec<u8> {
 /// Whether files may be given to others.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Opens a regular file for reading. Nothing else is opened: a FIFO would wait for somebody at its other end.
+///
+/// # Errors
+/// Errors of the system; `InvalidInput` for a file of another kind.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let is_regular = |metadata: fs::Metadata| match metadata.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    };
+    is_regular(fs::metadata(path)?)?;
+    // Another file may have got the name meanwhile.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    is_regular(file.metadata()?)?;
+    Ok(file)
 }
 
 /// Standard input as a file.

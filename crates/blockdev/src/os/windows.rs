@@ -171,6 +171,18 @@ pub fn mode(_: &File) -> io::Result<u32> {
 /// As on Unix.
 ///
 /// # Errors
+/// Errors of the system; `InvalidInput` for a file of another kind.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+/// As on Unix.
+///
+/// # Errors
 /// None.
 pub fn set_mode(_: &File, _: u32) -> io::Result<()> {
     Ok(())

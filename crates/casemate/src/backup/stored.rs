@@ -36,6 +36,7 @@ pub fn write(
     }
     let stored = fs.inodes().with_encryption(Arc::new(AsStored(codec(work.providers.cpu()))));
     let options = ExtractOptions {
+        kept: &[],
         owners: true,
         xattrs: true,
         overwrite: false,

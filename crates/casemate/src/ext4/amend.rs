@@ -10,6 +10,7 @@ use casemate_trees::manifest::{self, Format};
 use casemate_trees::{FileType, Pattern, below, join};
 use casemate_verity::fs::{Algorithm, FileDigest};
 
+use super::mode::ModeChange;
 use crate::Error;
 
 /// New permission bits, made of the old ones, for a directory or not.
@@ -50,6 +51,11 @@ impl NewMode {
     /// New permission bits for files whose paths match.
     pub fn new(pattern: Pattern, rule: ModeRule) -> NewMode {
         NewMode { pattern, rule }
+    }
+
+    /// Permission bits for files whose paths match, changed as chmod(1) does.
+    pub fn change(pattern: Pattern, change: ModeChange) -> NewMode {
+        NewMode { pattern, rule: Box::new(move |old, is_directory| change.apply(old, is_directory)) }
     }
 }
 

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::os::{FileTypeExt, inode};
-use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Stream, Window, signatures};
+use casemate_blockdev::{
+    AtFile, BlockDevice, ErrorKind, FileDevice, PartitionId, Stream, Window, signatures,
+};
 use casemate_ext4::{Encrypt, Plan, Seal, Tree, uuid_text};
 use casemate_providers::Work;
 use casemate_trees::{Packing, unpacked};
@@ -22,7 +24,7 @@ use super::encrypt::Encrypting;
 use super::oci;
 use super::seal::Sealing;
 use crate::luks::NewVolume;
-use crate::target::{self, Consent, Made, Target};
+use crate::target::{self, Consent, Made, Target, is_block_device};
 use crate::verity::{FormatOptions, Formatted, Seed};
 use crate::{Access, Advice, Error, Image, Output};
 
@@ -61,12 +63,21 @@ pub enum BuildTarget {
         /// The part's first byte.
         offset: u64,
     },
+    /// A file that is there, which stays the same file with its owner and all its names, or a block device. As mke2fs does it, a
+    /// file grows if the file system needs that, bytes behind the file system stay, and space in it that nothing uses is given
+    /// back.
+    InPlace {
+        /// The file or device.
+        path: PathBuf,
+        /// The file system's first byte.
+        offset: u64,
+    },
     /// A partition (GPT or MBR).
     Partition {
         /// The file or device.
         path: PathBuf,
-        /// The partition's number, counted from 1.
-        number: u32,
+        /// The partition: its number, counted from 1, or a GPT's UUID or name.
+        id: PartitionId,
     },
     /// Standard output.
     Stream,
@@ -101,16 +112,16 @@ impl BuildTarget {
     pub fn size(&self) -> Result<Option<u64>, Error> {
         let (path, offset) = match self {
             BuildTarget::File(path) => (path, 0),
-            BuildTarget::Within { path, offset } => (path, *offset),
-            BuildTarget::Partition { path, number } => {
-                let image = Image::open(path, Access::Read)?.partition(*number)?;
+            BuildTarget::Within { path, offset } | BuildTarget::InPlace { path, offset } => (path, *offset),
+            BuildTarget::Partition { path, id } => {
+                let image = Image::open(path, Access::Read)?.partition_named(id, false)?;
                 return Ok(Some(image.device().size()));
             }
             BuildTarget::Stream => return Ok(None),
         };
         let metadata = std::fs::metadata(path);
         let is_fixed = metadata.is_ok_and(|metadata| {
-            metadata.file_type().is_block_device() || matches!(self, BuildTarget::Within { .. })
+            metadata.file_type().is_block_device() || !matches!(self, BuildTarget::File(_))
         });
         if !is_fixed {
             return Ok(None);
@@ -127,11 +138,11 @@ impl BuildTarget {
         let image = |path: &Path| Image::open(path, Access::Read);
         match self {
             BuildTarget::File(path) => target::look_at_path(path, Some(EXT), consent),
-            BuildTarget::Within { path, offset } => {
-                Target::on(image(path)?.window(*offset, None)?, EXT, consent).map(drop)
+            BuildTarget::Within { path, offset } | BuildTarget::InPlace { path, offset } => {
+                Target::on(rest(image(path)?, *offset)?, EXT, consent).map(drop)
             }
-            BuildTarget::Partition { path, number } => {
-                Target::on(image(path)?.partition(*number)?, EXT, consent).map(drop)
+            BuildTarget::Partition { path, id } => {
+                Target::on(image(path)?.partition_named(id, false)?, EXT, consent).map(drop)
             }
             BuildTarget::Stream => Ok(()),
         }
@@ -142,6 +153,7 @@ impl BuildTarget {
         match self {
             BuildTarget::File(path)
             | BuildTarget::Within { path, .. }
+            | BuildTarget::InPlace { path, .. }
             | BuildTarget::Partition { path, .. } => Some(path),
             BuildTarget::Stream => None,
         }
@@ -152,17 +164,23 @@ impl BuildTarget {
         let image = |path: &Path| Image::open(path, Access::Change);
         match self {
             BuildTarget::File(path) => Target::anew(path, made, consent),
-            BuildTarget::Within { path, offset } => {
-                Target::on(image(path)?.window(*offset, None)?, made, consent)
+            BuildTarget::Within { path, offset } | BuildTarget::InPlace { path, offset } => {
+                Target::on(rest(image(path)?, *offset)?, made, consent)
             }
-            BuildTarget::Partition { path, number } => {
-                Target::on(image(path)?.partition(*number)?, made, consent)
+            BuildTarget::Partition { path, id } => {
+                Target::on(image(path)?.partition_named(id, false)?, made, consent)
             }
             BuildTarget::Stream => Err(Error::argument(
                 "standard output can't be opened as an image; build into a file or block device",
             )),
         }
     }
+}
+
+/// All of an image from a byte on: nothing, where the image ends before it.
+fn rest(image: Image, offset: u64) -> Result<Image, Error> {
+    let offset = offset.min(image.device().size());
+    image.window(offset, None)
 }
 
 /// Reads the files of a tree from several sources, later ones over earlier ones. Their contents are read when the file
@@ -248,7 +266,7 @@ fn packing(device: &FileDevice) -> Result<Option<Packing>, Error> {
 /// Makes an image on a temporary file, and copies it to a stream when it is complete.
 ///
 /// # Errors
-/// Those of `make`; `Io`.
+/// Errors of `make`; `Io`.
 pub(super) fn on_stream<R>(
     mut to: impl Write,
     name: &str,
@@ -336,6 +354,7 @@ impl Build {
             }
             BuildTarget::Within { path, offset } => {
                 let image = Image::open(path, Access::Change)?;
+                image.check_partitions_in(*offset..offset.saturating_add(self.size()))?;
                 let window = image.device();
                 let window = Window::new(window, *offset, self.size())
                     .map_err(|error| Error::io(path.display(), error))?;
@@ -343,11 +362,30 @@ impl Build {
                 signatures::erase(&window, path.display(), work.events).at(path.display())?;
                 self.plan.write(&window, false, work).map_err(|error| error.within(path.display()))
             }
-            BuildTarget::Partition { path, number } => {
-                let image = Image::open(path, Access::Change)?.partition(*number)?;
+            BuildTarget::InPlace { path, offset } => {
+                let image = Image::open(path, Access::Change)?;
+                let end = offset.checked_add(self.size());
+                let end = end.ok_or_else(|| Error::argument("the file system would end behind all files"))?;
+                image.check_partitions_in(*offset..end)?;
+                Target::on(rest(image.clone(), *offset)?, EXT, consent)?;
+                let is_file = !is_block_device(path);
+                if is_file {
+                    image.grow_to(end)?;
+                }
+                let window = Window::new(image.device(), *offset, self.size()).at(path.display())?;
+                signatures::erase(&window, path.display(), work.events).at(path.display())?;
+                let is_zeroed = is_file
+                    && match window.zero_fast(0, self.size(), true) {
+                        Err(error) if error.kind() == ErrorKind::Unsupported => false,
+                        done => done.map(|()| true).at(path.display())?,
+                    };
+                self.plan.write(&window, is_zeroed, work).map_err(|error| error.within(path.display()))
+            }
+            BuildTarget::Partition { path, id } => {
+                let image = Image::open(path, Access::Change)?.partition_named(id, false)?;
                 let (size, room) = (self.size(), image.device().size());
                 if room < size {
-                    let text = format!("partition {number} has {room} bytes; the file system has {size}");
+                    let text = format!("partition {id} has {room} bytes; the file system has {size}");
                     let error = Error::from(io::Error::new(io::ErrorKind::StorageFull, text));
                     return Err(error.at(path.display()));
                 }
@@ -485,7 +523,7 @@ impl Build {
                     output.into_inner().map_err(|error| Error::io(path.display(), error.into_error()))?;
                 output.commit()?;
             }
-            BuildTarget::Within { .. } | BuildTarget::Partition { .. } => {
+            BuildTarget::Within { .. } | BuildTarget::InPlace { .. } | BuildTarget::Partition { .. } => {
                 return Err(Error::argument("a sparse image is a file of its own; not within another one"));
             }
         }

@@ -1,17 +1,17 @@
 //! Changing the file systems of images.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::AtFile;
-use casemate_ext4::{Compat, RecoveryFile, Superblock};
+use casemate_ext4::{Compat, Superblock};
 use casemate_fscrypt::{Context, InodeInfo, Ivs, KeyId, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
 pub use casemate_ext4::{
-    Approve, Body, Interrupted, NewAttributes, NewNode, Presence, PutOptions, PutReport, RepairReport, SetId,
-    Writer,
+    Alteration, Altered, Approve, Body, Interrupted, NewAttributes, NewNode, Presence, PutOptions, PutReport,
+    RepairDepth, RepairReport, SetId, Writer,
 };
 
 use super::encrypted::KeyUse;
@@ -108,7 +108,7 @@ impl Image {
     /// read while the writer changes anything: what was read of it before may be another file's by then.
     ///
     /// # Errors
-    /// Those of [`Image::ext4_writer`].
+    /// Errors of [`Image::ext4_writer`].
     pub fn ext4_changing(
         &self,
         options: &WriteOptions,
@@ -129,7 +129,28 @@ impl Image {
         uses: Arc<KeyUse>,
         work: &Work<'_>,
     ) -> Result<(Writer, LiveKeys), Error> {
-        let recovery = self.require_recovery(options)?;
+        let (options, keys) = self.writing(options, reading, uses, work)?;
+        let writer = Writer::open(self.leased_device()?, options).at(self.name())?;
+        let text = match writer.interrupted() {
+            Interrupted::Nothing => return Ok((writer, keys)),
+            Interrupted::Completed => "completed a change that was interrupted",
+            Interrupted::Dropped => {
+                "removed the recovery file of an interrupted change: the file system is clean without it"
+            }
+        };
+        work.events.note(&format!("{}: {text}", self.name()));
+        Ok((writer, keys))
+    }
+
+    /// How the file system is opened for changes, and with which keys.
+    pub(super) fn writing<'a>(
+        &self,
+        options: &WriteOptions,
+        reading: &ReadOptions,
+        uses: Arc<KeyUse>,
+        work: &Work<'a>,
+    ) -> Result<(casemate_ext4::WriteOptions<'a>, LiveKeys), Error> {
+        let recovery = self.require_recovery(options, work)?;
         let ring = match options.keys.open_protectors() {
             false => options.keys.keyring(&work.providers)?,
             true => {
@@ -146,59 +167,92 @@ impl Image {
             open: reading.open_seen(keys.clone(), uses, &work.providers),
             seed: options.seed,
             time: options.time,
-            recovery: recovery.map(RecoveryFile::new),
+            recovery: recovery.map(|path| self.keeping(path)),
             events: work.events,
             ..casemate_ext4::WriteOptions::default()
         };
-        let writer = Writer::open(self.leased_device()?, options).at(self.name())?;
-        let text = match writer.interrupted() {
-            Interrupted::Nothing => return Ok((writer, keys)),
-            Interrupted::Completed => "completed a change that was interrupted",
-            Interrupted::Dropped => {
-                "removed the recovery file of an interrupted change: the file system is clean without it"
-            }
-        };
-        work.events.note(&format!("{}: {text}", self.name()));
-        Ok((writer, keys))
+        Ok((options, keys))
     }
 
     /// Mends what can be mended without guesses of the file system on the image, all at once where its journal has room for
     /// that. For findings of each kind `approve` is asked.
     ///
     /// # Errors
-    /// Those of [`Image::ext4_writer`] and of `approve`; damage that is left is in the report.
+    /// Errors of [`Image::ext4_writer`] and of `approve`; damage that is left is in the report.
     pub fn ext4_repair(
         &self,
         options: &WriteOptions,
+        how: &RepairHow,
         approve: &mut Approve<'_>,
         work: &Work<'_>,
     ) -> Result<RepairReport, Error> {
-        let recovery = self.require_recovery(options)?;
+        let recovery = self.require_recovery(options, work)?;
+        let for_changes = [recovery.clone(), self.beside(".casemate-redo")];
+        if let Some(undo) = &how.undo
+            && for_changes.iter().flatten().any(|path| is_same_name(path, undo))
+        {
+            let text = "the undo file has the name of the recovery file, from which interrupted changes are completed: \
+                        take another name";
+            return Err(Error::argument(text).at(self.name()));
+        }
         let (keys, superblock) = (options.keys.clone(), options.superblock);
         let reading = ReadOptions { keys, superblock, ..ReadOptions::default() };
         let options = casemate_ext4::RepairOptions {
             check: self.checking(&reading, &Arc::default(), work)?,
+            depth: how.depth,
+            undo: how.undo.clone(),
             seed: options.seed,
             time: options.time,
-            recovery: recovery.map(RecoveryFile::new),
+            recovery: recovery.map(|path| self.keeping(path)),
             events: work.events,
         };
         casemate_ext4::repair(self.leased_device()?, options, approve, work).at(self.name())
     }
 
     /// The file that changes are kept in until they are whole, if the file system has no journal.
-    fn require_recovery(&self, options: &WriteOptions) -> Result<Option<PathBuf>, Error> {
+    fn require_recovery(&self, options: &WriteOptions, work: &Work<'_>) -> Result<Option<PathBuf>, Error> {
         self.check_writable()?;
         self.check_key()?;
         if !self.is_decrypted() {
-            return Ok(options.recovery_file.clone().or_else(|| self.recovery_file()));
+            let path = options.recovery_file.clone().or_else(|| self.recovery_file());
+            if path.is_none()
+                && let Some(path) = self.recovery_path()?
+                && self.completed(None, &work.providers)?.is_some()
+            {
+                let path = path.display().to_string();
+                let text = format!(
+                    "a change of the file system was interrupted, and {} keeps the rest of it: name that as the recovery file",
+                    path.escape_debug()
+                );
+                return Err(Error::unsupported(text).at(self.name()));
+            }
+            return Ok(path);
         }
         if Superblock::from_bytes(&self.ext4_superblock()?).at(self.name())?.journal_inode.is_none() {
-            let text = "an encrypted file system without a journal can't be changed: its recovery file would hold names and structures in plain text; add a journal with tune2fs -j";
+            let text = "an encrypted file system without a journal can't be changed: its recovery file would hold names and structures in plain text; copy its files out, and build it again with a journal";
             return Err(Error::unsupported(text).at(self.name()));
         }
         Ok(None)
     }
+}
+
+/// Whether two paths name the same file, which need not be there.
+fn is_same_name(one: &Path, other: &Path) -> bool {
+    let whole = |path: &Path| {
+        let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+        (folder.canonicalize().unwrap_or_else(|_| folder.to_owned()), path.file_name().map(ToOwned::to_owned))
+    };
+    whole(one) == whole(other)
+}
+
+/// How much of a file system a repair mends, and where it keeps what was there before.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RepairHow {
+    /// How much is mended.
+    pub depth: RepairDepth,
+    /// A new file for blocks as they were before the repair, which `e2undo` of e2fsprogs puts back.
+    pub undo: Option<PathBuf>,
 }
 
 /// Encryption of a new directory.

@@ -33,7 +33,7 @@ impl VerityInfo {
     /// The file's digest.
     ///
     /// # Errors
-    /// Those of [`Descriptor::digest`].
+    /// Errors of [`Descriptor::digest`].
     pub fn digest(&self, providers: &Providers) -> Result<FileDigest, Error> {
         self.descriptor.digest(providers)
     }

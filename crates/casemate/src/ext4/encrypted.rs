@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::Events;
 use casemate_ext4::{
-    DirHash, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, Inode, InodeNo, Place,
-    Result, StoredName, Structure, casefold,
+    CheckReport, DirHash, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, Inode,
+    InodeNo, Place, Result, StoredName, Structure, casefold,
 };
 use casemate_fscrypt::{
     ContentCipher, Context, DirHashKey, InodeInfo, KeyId, LONGEST_NAME, MasterKey, NameCipher, NoKeyName,
@@ -79,6 +79,15 @@ impl Keys {
             && let Some(given) = self.described(providers)
         {
             events.note(&format!("{name}: no key that was given fits: {given}; needed is {missed}"));
+        }
+    }
+}
+
+impl Keys {
+    /// Makes it a fault of a check that none of the given raw keys was of use: it has checked nothing with them.
+    pub(super) fn demand_use(&self, uses: &KeyUse, report: &mut CheckReport) {
+        if self.have_raw() && !uses.found.load(Ordering::Relaxed) {
+            report.miss_keys();
         }
     }
 }

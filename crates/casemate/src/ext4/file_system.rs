@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::os::{self, OsStrExt, OsStringExt};
-use casemate_blockdev::{BlockDevice, Events};
+use casemate_blockdev::{BlockDevice, Events, FileId};
 use casemate_providers::{Providers, Work};
 use casemate_trees::Selection;
 use casemate_verity::fs::FileDigest;
@@ -24,7 +24,7 @@ use crate::{Code, Error, Image, Keys};
 /// kernel follows them, and never lead out of it. A file with fs-verity is checked while it is read, as
 /// [`ReadOptions::verity`] says. Errors name the image and the path.
 ///
-/// Who has a directory's entries reads their files by number, which looks nothing up again:
+/// Entries of a directory have the numbers of their files, by which these are read without another search:
 ///
 /// ```
 /// use casemate::ext4::{FileType, ReadOptions};
@@ -70,6 +70,8 @@ pub struct ExtractOptions {
     /// Whether what is there already under the name of a file, a folder aside, gives way to it; without, it stays, and the
     /// file is a failure.
     pub overwrite: bool,
+    /// Files of the host that are never replaced, such as keys and hash devices. The image's own file is one of them.
+    pub kept: Vec<PathBuf>,
     /// Patterns of what is copied, and of what is not.
     pub selection: Selection,
 }
@@ -77,7 +79,13 @@ pub struct ExtractOptions {
 impl Default for ExtractOptions {
     /// Everything, to where nothing is yet.
     fn default() -> ExtractOptions {
-        ExtractOptions { owners: true, xattrs: true, overwrite: false, selection: Selection::default() }
+        ExtractOptions {
+            owners: true,
+            xattrs: true,
+            overwrite: false,
+            kept: Vec::new(),
+            selection: Selection::default(),
+        }
     }
 }
 
@@ -105,6 +113,13 @@ impl ExtractOptions {
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> ExtractOptions {
         self.overwrite = overwrite;
+        self
+    }
+
+    /// Never replaces these files of the host.
+    #[must_use]
+    pub fn kept(mut self, files: Vec<PathBuf>) -> ExtractOptions {
+        self.kept = files;
         self
     }
 
@@ -154,7 +169,7 @@ impl FileSystem {
     /// The contents of the file that an inode is of: [`FileSystem::read`] for who has its entry.
     ///
     /// # Errors
-    /// Those of [`FileSystem::read`].
+    /// Errors of [`FileSystem::read`].
     pub fn read_inode(&self, inode: &Inode) -> Result<Vec<u8>, Error> {
         whole(&*self.open_inode(inode)?).map_err(|error| self.about(inode.number(), error))
     }
@@ -162,7 +177,7 @@ impl FileSystem {
     /// The digest of the file that an inode is of; `None` without fs-verity.
     ///
     /// # Errors
-    /// Those of [`verity_info`](super::verity_info).
+    /// Errors of [`verity_info`](super::verity_info).
     pub fn digest_of(&self, inode: &Inode) -> Result<Option<FileDigest>, Error> {
         let about = |error| self.about(inode.number(), error);
         let info = super::verity_info(&self.fs, inode).map_err(about)?;
@@ -172,7 +187,7 @@ impl FileSystem {
     /// A file's contents as a device, to be read in pieces and from any place.
     ///
     /// # Errors
-    /// Those of [`FileSystem::read`], but for its size.
+    /// Errors of [`FileSystem::read`], but for its size.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Box<dyn BlockDevice>, Error> {
         let path = path.as_ref();
         self.contents(&self.metadata(path)?).map_err(|error| self.error(path, error))
@@ -181,7 +196,7 @@ impl FileSystem {
     /// Opens the file of an inode.
     ///
     /// # Errors
-    /// Those of [`FileSystem::open`].
+    /// Errors of [`FileSystem::open`].
     pub fn open_inode(&self, inode: &Inode) -> Result<Box<dyn BlockDevice>, Error> {
         self.contents(inode).map_err(|error| self.about(inode.number(), error))
     }
@@ -189,7 +204,7 @@ impl FileSystem {
     /// A file as an image that takes no writes, on which whatever it holds is nested.
     ///
     /// # Errors
-    /// Those of [`FileSystem::open`].
+    /// Errors of [`FileSystem::open`].
     pub fn image(&self, path: impl AsRef<Path>) -> Result<Image, Error> {
         let path = path.as_ref();
         let name = format!("{}: {}", self.name, path.display());
@@ -236,7 +251,7 @@ impl FileSystem {
     /// Reads the inode of a path, without following a symbolic link at its end.
     ///
     /// # Errors
-    /// Those of [`FileSystem::metadata`].
+    /// Errors of [`FileSystem::metadata`].
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Inode, Error> {
         self.resolve(path.as_ref(), false)
     }
@@ -244,7 +259,7 @@ impl FileSystem {
     /// Whether a path leads to something.
     ///
     /// # Errors
-    /// What keeps that from being known.
+    /// Errors of [`FileSystem::metadata`], but for a path that does not exist.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -272,7 +287,7 @@ impl FileSystem {
     /// Copies what is below a directory to the host.
     ///
     /// # Errors
-    /// What ends the whole copy; what keeps single files from being copied is in the report.
+    /// Errors that end the whole copy; those of single files are in the report.
     pub fn extract(
         &self,
         top: impl AsRef<Path>,
@@ -287,7 +302,10 @@ impl FileSystem {
         }
         let contents = Checked { policy: self.verity, providers: &work.providers };
         let can_give = matches!(target, Target::Tar(_)) || os::is_root();
+        let kept = options.kept.iter().map(PathBuf::as_path).chain([Path::new(&*self.name)]);
+        let kept: Vec<FileId> = kept.filter_map(FileId::at).collect();
         let options = casemate_ext4::ExtractOptions {
+            kept: &kept,
             owners: options.owners && can_give,
             xattrs: options.xattrs,
             overwrite: options.overwrite,

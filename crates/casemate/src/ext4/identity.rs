@@ -1,6 +1,7 @@
 //! UUID and hash seed of new file systems: random, of a text, or of what is in them.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use casemate_blockdev::Uuid;
 use casemate_ext4::{Identify, NewUuid, Tree};
@@ -73,6 +74,38 @@ impl Identify for OfContents {
 /// `Io`.
 pub fn random_uuid() -> Result<[u8; 16], Error> {
     Ok(Uuid::random()?.bytes())
+}
+
+/// The UUID that a word stands for, as tune2fs has them: `random`, `clear` for zeros, `time` for one of the time and a random
+/// node, or a UUID as it is written.
+///
+/// # Errors
+/// `Argument` for other words; `Io`.
+pub fn new_uuid(word: &str) -> Result<[u8; 16], Error> {
+    match word {
+        "random" => random_uuid(),
+        "clear" => Ok([0; 16]),
+        "time" => Ok(timed(random_uuid()?)),
+        _ => casemate_ext4::uuid(word).ok_or_else(|| {
+            Error::argument(format!("'{word}' is not a UUID, nor one of random, clear and time"))
+        }),
+    }
+}
+
+/// A UUID of version 1 (RFC 9562) of the time that it is now, whose node is random.
+fn timed(random: [u8; 16]) -> [u8; 16] {
+    /// Units of 100 nanoseconds from 1582, when the calendar began, to 1970.
+    const BEFORE_1970: u64 = 0x01b2_1dd2_1381_4000;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // OK to truncate: the field has 60 bits.
+    let ticks = (now.as_nanos() / 100) as u64 + BEFORE_1970;
+    let [a, b, c, d, e, f, g, h] = ticks.to_be_bytes();
+    let mut uuid = random;
+    uuid[..8].copy_from_slice(&[e, f, g, h, c, d, a & 0x0f | 0x10, b]);
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    // No network card has such an address.
+    uuid[10] |= 1;
+    uuid
 }
 
 pub(super) fn halves(digest: &[u8; 32]) -> [[u8; 16]; 2] {

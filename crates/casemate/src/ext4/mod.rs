@@ -15,10 +15,12 @@ mod file_system;
 mod files;
 mod identity;
 mod live_keys;
+mod mode;
 mod oci;
 mod plan;
 mod protect;
 mod rescue;
+mod resize;
 mod seal;
 mod spec;
 mod verity;
@@ -27,17 +29,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate_blockdev::{AtFile, Events};
-use casemate_ext4::{CheckOptions, Compat, OpenOptions, SUPERBLOCK_OFFSET, copy_to_read_by};
+use casemate_ext4::{CheckOptions, OpenOptions, SUPERBLOCK_OFFSET, copy_to_read_by};
 use casemate_fscrypt::Keyring;
 use casemate_providers::{Providers, Work};
 use casemate_verity::signature::Certificate;
 
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
-    Block, CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Finding,
-    FindingKind, GroupNo, Incompat, Inode, InodeFlags, InodeNo, IntoNames, Level, Name, Names, Place,
-    Problem, SUPERBLOCK_SIZE, SeenDirectories, Structure, Superblock, Time, Usage, VerityCount, Xattr,
-    uuid_text,
+    Block, CheckReport, Compat, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType,
+    Finding, FindingKind, FoundError, GroupNo, Incompat, Inode, InodeFlags, InodeNo, IntoNames, Level, Name,
+    Names, Place, Problem, RoCompat, SUPERBLOCK_SIZE, SeenDirectories, Structure, Superblock,
+    SuperblockDetails, Time, Tuning, Usage, VerityCount, Xattr, hash_name, mount_option_names, uuid_text,
 };
 pub use casemate_trees::manifest::Format as DescriptionFormat;
 pub use casemate_trees::{Glob, Pattern, Selection};
@@ -51,21 +53,26 @@ pub use build::{
 };
 pub use bulk::Handful;
 pub use change::{
-    Approve, Body, Interrupted, NewAttributes, NewNode, NewPolicy, Presence, PutOptions, PutReport,
-    RepairReport, SetId, WriteOptions, Writer, set_policy, source_date_epoch,
+    Alteration, Altered, Approve, Body, Interrupted, NewAttributes, NewNode, NewPolicy, Presence, PutOptions,
+    PutReport, RepairDepth, RepairHow, RepairReport, SetId, WriteOptions, Writer, set_policy,
+    source_date_epoch,
 };
 pub use contents::{VerityInfo, VerityPolicy, open_file, sha256, verity_info};
 use encrypted::KeyUse;
 pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
 pub use files::{Files, Folder, Found};
-pub use identity::random_uuid;
+pub use identity::{new_uuid, random_uuid};
 pub use live_keys::LiveKeys;
+pub use mode::ModeChange;
 pub use plan::{Built, Planned};
 pub use protect::ProtectorSource;
-pub use rescue::{Deleted, DeletedBlocks, DeletedFile, DeletedSource, Unreachable, guess, place_below};
+pub use rescue::{
+    Deleted, DeletedBlocks, DeletedFile, DeletedSource, RescueFolder, Unreachable, Unread, guess, place_below,
+};
+pub use resize::{Resize, ResizeReport, Tail};
 pub use spec::{
-    BuildSpec, DmVeritySpec, EncryptedFolder, FolderKey, LuksSpec, ParitySpec, Signer, VeritySpec,
+    BuildSpec, DmVeritySpec, EncryptedFolder, FolderKey, LuksSpec, ParitySpec, SignFn, Signer, VeritySpec,
 };
 
 /// Options of reading a file system.
@@ -252,13 +259,14 @@ impl Image {
     /// ([`FileSystem::check_size`]), of those of files that are compared with their trees, and of keys that were of no use.
     ///
     /// # Errors
-    /// Whatever keeps the check from being done; damage is in the report.
+    /// Errors of [`Image::ext4`] and of reading; damage is in the report.
     pub fn ext4_check(&self, options: &ReadOptions, work: &Work<'_>) -> Result<CheckReport, Error> {
         let image = self.readable(options, work)?;
         let uses = Arc::default();
         let checking = image.checking(options, &uses, work)?;
-        let report = casemate_ext4::check(image.device(), &checking, work).at(image.name())?;
+        let mut report = casemate_ext4::check(image.device(), &checking, work).at(image.name())?;
         options.keys.note_useless(&uses, image.name(), &work.providers, work.events);
+        options.keys.demand_use(&uses, &mut report);
         Ok(report)
     }
 
@@ -279,8 +287,12 @@ impl Image {
             let text = "a change was interrupted, and must be completed before checksums are rewritten";
             return Err(Error::unsupported(text).advise(Advice::Recover).at(self.name()));
         }
-        let options = self.checking(options, &Arc::default(), work)?;
-        casemate_ext4::fix_checksums(self.leased_device()?, &options, work).at(self.name())
+        let uses = Arc::default();
+        let checking = self.checking(options, &uses, work)?;
+        let (rewritten, mut report) =
+            casemate_ext4::fix_checksums(self.leased_device()?, &checking, work).at(self.name())?;
+        options.keys.demand_use(&uses, &mut report);
+        Ok((rewritten, report))
     }
 
     /// The image as its file system is read; the listener hears what a person should know of its state.

@@ -5,9 +5,11 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
+use casemate_blockdev::os::open_regular;
 use casemate_primitives::hex;
 use casemate_primitives::sha256::Sha256;
 use casemate_providers::Work;
+use casemate_trees::unpacked;
 use serde_json::Value;
 
 use crate::{Code, Error};
@@ -71,18 +73,72 @@ pub(crate) fn layers(folder: &Path, name: Option<&str>, work: &Work<'_>) -> Resu
     let image = Blob::new(folder, image)?;
     let manifest = image.document(work)?;
     let layers = manifest["layers"].as_array();
+    let layers = layers.filter(|layers| !layers.is_empty());
     let layers = layers.ok_or_else(|| corrupt(&image.path(), "the manifest lists no layers"))?;
+    let contents = contents(folder, &manifest["config"], work)?;
+    if let Some(contents) = contents.as_ref().filter(|contents| contents.len() != layers.len()) {
+        let text =
+            format!("the manifest lists {} layers, and its configuration {}", layers.len(), contents.len());
+        return Err(corrupt(&image.path(), &text));
+    }
     layers
         .iter()
-        .map(|layer| {
+        .enumerate()
+        .map(|(number, layer)| {
             let layer = Blob::new(folder, layer)?;
             if !layer.media_type.contains("tar") || layer.media_type.contains("encrypted") {
                 let text = format!("a layer has the type {}, which is not supported", layer.media_type);
                 return Err(Error::unsupported(text).at(image.path().display()));
             }
-            Ok(Layer { path: layer.path(), file: layer.open(work)? })
+            let opened = Layer { path: layer.path(), file: layer.open(work)? };
+            if let Some(contents) = &contents {
+                opened.compare(&contents[number], work)?;
+            }
+            Ok(opened)
         })
         .collect()
+}
+
+/// The digests of the layers before they were compressed, by the configuration of an image; `None` if it has none, or one that is
+/// not an image's.
+fn contents(folder: &Path, config: &Value, work: &Work<'_>) -> Result<Option<Vec<String>>, Error> {
+    if config.is_null() {
+        return Ok(None);
+    }
+    let config = Blob::new(folder, config)?;
+    if !["image.config", "container.image"].iter().any(|kind| config.media_type.contains(kind)) {
+        return Ok(None);
+    }
+    let list = config.document(work)?["rootfs"]["diff_ids"].take();
+    let list = list.as_array().and_then(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+    let list = list.ok_or_else(|| corrupt(&config.path(), "the configuration has no digests of layers"))?;
+    Ok(Some(list.into_iter().map(str::to_owned).collect()))
+}
+
+impl Layer {
+    /// Compares what the layer holds, before it was compressed, with a digest.
+    fn compare(&self, digest: &str, work: &Work<'_>) -> Result<(), Error> {
+        let mut file = &self.file;
+        let found = format!("sha256:{}", digest_of(unpacked(file)?, &self.path, work)?);
+        file.rewind().map_err(|error| Error::io(self.path.display(), error))?;
+        match found == digest {
+            true => Ok(()),
+            false => Err(mismatch(&self.path, "its contents are not what the image's configuration says")),
+        }
+    }
+}
+
+/// The hexadecimal SHA-256 of all that a reader has.
+fn digest_of(mut input: impl Read, path: &Path, work: &Work<'_>) -> Result<String, Error> {
+    let mut hash = Sha256::new(work.providers.cpu()).hasher();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        work.events.advance(0)?;
+        match input.read(&mut buffer).map_err(|error| Error::io(path.display(), error))? {
+            0 => return Ok(hex::encode(&hash.finalize())),
+            len => hash.update(&buffer[..len]),
+        }
+    }
 }
 
 impl Images {
@@ -173,9 +229,7 @@ impl<'a> Blob<'a> {
     fn document(&self, work: &Work<'_>) -> Result<Value, Error> {
         let path = self.path();
         let bytes = read(&path)?;
-        let mut hash = Sha256::new(work.providers.cpu()).hasher();
-        hash.update(&bytes);
-        self.compare(&hash.finalize())?;
+        self.compare(&digest_of(&bytes[..], &path, work)?)?;
         parse(&bytes, &path)
     }
 
@@ -183,27 +237,18 @@ impl<'a> Blob<'a> {
     fn open(&self, work: &Work<'_>) -> Result<File, Error> {
         let path = self.path();
         let failed = |error: std::io::Error| Error::io(path.display(), error);
-        let mut file = File::open(&path).map_err(failed)?;
+        let file = open_regular(&path).map_err(failed)?;
         let size = file.metadata().map_err(failed)?.len();
         if size != self.size {
             return Err(mismatch(&path, &format!("{size} bytes, and its descriptor says {}", self.size)));
         }
-        let mut hash = Sha256::new(work.providers.cpu()).hasher();
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            work.events.advance(0)?;
-            match file.read(&mut buffer).map_err(failed)? {
-                0 => break,
-                len => hash.update(&buffer[..len]),
-            }
-        }
-        self.compare(&hash.finalize())?;
-        file.rewind().map_err(failed)?;
+        self.compare(&digest_of(&file, &path, work)?)?;
+        (&file).rewind().map_err(failed)?;
         Ok(file)
     }
 
-    fn compare(&self, digest: &[u8]) -> Result<(), Error> {
-        match hex::encode(digest) == self.digits {
+    fn compare(&self, digits: &str) -> Result<(), Error> {
+        match digits == self.digits {
             true => Ok(()),
             false => Err(mismatch(&self.path(), "not what its digest says")),
         }
@@ -212,7 +257,7 @@ impl<'a> Blob<'a> {
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| Error::io(path.display(), error))?;
+    let file = open_regular(path).map_err(|error| Error::io(path.display(), error))?;
     let read = file.take(MOST_DOCUMENT + 1).read_to_end(&mut bytes);
     read.map_err(|error| Error::io(path.display(), error))?;
     match bytes.len() as u64 > MOST_DOCUMENT {

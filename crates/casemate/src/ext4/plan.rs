@@ -13,6 +13,7 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::Work;
 use casemate_trees::Pattern;
 use casemate_verity::fs::{Entry, FileDigest, Manifest, Parameters};
+use casemate_verity::signature::{DigestAlgorithm, root_hash_bytes};
 
 use super::build::{Build, BuildTarget, Source, on_stream, read_tree};
 use super::encrypt::Encrypting;
@@ -39,6 +40,7 @@ pub struct Planned {
     options: BuildOptions,
     inputs: Vec<PathBuf>,
     sealing: Option<Arc<Sealing>>,
+    signer: Option<Arc<Signer>>,
     dm_verity: Option<DmVeritySpec>,
     volume: Option<NewVolume>,
     seed: Option<String>,
@@ -54,6 +56,8 @@ pub struct Built {
     pub size: u64,
     /// dm-verity's hash area, with the root hash.
     pub dm_verity: Option<Formatted>,
+    /// PKCS#7 signature of the root hash in DER, for the kernel, if there is a signer.
+    pub root_hash_signature: Option<Vec<u8>>,
     /// The digests of files with fs-verity, by their paths.
     pub digests: BTreeMap<Vec<u8>, FileDigest>,
 }
@@ -65,11 +69,12 @@ impl VeritySpec {
         tree: &Tree,
         digests: BTreeMap<Vec<u8>, FileDigest>,
         block_size: u32,
+        signer: Option<Arc<Signer>>,
         work: &Work<'_>,
     ) -> Result<Sealing, Error> {
         let parameters = Parameters::new(self.algorithm, block_size.min(VERITY_BLOCK), &self.salt)?;
         let mut sealing = Sealing::new(parameters, work.providers.clone());
-        sealing.signer = self.signer.map(|Signer { key, certificate }| (key, certificate));
+        sealing.signer = signer;
         // A manifest alone says all.
         if self.manifest.is_none() || !self.patterns.is_empty() {
             sealing.expect(tree, digests)?;
@@ -102,7 +107,7 @@ impl BuildSpec {
     /// Plans and writes the file system. `consent` is asked if something would be lost.
     ///
     /// # Errors
-    /// Those of [`BuildSpec::plan`] and [`Planned::write`].
+    /// Errors of [`BuildSpec::plan`] and [`Planned::write`].
     pub fn run(self, consent: Consent<'_>, work: &Work<'_>) -> Result<Built, Error> {
         self.plan(work)?.write(consent, work)
     }
@@ -146,8 +151,12 @@ impl BuildSpec {
         let encrypting = self.encrypting(&tree, keys, options.block_size, work)?;
         let of_seed = encrypting.as_ref().and_then(Encrypting::uuid);
         options.uuid = options.uuid.or(of_seed.map(Into::into)).or(Some(identity.uuid));
+        let signer = self.signer.map(Arc::new);
         let sealing = match self.verity {
-            Some(verity) => Some(Arc::new(verity.sealing(&tree, digests, options.block_size, work)?)),
+            Some(verity) => {
+                let sealing = verity.sealing(&tree, digests, options.block_size, signer.clone(), work)?;
+                Some(Arc::new(sealing))
+            }
             None => None,
         };
         let build = Build::new(tree, &options, sealing.clone(), encrypting);
@@ -162,6 +171,7 @@ impl BuildSpec {
             options,
             inputs,
             sealing,
+            signer,
             dm_verity: self.dm_verity,
             volume,
             seed: self.seed,
@@ -171,7 +181,7 @@ impl BuildSpec {
     /// Refuses what contradicts itself.
     fn check(&self) -> Result<(), Error> {
         let refuse = |text: &'static str| Err(Error::argument(text));
-        let is_part = matches!(self.target, BuildTarget::Within { .. } | BuildTarget::Partition { .. });
+        let is_part = !matches!(self.target, BuildTarget::File(_) | BuildTarget::Stream);
         if self.dm_verity.is_some() && matches!(self.target, BuildTarget::Stream) {
             return refuse(
                 "dm-verity's hash tree is made of an image that can be read again, not of standard output",
@@ -179,6 +189,9 @@ impl BuildSpec {
         }
         if self.dm_verity.is_some() && is_part {
             return refuse("dm-verity over a file system in a part of an image");
+        }
+        if self.signer.is_some() && self.verity.is_none() && self.dm_verity.is_none() {
+            return refuse("there is nothing to sign: neither files with fs-verity nor dm-verity");
         }
         if self.android_sparse && (is_part || self.dm_verity.is_some() || self.luks.is_some()) {
             return refuse("a sparse image is a file of its own, without dm-verity and LUKS");
@@ -353,7 +366,13 @@ impl Planned {
             }
         };
         let digests = self.sealing.map(|sealing| sealing.digests()).unwrap_or_default();
-        Ok(Built { report, size, dm_verity, digests })
+        let root_hash_signature = match (&self.signer, &dm_verity) {
+            (Some(signer), Some(Formatted { root_hash, .. })) => {
+                Some(signer.sign(&root_hash_bytes(root_hash), DigestAlgorithm::Sha256, &work.providers)?)
+            }
+            _ => None,
+        };
+        Ok(Built { report, size, dm_verity, root_hash_signature, digests })
     }
 }
 

@@ -1,16 +1,19 @@
 //! Files that no name leads to: deleted ones, and those whose directory is lost.
 
-use std::fs::{self, File};
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::os::{OpenOptionsExt, OsStrExt, set_mode};
-use casemate_blockdev::{BlockDevice, signatures};
+use casemate_blockdev::os::{DirBuilderExt, OpenOptionsExt, OsStrExt, set_mode};
+use casemate_blockdev::{BlockDevice, ErrorKind, signatures};
+use casemate_ext4::InodeFlags;
 use casemate_providers::Work;
+use casemate_trees::folder;
 
-pub use casemate_ext4::{Deleted, DeletedBlocks, DeletedFile, DeletedSource, Unreachable};
+pub use casemate_ext4::{Deleted, DeletedBlocks, DeletedFile, DeletedSource, Unreachable, Unread};
 
-use super::{FileSystem, FileType, Inode};
+use super::{FileSystem, FileType, Inode, VerityPolicy, open_file};
 use crate::Error;
 
 /// Bytes that are copied at once.
@@ -59,7 +62,26 @@ impl FileSystem {
         guess(&self.inodes().open_file(inode).ok()?)
     }
 
-    /// Writes the contents of a deleted file to a new file; holes stay holes.
+    /// Reads a deleted file with fs-verity, and returns why its contents are not those of its tree: its blocks may have been
+    /// used again. `None` if they are, and for a file without fs-verity.
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub fn contradiction(&self, file: &DeletedFile, work: &Work<'_>) -> Result<Option<Error>, Error> {
+        if file.inode.kind() != FileType::Regular || !file.inode.has(InodeFlags::VERITY) {
+            return Ok(None);
+        }
+        let contents = open_file(&file.view(), &file.inode, VerityPolicy::Check, &work.providers);
+        match contents.and_then(|contents| super::sha256(&*contents, work)) {
+            Err(error) if error.is_interrupt() => Err(error),
+            // Whoever copies the file hears of what else keeps it from being read.
+            Err(error) if matches!(error.kind(), ErrorKind::Mismatch | ErrorKind::Corrupt) => Ok(Some(error)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Writes the contents of a deleted file to a new file; holes stay holes. A symbolic link becomes a text file that holds
+    /// its target.
     ///
     /// # Errors
     /// Errors of [`DeletedFile::open`]; `Io` if there is a file of that name.
@@ -75,7 +97,8 @@ impl FileSystem {
             FileType::Symlink => {
                 let bytes = file.symlink_target().map_err(about)?;
                 let len = bytes.len() as u64;
-                copy_new(&casemate_blockdev::MemoryDevice::new(bytes), target, mode, about)?;
+                // Its own mode says nothing.
+                copy_new(&casemate_blockdev::MemoryDevice::new(bytes), target, 0o644, about)?;
                 Ok(len)
             }
             other => {
@@ -83,6 +106,84 @@ impl FileSystem {
                 Err(Error::argument(text).at(self.name()))
             }
         }
+    }
+}
+
+/// The folder that files are copied to whose way in the image is not known, or not for sure. As lost+found, it is its owner's
+/// alone: a file that all may read may have lain where nobody else could go. Folders below it have the permissions of their
+/// directories, when all is copied.
+#[derive(Debug)]
+pub struct RescueFolder {
+    folder: PathBuf,
+    /// Folders that were made, and their permissions.
+    made: BTreeMap<PathBuf, u16>,
+    open: Option<Error>,
+}
+
+impl RescueFolder {
+    /// Makes the folder, with those above it; one that is there is made its owner's alone.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn make(folder: &Path) -> Result<RescueFolder, Error> {
+        let at = |error: Error| error.at(folder.display());
+        if let Some(above) = folder.parent() {
+            fs::create_dir_all(above).map_err(|error| Error::io(above.display(), error))?;
+        }
+        folder::make_top(folder).map_err(at)?;
+        let open = folder::set_folder_mode(folder, 0o700).map_err(at).err();
+        Ok(RescueFolder { folder: folder.to_owned(), made: BTreeMap::new(), open })
+    }
+
+    /// Makes a folder for a directory that was deleted, unless something is there.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn make_folder(&mut self, place: &Path, way: &[u16], mode: u16) -> Result<(), Error> {
+        let way: Vec<u16> = way.iter().copied().chain([mode & 0o777]).collect();
+        self.make_all(place, &way)
+    }
+
+    /// Why the folder could not be made its owner's alone: others may read what comes into it.
+    pub fn open_to_others(&self) -> Option<&Error> {
+        self.open.as_ref()
+    }
+
+    /// Makes the folders between this one and `place`, which get the permissions of `way` at the end.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn make_way(&mut self, place: &Path, way: &[u16]) -> Result<(), Error> {
+        place.parent().map_or(Ok(()), |folder| self.make_all(folder, way))
+    }
+
+    fn make_all(&mut self, folder: &Path, way: &[u16]) -> Result<(), Error> {
+        let mut missing: Vec<&Path> =
+            folder.ancestors().take_while(|folder| *folder != self.folder).collect();
+        missing.reverse();
+        let is_known = missing.len() == way.len();
+        for (number, folder) in missing.into_iter().enumerate() {
+            let mode = way.get(number).copied().filter(|_| is_known).unwrap_or(0o700);
+            match DirBuilder::new().mode(0o700).create(folder) {
+                Err(_) if folder.is_dir() => {}
+                made => made.map_err(|error| Error::io(folder.display(), error))?,
+            }
+            // Several directories may have had the path.
+            self.made.entry(folder.to_owned()).and_modify(|known| *known &= mode).or_insert(mode);
+        }
+        Ok(())
+    }
+
+    /// Gives the folders below their permissions.
+    ///
+    /// # Errors
+    /// `Io`, of the first that could not get them; the others have them.
+    pub fn finish(self) -> Result<(), Error> {
+        // A folder comes before those that lie in it.
+        let set = |(folder, mode): (&PathBuf, &u16)| {
+            folder::set_folder_mode(folder, *mode).map_err(|error| error.at(folder.display()))
+        };
+        self.made.iter().rev().map(set).fold(Ok(()), Result::and)
     }
 }
 

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use casemate_blockdev::{BlockDevice, Pool};
 use casemate_ext4::Tree;
 use casemate_providers::{Providers, Work};
 use casemate_trees::Pattern;
 use casemate_verity::fs::{Describer, Descriptor, FileDigest, Parameters};
-use casemate_verity::signature::{Certificate, DigestAlgorithm, SigningKey, sign};
+use casemate_verity::signature::DigestAlgorithm;
 use casemate_verity::tree::TreeDevice;
 
+use super::spec::Signer;
 use crate::{Code, Error};
 
 /// Bytes that a signature has at most beside its certificate: its structure, and RSA of 4096 bits.
@@ -27,7 +28,7 @@ pub(super) struct Sealing {
     /// The parameters of their trees.
     pub parameters: Parameters,
     /// The signer of their digests.
-    pub signer: Option<(SigningKey, Certificate)>,
+    pub signer: Option<Arc<Signer>>,
     /// The digests that files are to have, by their first paths; these files get trees, too.
     expected: BTreeMap<Vec<u8>, FileDigest>,
     providers: Providers,
@@ -128,9 +129,9 @@ impl casemate_ext4::Seal for Sealing {
         }
         self.is_used.store(true, Ordering::Relaxed);
         let tree = self.parameters.geometry(size)?.tree_size();
-        let signature = self.signer.as_ref().map_or(0, |(_, certificate)| {
+        let signature = self.signer.as_ref().map_or(0, |signer| {
             // OK to cast: a certificate's bytes.
-            certificate.der().len() as u64 + SIGNATURE_ROOM
+            signer.certificate().der().len() as u64 + SIGNATURE_ROOM
         });
         Ok(Some((tree, Descriptor::LEN as u64 + signature)))
     }
@@ -160,10 +161,9 @@ impl casemate_ext4::Seal for Sealing {
             .within(format!("/{}", String::from_utf8_lossy(path))));
         }
         let signature = match &self.signer {
-            Some((key, certificate)) => {
-                let message = digest.bytes_to_sign();
+            Some(signer) => {
                 let hash = DigestAlgorithm::named(digest.algorithm().name())?;
-                sign(&message, key, certificate, hash, &self.providers)?
+                signer.sign(&digest.bytes_to_sign(), hash, &self.providers)?
             }
             None => Vec::new(),
         };

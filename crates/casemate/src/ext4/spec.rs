@@ -1,19 +1,21 @@
 //! A whole build as one value: what goes in, where it goes, and what protects it. [`BuildSpec::run`] makes it.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use casemate_ext4::{BuildOptions, BuildSize, Time, TreeOptions};
 use casemate_fscrypt::Mode;
 use casemate_primitives::secret::SecretVec;
+use casemate_providers::Providers;
 use casemate_trees::Pattern;
 use casemate_verity::fs::{Algorithm, Parameters};
-use casemate_verity::signature::{Certificate, SigningKey};
+use casemate_verity::signature::{Certificate, DigestAlgorithm, SigningKey, assemble, sign};
 
 use super::build::{BuildTarget, Source};
 use super::{Amendments, NewPolicy, ProtectorSource};
-use crate::SecretSource;
 use crate::luks::LuksFormatOptions;
 use crate::verity::FormatOptions;
+use crate::{Error, SecretSource};
 
 /// A new file system, and all that is to be in it and around it.
 ///
@@ -56,6 +58,8 @@ pub struct BuildSpec {
     pub file_system: BuildOptions,
     /// fs-verity on files.
     pub verity: Option<VeritySpec>,
+    /// The signer of the digests of files with fs-verity, and of the root hash of dm-verity.
+    pub signer: Option<Signer>,
     /// Directories that are encrypted.
     pub encryption: Vec<EncryptedFolder>,
     /// dm-verity over the file system.
@@ -80,17 +84,20 @@ pub struct VeritySpec {
     pub algorithm: Algorithm,
     /// The salt, at most 32 bytes.
     pub salt: Vec<u8>,
-    /// The signer of the digests.
-    pub signer: Option<Signer>,
 }
 
-/// A private key, and the certificate that goes with it.
-#[derive(Debug)]
+/// Function that signs bytes elsewhere, with a hash of this kind: an RSA PKCS#1 v1.5 block, or ECDSA's (r, s) in DER.
+pub type SignFn = Box<dyn Fn(&[u8], DigestAlgorithm) -> Result<Vec<u8>, Error> + Send + Sync>;
+
+/// A certificate, and its private key, or a function that signs with that elsewhere.
 pub struct Signer {
-    /// The private key.
-    pub key: SigningKey,
-    /// The certificate.
-    pub certificate: Certificate,
+    certificate: Certificate,
+    by: By,
+}
+
+enum By {
+    Key(SigningKey),
+    Function(SignFn),
 }
 
 /// A directory of a new file system that is encrypted with everything below it.
@@ -156,7 +163,7 @@ pub struct LuksSpec {
 impl Default for VeritySpec {
     fn default() -> VeritySpec {
         let algorithm = Parameters::default().algorithm();
-        VeritySpec { patterns: Vec::new(), manifest: None, algorithm, salt: Vec::new(), signer: None }
+        VeritySpec { patterns: Vec::new(), manifest: None, algorithm, salt: Vec::new() }
     }
 }
 
@@ -193,12 +200,46 @@ impl VeritySpec {
         self.salt = salt.into();
         self
     }
+}
 
-    /// Signs the digests.
-    #[must_use]
-    pub fn signer(mut self, key: SigningKey, certificate: Certificate) -> VeritySpec {
-        self.signer = Some(Signer { key, certificate });
-        self
+impl Signer {
+    /// Signs with a private key.
+    pub fn new(key: SigningKey, certificate: Certificate) -> Signer {
+        Signer { certificate, by: By::Key(key) }
+    }
+
+    /// Has a function sign, such as one that asks a token. Each signature is verified with the certificate.
+    pub fn external(certificate: Certificate, sign: SignFn) -> Signer {
+        Signer { certificate, by: By::Function(sign) }
+    }
+
+    /// The certificate.
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    /// A PKCS#7 signature of a message in DER.
+    ///
+    /// # Errors
+    /// `Mismatch` if the signature is not one of the certificate's key; whatever the function says.
+    pub fn sign(
+        &self,
+        message: &[u8],
+        digest: DigestAlgorithm,
+        providers: &Providers,
+    ) -> Result<Vec<u8>, Error> {
+        match &self.by {
+            By::Key(key) => sign(message, key, &self.certificate, digest, providers),
+            By::Function(function) => {
+                assemble(message, &function(message, digest)?, &self.certificate, digest, providers)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 
@@ -310,6 +351,7 @@ impl BuildSpec {
             align: None,
             file_system: BuildOptions::default(),
             verity: None,
+            signer: None,
             encryption: Vec::new(),
             dm_verity: None,
             luks: None,
@@ -376,6 +418,13 @@ impl BuildSpec {
     #[must_use]
     pub fn verity(mut self, verity: VeritySpec) -> BuildSpec {
         self.verity = Some(verity);
+        self
+    }
+
+    /// Signs the digests of files with fs-verity, and the root hash of dm-verity.
+    #[must_use]
+    pub fn signer(mut self, signer: Signer) -> BuildSpec {
+        self.signer = Some(signer);
         self
     }
 

@@ -2,21 +2,59 @@
 //! `fsverity digest --out-merkle-tree` writes it. A reader who knows the digest can verify any part of the file,
 //! from any source.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_blockdev::{AtFile, BlockDevice, signatures};
 use casemate_providers::{Providers, Work};
 use casemate_verity::fs::Describer;
 use casemate_verity::tree::TreeDevice;
 use casemate_verity::{Part, Whole};
 
 use super::{Descriptor, FileDigest, Parameters, WholeFile};
+use crate::target::{self, Consent, Made};
 use crate::{Code, Error, Image};
 
 /// The first byte of the tree.
 const TREE_OFFSET: u64 = 4096;
 
+/// Kind of a file with the hashes of another one, beside which it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Beside {
+    /// An fs-verity tree.
+    Tree,
+    /// A hash area of dm-verity.
+    Area,
+}
+
 impl Image {
+    /// Asks for consent if what the image holds would be lost to a tree or a hash area. An earlier one of the same kind needs
+    /// no consent. `is_replaced` tells that a regular file, or an object of a store, is replaced as a whole: then data of no
+    /// known kind need none.
+    ///
+    /// # Errors
+    /// `Io`; whatever the consent says.
+    pub fn look_before(&self, beside: Beside, is_replaced: bool, consent: Consent<'_>) -> Result<(), Error> {
+        let made = match beside {
+            Beside::Area => Made::Known(signatures::VERITY),
+            Beside::Tree if self.begins_with_tree()? => return Ok(()),
+            Beside::Tree => Made::Data,
+        };
+        target::look(self.name(), self.top(), made, is_replaced, consent)
+    }
+
+    /// Whether the image begins with a descriptor, and zeros up to the tree behind it.
+    fn begins_with_tree(&self) -> Result<bool, Error> {
+        let mut begin = [0; TREE_OFFSET as usize];
+        if self.top().size() < TREE_OFFSET {
+            return Ok(false);
+        }
+        self.named().read_at(&mut begin, 0)?;
+        let (descriptor, rest) = begin.split_at(Descriptor::LEN);
+        Ok(Descriptor::from_bytes(descriptor).is_ok() && rest.iter().all(|byte| *byte == 0))
+    }
+
     /// Image with the bytes of this one, each read of which is compared with the fs-verity tree that
     /// [`Image::fsverity_tree`] has made in `tree`. It can't be written.
     ///
@@ -31,7 +69,7 @@ impl Image {
     }
 
     /// Makes the tree of all that the device on top holds, in a file of its own; returns the digest. A new file has its name
-    /// then.
+    /// then. A regular file gets the tree's length; an earlier tree is replaced.
     ///
     /// ```
     /// use casemate::fsverity::Parameters;
@@ -53,7 +91,7 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// `Argument` if the tree's image was opened for reading, or is what the data are in; `Io`.
+    /// `Argument` if the tree's image was opened for reading, is what the data are in, or holds what would be lost; `Io`.
     pub fn fsverity_tree(
         &self,
         tree: &Image,
@@ -69,8 +107,13 @@ impl Image {
             let text = format!("the tree would be written over what it is made of, {}", self.name());
             return Err(Error::argument(text).at(tree.name()));
         }
+        if !tree.is_new() {
+            let is_file = tree.start() == 0 && tree.path().is_some_and(Path::is_file);
+            tree.look_before(Beside::Tree, is_file, &target::refuse)?;
+        }
         let device = tree.named();
-        tree.grow_to(TREE_OFFSET + geometry.tree_size())?;
+        tree.grow_to(len)?;
+        tree.cut_to(len)?;
         let describer = Describer::new(parameters.clone(), work)?;
         let sink = TreeDevice::new(&geometry, &device, TREE_OFFSET);
         let descriptor = describer.describe_as(&geometry, &self.named(), &sink)?;
@@ -113,7 +156,7 @@ impl Image {
     /// 4096), by the levels above them and the descriptor. Returns the digest.
     ///
     /// # Errors
-    /// Those of [`Part::join`]; `Argument` if the image was opened for reading; `Io`.
+    /// Errors of [`Part::join`]; `Argument` if the image was opened for reading; `Io`.
     pub fn fsverity_join(&self, parts: &[Part<WholeFile>], work: &Work<'_>) -> Result<FileDigest, Error> {
         let _lease = self.lease()?;
         let first = parts.first().ok_or_else(|| Error::argument("no parts were given"))?;

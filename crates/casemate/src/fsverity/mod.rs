@@ -22,6 +22,7 @@ mod beside;
 #[cfg(target_os = "linux")]
 mod kernel;
 
+pub use beside::Beside;
 #[cfg(target_os = "linux")]
 pub use kernel::{KernelError, Metadata, enable, enable_file, measure, read_metadata};
 

@@ -58,7 +58,7 @@ pub const KINDS: &[Kind] = &[
         alias: "offset",
         value: "BYTES",
         help: "all bytes from this one on",
-        options: &[choice("size", "BYTES", "so many bytes of them")],
+        options: &[choice("size", "BYTES", "how many bytes; up to the end if not given")],
     },
     Kind {
         name: "crypt",
@@ -78,14 +78,22 @@ pub const KINDS: &[Kind] = &[
             choice(
                 "passphrase-hash",
                 "HASH",
-                "without a key file: the hash that makes the key of a passphrase",
+                "without a key file: the hash of the passphrase that is the key",
             ),
             choice("crypt-offset", "BYTES", "where the encrypted data begin"),
-            choice("skip", "SECTORS", "sectors of 512 bytes that are added to a sector's number for its IV"),
+            choice(
+                "skip",
+                "SECTORS",
+                "a number of 512-byte sectors that is added to each sector's number for its IV",
+            ),
             choice("sector-size", "BYTES", "the size of an encryption sector"),
             choice("iv-large-sectors", "", "IVs count encryption sectors"),
             choice("allow-equal-halves", "", "an XTS key may have equal halves"),
-            repeated("provider", "DRIVER", "a driver that must do the work"),
+            repeated(
+                "provider",
+                "DRIVER",
+                "the implementation that must do the work: see casemate providers",
+            ),
         ],
     },
     Kind {
@@ -100,13 +108,13 @@ pub const KINDS: &[Kind] = &[
             choice("volume-key-file", "FILE", "the volume key in place of a passphrase"),
             choice("header", "FILE", "a detached header"),
             choice("key-slot", "N", "the only key slot to try"),
-            choice("kdf-limit", "TIMES", "a multiple of the KDF cost limits"),
+            choice("kdf-limit", "TIMES", "how many times the usual KDF cost limits are allowed"),
             choice("policy", "FILE", "the policy that the header must meet"),
             choice("mac-key-file", "FILE", "the key of the policy's mac"),
             choice(
                 "overwrite",
                 "",
-                "with a detached header: written to even where another volume or a file system is seen",
+                "with a detached header: write even where another volume or a file system is seen",
             ),
         ],
     },
@@ -119,9 +127,9 @@ pub const KINDS: &[Kind] = &[
             choice("key-file", "FILE", "the key of the tags"),
             choice("data-device", "PATH", "the data, if they lie apart from the tags"),
             choice("bitmap-mode", "", "writes do not go through the journal"),
-            choice("journal-integrity", "ALGORITHM", "the journal has codes"),
+            choice("journal-integrity", "ALGORITHM", "the algorithm of the codes (MACs) in the journal"),
             choice("journal-integrity-key-file", "FILE", "the key of these codes"),
-            choice("journal-crypt", "CIPHER", "the journal is encrypted: ctr-aes or cbc-aes"),
+            choice("journal-crypt", "CIPHER", "the cipher of the journal: ctr-aes or cbc-aes"),
             choice("journal-crypt-key-file", "FILE", "the key of that cipher"),
         ],
     },
@@ -129,7 +137,7 @@ pub const KINDS: &[Kind] = &[
         name: "verity",
         alias: "dm-verity",
         value: "",
-        help: "data that dm-verity verifies, and nothing writes",
+        help: "data that dm-verity verifies; they are read only",
         options: &[
             choice("root-hash", "HEX", "the root hash in hex, or @FILE"),
             choice("hash-device", "PATH", "the hash area's file or device; the image itself if not given"),
@@ -139,14 +147,14 @@ pub const KINDS: &[Kind] = &[
                 "WHICH",
                 "the partition of the hash device; auto: the one that the root hash tells",
             ),
-            choice("no-superblock", "", "there is no superblock; what follows says everything"),
+            choice("no-superblock", "", "there is no superblock: the options below give all parameters"),
             choice("hash", "NAME", "the hash algorithm"),
-            choice("format", "NUMBER", "1, or 0 for Chrome OS"),
+            choice("format", "NUMBER", "the format: 1, or 0 for Chrome OS"),
             choice("data-block-size", "BYTES", "the size of a data block"),
             choice("hash-block-size", "BYTES", "the size of a hash block"),
-            choice("data-blocks", "BLOCKS", "how many data blocks there are"),
+            choice("data-blocks", "BLOCKS", "the number of data blocks"),
             choice("salt", "HEX", "the salt; - for none"),
-            choice("provider", "DRIVER", "the driver that must hash"),
+            choice("provider", "DRIVER", "the implementation that must hash: see casemate providers"),
         ],
     },
     Kind {
@@ -155,7 +163,7 @@ pub const KINDS: &[Kind] = &[
         value: "",
         help: "the file system on top, for commands that read or change files",
         options: &[
-            choice("superblock", "BLOCK", "the superblock backup to read by"),
+            choice("superblock", "BLOCK", "the block of the superblock backup to use"),
             repeated(
                 "fscrypt-key",
                 "FILE",
@@ -164,7 +172,11 @@ pub const KINDS: &[Kind] = &[
             repeated("fscrypt-passphrase-file", "FILE", "a passphrase of google/fscrypt"),
             repeated("protector", "FILE", "a protector in place of those in the image"),
             choice("fscrypt-metadata", "FOLDER", "policies and protectors in place of those in the image"),
-            choice("fscrypt-kdf-limit", "TIMES", "a multiple of the protectors' KDF cost limits"),
+            choice(
+                "fscrypt-kdf-limit",
+                "TIMES",
+                "how many times the protectors' usual KDF cost limits are allowed",
+            ),
         ],
     },
 ];
@@ -182,6 +194,23 @@ pub struct Word {
     pub value: Option<OsString>,
     /// Where it begins, in characters, counted from 1.
     pub at: usize,
+}
+
+impl Word {
+    /// The name as far as it has letters, digits and hyphens, as all names of layers and options do.
+    fn begin(&self) -> &str {
+        let is_other = |letter: char| !letter.is_alphanumeric() && letter != '-' && letter != '_';
+        self.name.split(is_other).next().unwrap_or_default()
+    }
+
+    /// The name for an error, without what may be a secret that somebody has put behind another sign than "=".
+    fn shown(&self) -> String {
+        let known = match SECRETS.contains(&self.begin()) {
+            true => self.begin(),
+            false => self.name.split(':').next().unwrap_or_default(),
+        };
+        if known.len() == self.name.len() { known.to_owned() } else { format!("{known}...") }
+    }
 }
 
 /// A layer as it is written.
@@ -256,7 +285,7 @@ pub fn wrong(text: &str) -> Error {
 
 /// An error of a word. Values are not repeated: one may be a secret that somebody has put there.
 pub fn at_word(word: &Word, text: &str) -> Error {
-    wrong(&format!("'{}' at character {}: {text}", word.name, word.at))
+    wrong(&format!("'{}' at character {}: {text}", word.shown(), word.at))
 }
 
 fn check_value(word: &Word, wanted: &str, of: &str) -> Result<(), Error> {
@@ -275,7 +304,7 @@ fn unknown(word: &Word, group: Option<&Group>) -> Error {
     if word.name.is_empty() && word.value.is_none() {
         return wrong(&format!("nothing follows the comma before character {}", word.at));
     }
-    if SECRETS.contains(&word.name.as_str()) {
+    if SECRETS.contains(&word.begin()) {
         let text = "no secret is given on a command line: key-file=FILE or key-fd=NUMBER reads it";
         return at_word(word, text);
     }
@@ -297,7 +326,7 @@ fn unknown(word: &Word, group: Option<&Group>) -> Error {
         KINDS.iter().find(has).map(|kind| format!("; it is an option of {}", kind.name))
     };
     let hint = elsewhere().unwrap_or(hint);
-    wrong(&format!("unknown {what} '{}'{of} at character {}{hint}", word.name, word.at))
+    wrong(&format!("unknown {what} '{}'{of} at character {}{hint}", word.shown(), word.at))
 }
 
 /// How many characters one word differs in from another.

@@ -331,6 +331,18 @@ impl KeyPlace {
 }
 
 impl LayerSpec {
+    /// The word that begins the layer in a specification.
+    pub fn name(&self) -> &'static str {
+        match self {
+            LayerSpec::Partition(_) => "partition",
+            LayerSpec::Window { .. } => "offset",
+            LayerSpec::Crypt(_) => "crypt",
+            LayerSpec::Luks(_) => "luks",
+            LayerSpec::Integrity(_) => "integrity",
+            LayerSpec::Verity(_) => "verity",
+        }
+    }
+
     /// Whether the layer is decrypted with a key.
     pub fn is_decryption(&self) -> bool {
         matches!(self, LayerSpec::Crypt(_) | LayerSpec::Luks(_))

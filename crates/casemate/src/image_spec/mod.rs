@@ -293,7 +293,7 @@ impl ImageSpec {
     /// whole text as its name is meant if the text is no specification. If it is one, too, nobody can tell what is meant.
     ///
     /// # Errors
-    /// Those of [`ImageSpec::parse`]; `Argument` for a text that is a specification and the name of a file.
+    /// Errors of [`ImageSpec::parse`]; `Argument` for a text that is a specification and the name of a file.
     pub fn of_argument(text: impl AsRef<OsStr>) -> Result<ImageSpec, Error> {
         let text = text.as_ref();
         if !text.as_bytes().contains(&b',') {

@@ -80,11 +80,24 @@ fn read_small(path: &Path) -> Result<Vec<u8>, Error> {
 pub fn read_root_hash(text: &str) -> Result<Vec<u8>, Error> {
     if let Some(path) = text.strip_prefix('@') {
         let bytes = read_small(Path::new(path))?;
-        let text = String::from_utf8_lossy(&bytes);
-        return read_root_hash(text.trim_end().trim_start_matches('@')).map_err(|error| error.at(path));
+        // It may be any file, also one with a key in it, so nothing of it is shown.
+        let wrong = || Error::argument("it has no root hash: that must be hex digits").at(path);
+        let text = str::from_utf8(&bytes).map_err(|_| wrong())?;
+        return decode(text.trim_end()).ok_or_else(wrong);
     }
-    let wrong = || Error::argument(format!("'{text}' is not a root hash: it must be hex digits"));
-    hex::decode(text).filter(|bytes| !bytes.is_empty()).ok_or_else(wrong)
+    let wrong = || {
+        let what = if Path::new(text).is_file() {
+            format!("it is a file, which is read as @{text}")
+        } else {
+            "it must be hex digits, or @ and the name of a file that has them".to_owned()
+        };
+        Error::argument(format!("'{text}' is not a root hash: {what}"))
+    };
+    decode(text).ok_or_else(wrong)
+}
+
+fn decode(text: &str) -> Option<Vec<u8>> {
+    hex::decode(text).filter(|bytes| !bytes.is_empty())
 }
 
 /// Reads the policy in a file, without the key of its mac.
@@ -114,7 +127,7 @@ impl ImageSpec {
     /// ```
     ///
     /// # Errors
-    /// Those of each layer; `Argument` if the specification says how a file system is read, which a device is not.
+    /// Errors of each layer; `Argument` if the specification says how a file system is read, which a device is not.
     pub fn open(&self, access: Access, opener: &dyn LayerOpener) -> Result<Image, Error> {
         self.check_device()?;
         self.lay(self.open_part(access, access != Access::Change)?, opener)
@@ -124,7 +137,7 @@ impl ImageSpec {
     /// there.
     ///
     /// # Errors
-    /// Those of [`Image::open`], [`Image::window`] and [`Image::partition_named`].
+    /// Errors of [`Image::open`], [`Image::window`] and [`Image::partition_named`].
     pub fn open_part(&self, access: Access, so_far: bool) -> Result<Image, Error> {
         let image = Image::open(self.file(), access)?;
         self.parts().0.iter().try_fold(image, |image, layer| part(layer, image, so_far))
@@ -133,7 +146,7 @@ impl ImageSpec {
     /// Opens the part of the file, also of an image whose encryption in place is unfinished: to look at it, never for its data.
     ///
     /// # Errors
-    /// Those of [`ImageSpec::open_part`].
+    /// Errors of [`ImageSpec::open_part`].
     pub fn open_part_to_look(&self, access: Access) -> Result<Image, Error> {
         let image = Image::open_unfinished(self.file(), access)?;
         self.parts().0.iter().try_fold(image, |image, layer| part(layer, image, false))
@@ -142,17 +155,17 @@ impl ImageSpec {
     /// Lays the other layers on the part of the file.
     ///
     /// # Errors
-    /// Those of each layer.
-    pub fn lay(&self, mut image: Image, opener: &dyn LayerOpener) -> Result<Image, Error> {
-        let layers = self.parts().1;
-        for (number, layer) in layers.iter().enumerate() {
-            let of = match layers.len() {
-                1 => image.name().to_owned(),
-                _ => format!("{}, layer {}", image.name(), number + 1),
-            };
-            image = layer.over(image, &of, opener)?;
-        }
-        Ok(image)
+    /// Errors of each layer.
+    pub fn lay(&self, image: Image, opener: &dyn LayerOpener) -> Result<Image, Error> {
+        lay(self.parts().1, image, opener)
+    }
+
+    /// Lays all layers on an image that is open already, those that select a part of it, too.
+    ///
+    /// # Errors
+    /// Errors of each layer.
+    pub fn lay_all(&self, image: Image, opener: &dyn LayerOpener) -> Result<Image, Error> {
+        lay(self.layers(), image, opener)
     }
 
     /// Refuses what says how a file system is read, where the image is taken as a device.
@@ -167,6 +180,17 @@ impl ImageSpec {
             }
         }
     }
+}
+
+fn lay(layers: &[LayerSpec], mut image: Image, opener: &dyn LayerOpener) -> Result<Image, Error> {
+    for (number, layer) in layers.iter().enumerate() {
+        let of = match layers.len() {
+            1 => image.name().to_owned(),
+            _ => format!("{}, layer {}", image.name(), number + 1),
+        };
+        image = layer.over(image, &of, opener)?;
+    }
+    Ok(image)
 }
 
 fn part(layer: &LayerSpec, image: Image, so_far: bool) -> Result<Image, Error> {
@@ -209,7 +233,7 @@ impl CryptSpec {
     /// The mapping with its key; the passphrase is asked for as that of `of`.
     ///
     /// # Errors
-    /// Those of [`crate::crypt::MappingOptions`].
+    /// Errors of [`crate::crypt::MappingOptions`].
     pub fn mapping(&self, of: &str, opener: &dyn LayerOpener) -> Result<crate::crypt::Mapping, Error> {
         let work = opener.work(&self.options.drivers);
         match (&self.table, self.key.source()) {
@@ -234,7 +258,7 @@ impl LuksSpec {
     /// The volume on an image, its key, and how it is opened. A header that lies apart is opened for `access`.
     ///
     /// # Errors
-    /// Those of [`Image::luks_volume`], and of reading the key.
+    /// Errors of [`Image::luks_volume`], and of reading the key.
     pub fn volume(
         &self,
         image: &Image,

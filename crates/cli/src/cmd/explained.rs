@@ -30,15 +30,16 @@ pub fn name(found: &Found) -> String {
 /// Adds to an error where a hash area of dm-verity begins, if the image has one that does not begin at byte 0, such as
 /// one behind a file system. `at` makes the advice for a place.
 pub fn without_hash_area(error: Error, image: &Image, at: fn(u64) -> Advice) -> Error {
-    let place = || {
-        let found = probe::look(image).ok().filter(|_| error.kind() == ErrorKind::Corrupt)?;
-        let mut areas = found.inside.iter().filter(|area| area.what == Some(probe::VERITY));
-        areas.next().map(|area| area.start)
-    };
-    match place() {
+    match hash_area_within(&error, image) {
         Some(place) => error.advise(at(place)),
         None => explained(error, image, probe::VERITY),
     }
+}
+
+/// First byte of the hash area that an image has behind a file system, if none is where it was looked for.
+pub fn hash_area_within(error: &Error, image: &Image) -> Option<u64> {
+    let found = probe::look(image).ok().filter(|_| error.kind() == ErrorKind::Corrupt)?;
+    found.inside.iter().find(|area| area.what == Some(probe::VERITY)).map(|area| area.start)
 }
 
 /// Describes bytes of no known format, by as much of them as was read.

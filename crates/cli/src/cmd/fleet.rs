@@ -16,7 +16,7 @@ import runpy, sys
 try:
     import casemate, fsspec
 except ModuleNotFoundError as error:
-    text = f\"casemate: Python has no module {error.name}: install casemate's wheel, and fsspec\"
+    text = f\"casemate: Python has no module {error.name}: install casemate's wheel, and fsspec, for {sys.executable}; docs/python.md\"
     sys.exit(print(text, file=sys.stderr) or 2)
 except ImportError as error:
     sys.exit(print(f\"casemate: {error}\", file=sys.stderr) or 2)

@@ -10,13 +10,13 @@ use casemate::blockdev::{Events, Stream, data_mode, is_same_storage};
 use casemate::integrity::{
     FormatOptions, IntegrityOptions, Keyed, Superblock, Volume, random_salt, read_key,
 };
-use casemate::target::Made;
+use casemate::target::Loss;
 use casemate::{Access, Error, Image, SecretSource, hex, probe};
 
 use crate::answer::Answer;
 use crate::cmd::explained::explained;
 use crate::cmd::overwrite::OverwriteArgs;
-use crate::cmd::place::PlaceArgs;
+use crate::cmd::place::{PlaceArgs, VolumeKind};
 use crate::cmd::rescue::KeepGoingArgs;
 use crate::context::Context;
 use crate::size::bytes;
@@ -199,11 +199,11 @@ impl Args {
 
 impl DumpArgs {
     fn run(self, context: &Context) -> Result<Answer, Error> {
-        let superblock = superblock(&self.place)?;
+        let superblock = superblock(&self.place, context)?;
         match context.json() {
             true => context.print_json(&value(&superblock))?,
             false => {
-                let name = self.place.image.display();
+                let name = self.place.file().display();
                 context.print(format!("Info for integrity device {name}.\n{}", superblock.to_text()))?;
             }
         }
@@ -214,7 +214,7 @@ impl DumpArgs {
 impl VerifyArgs {
     fn run(self, context: &Context) -> Result<Answer, Error> {
         let volume = self.volume.open(context)?;
-        let name = self.volume.place.image.display().to_string();
+        let name = self.volume.place.file().display().to_string();
         let progress = context.progress(&name, volume.size());
         let report = volume.verify(&context.work(context.providers().clone(), &progress))?;
         drop(progress);
@@ -257,7 +257,7 @@ impl ExtractArgs {
             return self.rescue(context);
         }
         let volume = self.volume.open(context)?;
-        let image = &self.volume.place.image;
+        let image = self.volume.place.file();
         let progress = context.progress(&image.display().to_string(), volume.size());
         let work = context.work(context.providers().clone(), &progress);
         if self.target == Path::new("-") {
@@ -266,7 +266,8 @@ impl ExtractArgs {
             drop(progress);
             return Ok(unchecked(unknown, image, context));
         }
-        let others: Vec<&Path> = [&**image].into_iter().chain(self.volume.data_device.as_deref()).collect();
+        let others: Vec<&Path> =
+            self.volume.place.files().into_iter().chain(self.volume.data_device.as_deref()).collect();
         let unknown = volume.extract(&self.target, &others, &|loss| self.overwrite.consent(loss), &work)?;
         drop(progress);
         if context.json() {
@@ -279,10 +280,10 @@ impl ExtractArgs {
     /// Copies the blocks whose tags are right.
     fn rescue(self, context: &Context) -> Result<Answer, Error> {
         let VolumeArgs { place, tags, data_device } = &self.volume;
-        let inputs: Vec<&Path> = [&*place.image].into_iter().chain(data_device.as_deref()).collect();
+        let inputs: Vec<&Path> = place.files().into_iter().chain(data_device.as_deref()).collect();
         let maps = &self.keep_going.maps;
         maps.check(&self.target, &inputs)?;
-        let image = place.open(Access::ReadLocked)?;
+        let image = place.open(Access::ReadLocked, VolumeKind::Integrity, context)?;
         let data = data_device.as_ref().map(|path| Image::open(path, Access::ReadLocked)).transpose()?;
         // The map is of what has the data.
         let (image, data) = match data {
@@ -315,6 +316,7 @@ fn unchecked(unknown: u64, image: &Path, context: &Context) -> Answer {
 
 impl FormatArgs {
     fn run(self, context: &Context) -> Result<Answer, Error> {
+        self.place.refuse_partition()?;
         let options = self.tags.options()?;
         let tag_size = self.tag_size.map_or_else(|| options.tag_size(context.providers()), Ok)?;
         let salt = match &self.salt {
@@ -325,10 +327,11 @@ impl FormatArgs {
         let mut format = FormatOptions::new(tag_size, salt);
         (format.block_size, format.journal_size) = (self.sector_size, self.journal_size);
         format.interleave_sectors = self.interleave_sectors;
-        let mut from = self.from.as_deref().map(|path| input(path, &self.place.image)).transpose()?;
-        let name = self.place.image.display().to_string();
-        let made = Made::Known(probe::INTEGRITY);
-        let image = self.place.open_or_grow(self.size, made, &|loss| self.overwrite.consent(loss))?;
+        let mut from = self.from.as_deref().map(|path| input(path, self.place.file())).transpose()?;
+        let name = self.place.file().display().to_string();
+        self.place.refuse_partition()?;
+        let consent = |loss: &Loss| self.overwrite.consent(loss);
+        let image = self.place.open_or_grow(self.size, VolumeKind::Integrity, &consent, context)?;
         let progress = context.progress(&name, image.device().size());
         let work = context.work(context.providers().clone(), &progress);
         if let Some(path) = self.from.as_deref().filter(|path| *path != Path::new("-")) {
@@ -380,14 +383,14 @@ impl VolumeArgs {
         // What changes meanwhile would be copied as it never was, and blamed on its tags.
         let open = |path| Image::open(path, Access::ReadLocked);
         let data = self.data_device.as_ref().map(open).transpose()?;
-        let image = self.place.open(Access::ReadLocked)?;
+        let image = self.place.open(Access::ReadLocked, VolumeKind::Integrity, context)?;
         let volume = image.integrity_volume(data.as_ref(), &options, context.providers());
         volume.map_err(|error| explained(error, &image, probe::INTEGRITY))
     }
 }
 
-fn superblock(place: &PlaceArgs) -> Result<Superblock, Error> {
-    let image = place.open(Access::Read)?;
+fn superblock(place: &PlaceArgs, context: &Context) -> Result<Superblock, Error> {
+    let image = place.open(Access::Read, VolumeKind::Integrity, context)?;
     image.integrity_superblock().map_err(|error| explained(error, &image, probe::INTEGRITY))
 }
 

@@ -12,6 +12,7 @@ use casemate::Error;
 use crate::answer::Answer;
 use crate::context::Context;
 use crate::help::{EXIT_STATUS, layers};
+use crate::tools::LINKS;
 
 /// Write the manual pages, one for each command.
 #[derive(clap::Args, Debug)]
@@ -27,14 +28,33 @@ impl Args {
         let write = || {
             fs::create_dir_all(&self.folder)?;
             write_pages(&command, &self.folder)?;
-            let name = "casemate-layers - how commands read through partitions, dm-crypt and dm-verity";
-            let head = title("casemate-layers");
-            let page = format!("{head}.SH NAME\n{}\n.SH DESCRIPTION\n{}", roff(name), unfilled(&layers()));
-            fs::write(self.folder.join("casemate-layers.1"), page)
+            for (name, about, text) in [
+                ("casemate-layers", "how commands read through partitions, dm-crypt and dm-verity", layers()),
+                ("casemate-links", "other tools' names for the command", links()),
+            ] {
+                let (head, about) = (title(name), roff(&format!("{name} - {about}")));
+                let page = format!("{head}.SH NAME\n{about}\n.SH DESCRIPTION\n{}", unfilled(&text));
+                fs::write(self.folder.join(format!("{name}.1")), page)?;
+            }
+            Ok(())
         };
         write().map_err(|error: io::Error| Error::io(self.folder.display(), error))?;
         Ok(Answer::Yes)
     }
+}
+
+/// Text about the links, with a line for each.
+fn links() -> String {
+    let mut text = "\
+A link to casemate with one of these names takes the command line of the tool
+with that name, and gives its output and exit status:
+
+"
+    .to_owned();
+    for (name, takes) in LINKS {
+        text += &format!("  {name:<16} {takes}\n");
+    }
+    text
 }
 
 /// Definition of the string that clap_mangen writes for an apostrophe.
@@ -74,7 +94,11 @@ fn page(command: &Command, name: &str) -> io::Result<String> {
         }
     }
     let status = EXIT_STATUS.split_once('\n').map_or(EXIT_STATUS, |(_, lines)| lines);
-    write!(out, ".SH EXIT STATUS\n{}.SH SEE ALSO\ncasemate(1), casemate\\-layers(1)\n", unfilled(status))?;
+    write!(
+        out,
+        ".SH EXIT STATUS\n{}.SH SEE ALSO\ncasemate(1), casemate\\-layers(1), casemate\\-links(1)\n",
+        unfilled(status)
+    )?;
     Ok(format!("{}{}", title(name), tidied(&String::from_utf8_lossy(&out))))
 }
 

@@ -28,6 +28,26 @@ impl OverwriteArgs {
         }
     }
 
+    /// Returns if `what` is meant: by --overwrite, or by the answer of somebody at the terminal.
+    ///
+    /// # Errors
+    /// `Argument`: the text, and that it was not confirmed.
+    pub fn confirm(self, what: &str) -> Result<(), Error> {
+        match (self.overwrite, io::stdin().is_terminal()) {
+            (true, _) => Ok(()),
+            (false, true) => confirm::ask(what),
+            (false, false) => Err(Error::argument(format!("{what}; use --overwrite to confirm"))),
+        }
+    }
+
+    /// Consent of a command that writes, or only rehearses it.
+    pub fn on_trial(self, is_trial: bool) -> impl Fn(&Loss) -> Result<(), Error> {
+        move |loss| match is_trial {
+            true => self.rehearse(loss),
+            false => self.consent(loss),
+        }
+    }
+
     /// Consent where nothing is written: nobody is asked.
     ///
     /// # Errors

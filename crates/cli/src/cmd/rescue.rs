@@ -137,29 +137,38 @@ impl MapArgs {
         if context.json() && !is_stream {
             context.print_json(&value(&rescued))?;
         }
-        let lost = rescued.lost_bytes();
+        let (lost, unchecked) = (rescued.lost_bytes(), rescued.unchecked_bytes());
         context.done(format_args!(
             "{}: {} bytes, {lost} of them could not be read",
             target.display(),
             rescued.bytes
         ));
-        Ok(if lost > 0 { Answer::Incomplete } else { Answer::Yes })
+        Ok(if lost + unchecked > 0 { Answer::Incomplete } else { Answer::Yes })
     }
 }
 
 /// Lists what could not be read.
 fn complain(name: &str, rescued: &Rescued, context: &Context) {
-    for range in rescued.lost.iter().take(MOST_RANGES) {
-        let (first, last) = (range.start / 512, (range.end - 1) / 512);
-        let sectors = match first == last {
-            true => format!("sector {first}"),
-            false => format!("sectors {first} to {last}"),
-        };
-        context.complain(&Error::corrupt(format!("{name}: {sectors}: can't be read; zeros in the copy")));
-    }
-    if let Some(rest) = rescued.lost.get(MOST_RANGES..).filter(|rest| !rest.is_empty()) {
-        let text = format!("{name}: {} more ranges can't be read; --map lists all", rest.len());
-        context.complain(&Error::corrupt(text));
+    for (ranges, what, more) in [
+        (&rescued.lost, "can't be read; zeros in the copy", "can't be read"),
+        (
+            &rescued.unchecked,
+            "copied and not checked: the tags are wrong, and were still to be computed by the superblock",
+            "are not checked",
+        ),
+    ] {
+        for range in ranges.iter().take(MOST_RANGES) {
+            let (first, last) = (range.start / 512, (range.end - 1) / 512);
+            let sectors = match first == last {
+                true => format!("sector {first}"),
+                false => format!("sectors {first} to {last}"),
+            };
+            context.complain(&Error::corrupt(format!("{name}: {sectors}: {what}")));
+        }
+        if let Some(rest) = ranges.get(MOST_RANGES..).filter(|rest| !rest.is_empty()) {
+            let text = format!("{name}: {} more ranges {more}; --map lists all", rest.len());
+            context.complain(&Error::corrupt(text));
+        }
     }
 }
 
@@ -168,6 +177,7 @@ fn value(rescued: &Rescued) -> Value {
         "bytes": rescued.bytes,
         "lost_bytes": rescued.lost_bytes(),
         "lost": rescued.lost.iter().map(|range| [range.start, range.end]).collect::<Vec<_>>(),
+        "unchecked": rescued.unchecked.iter().map(|range| [range.start, range.end]).collect::<Vec<_>>(),
     })
 }
 

@@ -1,8 +1,8 @@
 //! The command line of `e2fsck` 1.47.0 (`fsck.ext4`, `fsck.ext3`, `fsck.ext2`), for scripts: exit status 0 sound, 1 mended,
 //! 4 damage is left, 8 it could not be checked, 16 wrong usage, 32 interrupted.
 //!
-//! With -n the journal is replayed in memory, where e2fsck skips it. With -y everything is mended that needs no guesses; what
-//! does is left for e2fsprogs' own, with exit status 4. With -p nothing is written if there is something at which that stops:
+//! With -n the journal is replayed in memory, where e2fsck skips it. With -y, and with questions, everything is mended by the
+//! rules of docs/checks.md. With -p nothing is written if there is something at which that stops:
 //! a system must not go on from there by itself.
 
 use std::ffi::OsString;
@@ -14,11 +14,12 @@ use clap::{ArgAction, Parser};
 
 use casemate::blockdev::AtFile;
 use casemate::ext4::{
-    CheckReport, Finding, FindingKind, ReadOptions, SUPERBLOCK_SIZE, Structure, Superblock, WriteOptions,
+    CheckReport, Finding, FindingKind, ReadOptions, RepairDepth, RepairHow, SUPERBLOCK_SIZE, Structure,
+    Superblock, WriteOptions,
 };
 use casemate::{Access, Error, Image};
 
-use crate::cmd::ext4::check::{ask, group, groups};
+use crate::cmd::ext4::check::{ask, files, group, groups};
 use crate::context::Context;
 use crate::streams::{say, tell};
 
@@ -26,17 +27,18 @@ use crate::streams::{say, tell};
 const VERSION: &str = "e2fsck 1.47.0 (5-Feb-2023)";
 
 const USAGE: &str = "\
-Usage: e2fsck [-panyfvtV] [-b superblock] [-B blocksize] [-C fd] [-E extended-options] device
+Usage: e2fsck [-panyfvtV] [-b superblock] [-B blocksize] [-C fd] [-z undo_file] [-E extended-options] device
 
   -p, -a  Fix what an interruption leaves, such as counts, and ask nothing; at anything else, stop and write nothing
   -n      Check only, and write nothing
-  -y      Fix what needs no guess, and ask nothing; leave the rest
+  -y      Fix everything, and ask nothing
   -f      Check even if the file system is marked clean
   -b, -B  Use the superblock backup in this block, in blocks of this size; without them a backup is found if needed
   -C, -t, -v, -d, -r  Accepted, for scripts
   -E      Accepted where it changes nothing: nodiscard, readahead_kb=N, fragcheck
   -V      Print the version
-  -c, -D, -F, -j, -k, -l, -L, -S, -z  Not supported
+  -z      Keep the blocks that are changed in a new file, as they were before; e2undo puts them back
+  -c, -D, -F, -j, -k, -l, -L, -S  Not supported
 
 This is casemate under the name e2fsck.
 ";
@@ -189,7 +191,6 @@ impl Tool {
             (self.journal.is_some(), "-j (a journal on another device)"),
             (self.add_bad_blocks.is_some(), "-l (adding bad blocks)"),
             (self.set_bad_blocks.is_some(), "-L (setting bad blocks)"),
-            (self.undo.is_some(), "-z (an undo file)"),
         ];
         let extended = || {
             let find = |word| EXTENDED_UNSUPPORTED.iter().find(|(known, _)| *known == word);
@@ -253,10 +254,10 @@ impl Tool {
                 return Ok(status);
             }
         }
-        let (mended, report) = if self.no > 0 {
+        let (mended, altered, report) = if self.no > 0 {
             let mut options = ReadOptions::default();
             options.superblock = superblock;
-            (Vec::new(), image.ext4_check(&options, &context.opening())?)
+            (Vec::new(), Vec::new(), image.ext4_check(&options, &context.opening())?)
         } else {
             let mut approve = |kind: FindingKind, findings: &[Finding]| {
                 if self.preen > 0 || self.yes > 0 {
@@ -268,11 +269,17 @@ impl Tool {
             };
             let mut options = WriteOptions::default();
             options.superblock = superblock;
-            let repaired = image.ext4_repair(&options, &mut approve, &context.opening())?;
-            (repaired.mended, repaired.report)
+            let mut how = RepairHow::default();
+            how.undo = self.undo.as_ref().map(PathBuf::from);
+            if self.preen == 0 {
+                how.depth = RepairDepth::All;
+            }
+            let repaired = image.ext4_repair(&options, &how, &mut approve, &context.opening())?;
+            (repaired.mended, repaired.altered, repaired.report)
         };
         let mut text = String::new();
         groups(&mut text, context, &mended);
+        files(&mut text, context, &altered, false);
         groups(&mut text, context, &report.faults);
         let name = image.name();
         if !mended.is_empty() {

@@ -158,15 +158,18 @@ impl Tool {
         if self.creator.as_ref().is_some_and(|creator| !["Linux", "linux", "0"].contains(&&**creator)) {
             return Err(Error::unsupported("creators other than Linux (-o)"));
         }
+        if self.revision.is_some_and(|revision| revision != 1) {
+            return Err(Error::unsupported("revisions other than 1 (-r)"));
+        }
         let offset = self
             .extended
             .iter()
             .flat_map(|list| list.split(','))
             .find_map(|word| word.strip_prefix("offset="));
         let offset = offset.map(|text| number(text, 1)).transpose()?;
-        let target = match offset.filter(|offset| *offset > 0) {
-            Some(offset) => BuildTarget::Within { path: device.to_owned(), offset },
-            None => BuildTarget::from(device),
+        let target = match offset.unwrap_or(0) {
+            0 if !device.is_file() => BuildTarget::from(device),
+            offset => BuildTarget::InPlace { path: device.to_owned(), offset },
         };
         if self.force == 0 && offset.is_none() && !self.may_proceed(context, device)? {
             context.print("\n")?;

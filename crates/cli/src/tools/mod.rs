@@ -5,14 +5,18 @@ mod cryptsetup;
 mod e2fsck;
 mod fsverity;
 mod integritysetup;
+mod links;
 mod mke2fs;
 #[cfg(target_os = "linux")]
 mod mount;
+mod resize2fs;
+mod tune2fs;
 #[cfg(target_os = "linux")]
 mod umount;
 mod veritysetup;
 
 pub use cryptsetup::WRONG_PASSPHRASE;
+pub use links::{HELPERS, LINKS};
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -39,6 +43,8 @@ pub const VERSIONS: &[&str] = &[
     fsverity::VERSION,
     integritysetup::VERSION,
     "mke2fs 1.47.4",
+    "resize2fs 1.47.0",
+    "tune2fs 1.47.0",
     veritysetup::VERSION,
 ];
 
@@ -64,9 +70,7 @@ const STRANGE: &[&str] = &[
     "mount",
     "nbdkit",
     "qemu-",
-    "resize2fs",
     "resizepart",
-    "tune2fs",
     "umount",
 ];
 
@@ -78,10 +82,11 @@ fn is_strange(args: &[OsString]) -> bool {
 
 fn refuse_name(args: &[OsString]) -> ExitCode {
     let name = args.first().and_then(|name| Path::new(name).file_name()).unwrap_or_default();
+    let known: Vec<&str> = LINKS.iter().map(|(name, _)| *name).chain(HELPERS).collect();
     say(format_args!(
-        "casemate: {}: this tool is not part of casemate, which answers to the names cryptsetup, e2fsck, fsck.ext2 to fsck.ext4, \
-         fsverity, integritysetup, mke2fs, mkfs.ext2 to mkfs.ext4, mount.casemate and veritysetup",
-        name.display()
+        "casemate: {}: this tool is not part of casemate, which answers to the names {}",
+        name.display(),
+        known.join(", ")
     ));
     ExitCode::from(2)
 }
@@ -112,17 +117,35 @@ fn first_line(error: &clap::Error) -> String {
 
 fn tool(args: &[OsString]) -> Option<Tool> {
     let name = Path::new(args.first()?).file_name()?;
-    match name.to_str()? {
+    let is_listed = |name: &&str| LINKS.iter().any(|(known, _)| known == name) || HELPERS.contains(name);
+    // Packages make the links of the lists, so a name that is in none is not known here either.
+    match name.to_str().filter(is_listed)? {
         "cryptsetup" => Some((cryptsetup::main, cryptsetup::understands)),
         "e2fsck" | "fsck.ext4" | "fsck.ext3" | "fsck.ext2" => Some((e2fsck::main, e2fsck::understands)),
+        "e2label" => Some((tune2fs::label, tune2fs::understands_label)),
         "fsverity" => Some((fsverity::main, fsverity::understands)),
         "integritysetup" => Some((integritysetup::main, integritysetup::understands)),
         "mke2fs" | "mkfs.ext2" | "mkfs.ext3" | "mkfs.ext4" => Some((mke2fs::main, mke2fs::understands)),
         #[cfg(target_os = "linux")]
         "mount.casemate" => Some((mount::main, mount::understands)),
+        "resize2fs" => Some((resize2fs::main, resize2fs::understands)),
+        "tune2fs" => Some((tune2fs::main, tune2fs::understands)),
         #[cfg(target_os = "linux")]
         "umount.fuse.casemate" | "umount.casemate" => Some((umount::main, umount::understands)),
         "veritysetup" => Some((veritysetup::main, veritysetup::understands)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_link_is_a_tool() {
+        let helpers = HELPERS.iter().filter(|_| cfg!(target_os = "linux"));
+        for name in LINKS.iter().map(|(name, _)| name).chain(helpers) {
+            assert!(tool(&[OsString::from(name)]).is_some(), "{name}");
+        }
     }
 }

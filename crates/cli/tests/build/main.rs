@@ -3,9 +3,10 @@
 mod protected;
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
-use casemate_testkit::{Place, run, run_any, tool};
+use casemate_testkit::{Place, run, run_any, stderr, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -51,6 +52,33 @@ fn every_source_and_every_target_gives_the_same_tree() {
     assert_eq!(list("part"), list("folder.img"));
 }
 
+/// The configuration of an image says what its layers hold, which the manifest's digests of compressed blobs do not.
+#[test]
+fn layers_hold_what_the_configuration_of_the_image_says() {
+    if ["gzip", "sha256sum"].into_iter().any(|name| tool(name).is_none()) {
+        return;
+    }
+    let place = place();
+    place.sh(r#"set -e; gzip -nk tree.tar; mkdir next; touch next/new; tar -C next --format=pax -cf next.tar .
+        sum() { sha256sum <"$1" | cut -d' ' -f1; }
+        blob() { cp "$2" oci/blobs/sha256/$(sum "$2")
+            printf '{"mediaType":"application/vnd.oci.image.%s","digest":"sha256:%s","size":%d}' "$1" $(sum "$2") $(stat -c %s "$2"); }
+        first='"sha256:'$(sum tree.tar)'"'; second='"sha256:'$(sum next.tar)'"'
+        image() { rm -rf oci; mkdir -p oci/blobs/sha256; printf '{"rootfs":{"type":"layers","diff_ids":[%s]}}' "$2" >config
+            printf '{"schemaVersion":2,"config":%s,"layers":[%s]}' "$(blob config.v1+json config)" "$3" >manifest
+            printf '{"manifests":[%s]}' "$(blob manifest.v1+json manifest)" >oci/index.json; blob layer tree.tar.gz; blob layer next.tar
+            mv oci $1; }
+        mkdir -p oci/blobs/sha256; layers=$(blob layer.v1.tar+gzip tree.tar.gz),$(blob layer.v1.tar next.tar)
+        image right $first,$second "$layers"; image swapped $second,$first "$layers"; image none '' "$layers"
+        image fewer $first "$layers"; image empty '' ''"#);
+    place.yes("build right.img --oci right");
+    place.is("build other.img --oci swapped", 2, "its contents are not what the image's configuration says");
+    place.is("build other.img --oci none", 2, "the manifest lists 2 layers, and its configuration 0");
+    place.is("build other.img --oci fewer", 2, "the manifest lists 2 layers, and its configuration 1");
+    place.is("build other.img --oci empty", 2, "the manifest lists no layers");
+    assert!(!place.path("other.img").exists());
+}
+
 #[test]
 fn compressed_streams_and_oci_layouts_are_what_is_in_them() {
     if ["gzip", "zstd", "sha256sum"].into_iter().any(|name| tool(name).is_none()) {
@@ -94,6 +122,12 @@ fn compressed_streams_and_oci_layouts_are_what_is_in_them() {
     // A blob that another one took the place of.
     place.sh("cp tree.tar.zst oci/blobs/sha256/$(sha256sum <next.tar.zst | cut -d' ' -f1)");
     place.is("build other.img --oci oci:linux/arm64", 2, "its descriptor says");
+    // One that waits for a writer.
+    place.sh("cd oci/blobs/sha256; name=$(sha256sum <../../../next.tar.zst | cut -d' ' -f1); rm $name; mkfifo $name");
+    place.is("build other.img --oci oci:linux/arm64", 2, "not a regular file");
+    place.sh("cd oci; mv index.json kept; mkfifo index.json");
+    place.is("build other.img --oci oci:linux/arm64", 2, "not a regular file");
+    place.sh("cd oci; mv kept index.json");
     // An index that names another one so often that reading all of it would take hours.
     place.sh(r#"cd oci; inner=$(sed 's/.*sha256:\([0-9a-f]*\).*/\1/' index.json)
         many() { yes "{\"mediaType\":\"application/vnd.oci.image.index.v1+json\",\"digest\":\"sha256:$1\",\"size\":1}" |
@@ -114,7 +148,7 @@ fn images_are_there_whole_or_not_at_all() {
         ("other.img --from old.img", "no folder; --tar takes a tar stream"),
         ("old.img --from -", "no folder; --tar takes a tar stream"),
         ("old.img --tar old.img", "would replace"),
-        ("old.img --from tree -O nonsense", "no feature"),
+        ("old.img --from tree -O nonsense", "is not a feature"),
         ("old.img --from tree -O ^extent", "64bit"),
         ("old.img --from tree -O ea_inode", "ea_inode"),
         ("old.img --from tree -b 3000", "block size"),
@@ -339,6 +373,10 @@ fn what_is_asked_for_in_vain_is_refused() {
         ("--from tree --composefs-dump empty", "empty: it tells of no file"),
         ("--from tree --file-contexts empty", "empty: it has a label for no file"),
         ("--from tree --file-contexts contexts", "contexts: it has a label for no file"),
+        (
+            "--from tree --size 8M -b 4096 --journal-size 2M",
+            "a journal of 2097152 bytes has 512 blocks of 4096: it needs 1024 to 10240000 blocks, so 4194304 bytes or more",
+        ),
     ] {
         place.is(&format!("build new.img {arguments}"), 2, text);
         assert!(!place.path("new.img").exists(), "{arguments}");
@@ -456,6 +494,78 @@ fn the_command_line_of_mke2fs_is_taken() {
     assert_eq!(output.status.code(), Some(1));
     let output = run_any(Command::new(place.path("mke2fs")).arg("none").current_dir(place.folder()));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no size"), "{output:?}");
+}
+
+/// An option that can't be done is no option that is done.
+#[test]
+fn mke2fs_refuses_what_it_does_not_do() {
+    let place = place();
+    place.link("mke2fs");
+    for options in ["-r 0", "-E revision=0", "-E test_fs", "-E resize=10000"] {
+        let words = format!("-q -t ext4 -b 1024 {options} new 12M");
+        let output =
+            run_any(Command::new(place.path("mke2fs")).args(words.split(' ')).current_dir(place.folder()));
+        assert_eq!(output.status.code(), Some(1), "{options}: {output:?}");
+        assert!(!place.path("new").exists(), "{options}");
+    }
+    let words = "-q -t ext4 -b 1024 -r 1 -E revision=1,resize=20000 new 12M";
+    run(Command::new(place.path("mke2fs")).args(words.split(' ')).current_dir(place.folder()));
+    check(&place, "new");
+}
+
+/// Attributes that no file of ext4 has are told, once for all members.
+#[test]
+fn attributes_of_members_that_ext4_does_not_store_are_told() {
+    let place = place();
+    place.sh(
+        "tar -C tree --format=pax --pax-option='SCHILY.xattr.foo:=bar,SCHILY.xattr.user.x:=y' -cf odd.tar .",
+    );
+    place.yes("build empty.img --size 8M");
+    for line in ["build new.img --tar odd.tar", "put --tar odd.tar empty.img /"] {
+        let output = place.is(line, 0, "the attribute 'foo' is left out");
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+    }
+    assert!(place.yes("getfattr new.img /one").contains("user.x"));
+}
+
+#[test]
+fn mke2fs_writes_into_the_file_that_is_there() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = place();
+    place.link("mke2fs");
+    let noise: Vec<u8> = (0..3_000_000_u32).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
+    // The size of the file beforehand, blocks of the file system, and its offset.
+    for (before, blocks, offset) in [
+        (3_000_000, 1024, 0),
+        (300_000, 1024, 0),
+        (0, 2048, 0),
+        (3_000_000, 1024, 65536),
+        (40_000, 1024, 65536),
+    ] {
+        for (program, name) in [(&mke2fs, "theirs"), (&place.path("mke2fs"), "ours")] {
+            let (image, other) = (place.path(name), place.path(format!("{name}-other")));
+            let _ = (fs::remove_file(&image), fs::remove_file(&other));
+            fs::write(&image, &noise[..before]).unwrap();
+            fs::set_permissions(&image, fs::Permissions::from_mode(0o640)).unwrap();
+            fs::hard_link(&image, &other).unwrap();
+            let inode = fs::metadata(&image).unwrap().ino();
+            let words = format!("-q -F -b 1024 -E offset={offset} {name} {blocks}");
+            run(Command::new(program).args(words.split(' ')).current_dir(place.folder()));
+            let after = fs::metadata(&image).unwrap();
+            let what = format!("{name}: {before} {blocks} {offset}");
+            assert_eq!((after.ino(), after.mode() & 0o777, after.nlink()), (inode, 0o640, 2), "{what}");
+            let end = offset + blocks * 1024;
+            assert_eq!(after.len(), before.max(end) as u64, "{what}");
+            let bytes = fs::read(&other).unwrap();
+            assert!(bytes[..before.min(offset)] == noise[..before.min(offset)], "{what}");
+            assert!(bytes[end.min(before)..before] == noise[end.min(before)..before], "{what}");
+            fs::write(place.path("part"), &bytes[offset..end]).unwrap();
+            check(&place, "part");
+            // Space that nothing in the file system uses is given back.
+            let used = after.blocks() * 512;
+            assert!(used < (before.saturating_sub(end).max(offset) + 700_000) as u64, "{what}: {used}");
+        }
+    }
 }
 
 #[test]

@@ -324,6 +324,34 @@ fn images_lie_in_luks_volumes_and_partitions() {
     assert!(place.read("disk")[1 << 20..11 << 20].iter().all(|byte| *byte == 7));
     place.is("build disk -P 1 --from tree --size 20M", 2, "has 10485760 bytes");
     place.is("build disk -P 3 --from tree", 2, "there is no partition 3");
+    // A specification is the same place, and is looked at in the same way.
+    let expected = place.read("disk");
+    for image in ["disk,partition=2", "disk,offset=22528s"] {
+        place.file("disk", &expected);
+        let size = if image.contains("offset") { " --size 20M" } else { "" };
+        place.is(
+            &format!("build {image} --from tree{size}"),
+            2,
+            "contains an ext2, ext3 or ext4 file system; use --overwrite",
+        );
+        place.yes(&format!("build {image} --from tree --overwrite{size}"));
+        assert!(place.read("disk") == expected, "{image}");
+    }
+    for (line, said) in [
+        // The offset alone reaches to the end of the disk.
+        ("build disk,offset=22528s", "give partition 2 alone"),
+        ("build disk,partition=2 -P 2", "give all of them in one place"),
+        ("build disk,partition=2,luks,key-file=key", "a new file system can't go through 'luks'"),
+        ("build disk,partition=2,offset=1M", "goes to one place"),
+        ("build disk,offset=1M,size=9M", "with --size, not with size="),
+        ("build disk,partition=2 --dm-verity append", "dm-verity over a file system in a part of an image"),
+        ("build new,one", "a comma in the name of a file is written twice"),
+    ] {
+        place.is(&format!("{line} --from tree --overwrite"), 2, said);
+    }
+    assert!(place.read("disk") == expected);
+    place.yes("build new,,one --from tree");
+    assert!(place.path("new,one").exists());
 }
 
 #[test]
@@ -392,6 +420,7 @@ fn images_get_dm_verity() {
     place.file("image", "old");
     for (arguments, text) in [
         ("image --from tree --dm-verity append --size 5001K", "whole data blocks"),
+        ("image --from tree --dm-verity appendd", "for this file ./appendd"),
         ("- --from tree --dm-verity append", "standard output"),
         ("image --from tree --dm-verity image", "would replace"),
         ("image --tar tree.tar --dm-verity tree.tar", "would replace"),

@@ -106,7 +106,7 @@ fn modes_and_attributes_change_as_in_the_kernel() {
     place.yes("ln -s image p/q /to");
     place.yes("mkdir -p image /to/./s/../t");
     assert_eq!(place.state("/p/q/t"), "755");
-    place.no("mkdir -p image /0/below", 2, "no directory");
+    place.no("mkdir -p image /0/below", 2, "not a directory");
     place.no("mkdir -p image /0", 2, "exists");
     // A file is made where a link leads.
     for (number, line) in

@@ -171,10 +171,59 @@ fn an_interrupted_change_is_read_as_complete_or_not_at_all() {
     place.yes(&format!("recover disk --offset {start}"));
     assert_eq!(serve("serve --read-only disk"), (0, String::new()));
 
+    the_image_leads_to_the_recovery_file(&place, &image, &after);
     let output = place.ext4("recover image --recovery-file redo");
     assert!(String::from_utf8_lossy(&output.stderr).contains("completed a change that was interrupted"));
     assert_eq!(fs::read(place.path("image")).unwrap(), after);
     assert!(!place.path("redo").exists());
     place.assert_clean();
     assert_eq!(place.ext4("recover image").stderr, b"");
+}
+
+/// Every name of an image leads to the recovery file, which is `redo`.
+fn the_image_leads_to_the_recovery_file(place: &Place, image: &[u8], after: &[u8]) {
+    const NAME: &str = "user.casemate.recovery";
+    let note = |file: &str, name: &str, path: &std::path::Path| {
+        let path = path.as_os_str().as_encoded_bytes();
+        rustix::fs::setxattr(place.path(file), name, path, rustix::fs::XattrFlags::empty()).is_ok()
+    };
+    fs::write(place.path("noted"), image).unwrap();
+    if !note("noted", NAME, &place.path("redo")) {
+        return casemate_testkit::skip("no extended attributes here");
+    }
+    fs::hard_link(place.path("noted"), place.path("hard")).unwrap();
+    let start = 1 << 20;
+    fs::write(place.path("part"), [vec![0; start], image.to_vec()].concat()).unwrap();
+    assert!(note("part", &format!("{NAME}.{start}"), &place.path("redo")));
+    let info = run_any(Command::new(CASEMATE).arg("info").arg(place.path("hard")));
+    assert!(String::from_utf8_lossy(&info.stdout).contains("redo is its journal"), "{info:?}");
+    for line in ["ls noted /", "ls hard /", &format!("ls part --offset {start} /")] {
+        let output = place.ext4(line);
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("is shown as complete"),
+            "{line}: {output:?}"
+        );
+    }
+    let mut serve = Command::new(CASEMATE);
+    serve.args(["serve", "--read-only", "part", "--exec", "true"]).current_dir(place.folder.path());
+    let output = run_any(&mut serve);
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&format!("at byte {start} was")), "{output:?}");
+    // Loop devices lead there, too.
+    let losetup = |options: &[&str]| {
+        let output = run_any(Command::new(tool("losetup")?).args(["--find", "--show"]).args(options));
+        let name = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        if name.is_empty() { None } else { Some(name) }
+    };
+    let (hard, part) = (place.path("hard"), place.path("part"));
+    for options in [vec![hard.to_str().unwrap()], vec!["-o", "1048576", part.to_str().unwrap()]] {
+        let Some(name) = losetup(&options) else { continue };
+        let (read, changed) = (place.ext4(&format!("ls {name} /")), place.ext4(&format!("mkdir {name} /x")));
+        run_any(Command::new("losetup").args(["-d", &name]));
+        assert!(String::from_utf8_lossy(&read.stderr).contains("is shown as complete"), "{name}: {read:?}");
+        let stderr = String::from_utf8_lossy(&changed.stderr);
+        assert!(changed.status.code() == Some(2) && stderr.contains("name that as"), "{name}: {stderr}");
+    }
+    let output = place.ext4("recover hard");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("completed a change that was interrupted"));
+    assert!(fs::read(place.path("noted")).unwrap() == after && place.path("redo").exists());
 }

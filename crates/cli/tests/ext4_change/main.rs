@@ -5,7 +5,9 @@ mod encryption;
 mod in_use;
 mod interrupted;
 mod locked;
+mod resize;
 mod tar;
+mod tune;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};

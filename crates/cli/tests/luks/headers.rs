@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
-use casemate_testkit::{status, stderr, tool};
+use casemate_testkit::{Place, status, stderr, tool};
 
 use crate::twins::{CHEAP, Twins};
 use crate::{CASEMATE, place, says, yes};
@@ -322,6 +322,41 @@ fn tokens_are_kept_as_they_are() {
     twins.refused("token export ours 0", "LUKS1 has no tokens");
 }
 
+/// A header that its reader refuses would lose the volume: no command would open, mend or change it again.
+#[test]
+fn a_token_never_makes_a_header_that_nothing_reads() {
+    let place = Place::new(CASEMATE);
+    place.file("key", "pass");
+    let own = |line: &str| place.own(&format!("luks {line} --key-file key"));
+    yes(own(&format!("format vol --size 12M --crypt-offset 4M --luks2-metadata-size 1M {CHEAP}")));
+    let token = |value: &str| {
+        place.file("token", format!("{{\"type\":\"a\",\"keyslots\":[\"0\"],\"x\":{value}}}"));
+        let before = place.read("vol");
+        let imported = place.own("luks token import vol token");
+        assert!(status(&imported) == 0 || place.read("vol") == before);
+        yes(own("test-passphrase vol"));
+        imported
+    };
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let zeros = |number: usize| format!("[0{}]", ",0".repeat(number - 1));
+    for depth in 27..=32 {
+        let imported = token(&nested(depth));
+        assert_eq!(status(&imported), if depth < 30 { 0 } else { 2 }, "{depth}: {}", stderr(&imported));
+    }
+    for number in [30_000, 30_000] {
+        yes(token(&zeros(number)));
+    }
+    says(token(&zeros(2_000)), 2, "61440 are supported");
+    // The rest is for slots and a reencryption.
+    place.file("new", "another");
+    yes(place.own(&format!("luks add-key vol --key-file key --new-key-file new {CHEAP}")));
+    yes(place.own("luks kill-slot vol 1"));
+    yes(own(&format!("reencrypt vol --init-only {CHEAP}")));
+    yes(own("test-passphrase vol"));
+    yes(own("reencrypt vol --resume-only"));
+    yes(own("test-passphrase vol"));
+}
+
 #[test]
 fn a_header_apart_is_what_changes() {
     let Some(twins) = Twins::new(LUKS2) else { return };
@@ -399,4 +434,24 @@ fn a_second_copy_behind_other_contents_is_no_volume() {
     says(place.own("luks repair image"), 2, "an LVM physical volume");
     yes(place.own("luks repair image --batch-mode"));
     yes(place.own("luks test-passphrase image --key-file key"));
+}
+
+#[test]
+fn a_backup_of_the_other_version_is_restored_where_the_data_are_the_same_alone() {
+    let place = Place::new(CASEMATE);
+    place.file("key", "pass");
+    let own = |line: &str| place.own(&format!("luks {line}"));
+    let make = |line: &str| yes(own(&format!("format {line} --key-file key {CHEAP}")));
+    place.file("plain", vec![7; 1 << 20]);
+    make("volume --from plain --crypt-offset 1M");
+    make("older --from plain --type luks1 --crypt-offset 2M");
+    yes(own("header-backup older older.backup"));
+    let before = place.read("volume");
+    says(own("header-restore volume older.backup --batch-mode"), 2, "it is of another volume");
+    assert!(place.read("volume") == before);
+    // A conversion leaves the data where they are.
+    yes(own("convert older --type luks2 --batch-mode"));
+    says(own("header-restore older older.backup"), 2, "the present header will be lost with its key slots");
+    yes(own("header-restore older older.backup --batch-mode"));
+    yes(own("test-passphrase older --key-file key"));
 }

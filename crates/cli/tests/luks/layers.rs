@@ -168,3 +168,191 @@ fn a_header_may_lie_apart() {
     says(place.own("luks extract header out2 --key-file key"), 2, "--luks-header");
     says(place.own("ext4 ls header --luks --key-file key"), 2, "--luks-header");
 }
+
+/// A disk of three partitions with names, each with text all over, and what a GPT takes.
+fn partitioned() -> Option<Place> {
+    tool("sfdisk")?;
+    let place = Place::new(CASEMATE);
+    place.file("key", "secret");
+    place.file("new", "another");
+    place.file("disk", "data ".repeat(8 << 20));
+    place.file(
+        "table",
+        "label: gpt\nfirst-lba: 34\nstart=2048,size=4096\nstart=8192,size=49152,name=vault\nstart=59392,size=2048\n",
+    );
+    place.sh("sfdisk -q disk < table");
+    Some(place)
+}
+
+/// Bytes of the disk's second partition.
+const SECOND: std::ops::Range<usize> = 8192 * 512..(8192 + 49152) * 512;
+
+const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+
+#[test]
+fn a_new_volume_in_a_specification_asks_and_locks_as_one_of_the_options() {
+    let Some(place) = partitioned() else { return };
+    let before = place.read("disk");
+    let places = [
+        "disk -P 2",
+        "disk,partition=2",
+        "disk,partition=vault",
+        "disk,offset=4M,size=24M",
+        "disk,offset=8192s,size=49152s",
+    ];
+    for spec in places {
+        let line = format!("luks format {spec} --key-file key {CHEAP}");
+        says(place.own(&line), 2, "disk contains data of no known kind; use --overwrite to destroy it");
+        let held = fs::File::open(place.path("disk")).unwrap();
+        held.lock().unwrap();
+        says(place.own(&format!("{line} --overwrite")), 2, "another process is working on it");
+        drop(held);
+        assert!(place.read("disk") == before, "{spec}");
+        yes(place.own(&format!("{line} --overwrite")));
+        let after = place.read("disk");
+        assert!(after[SECOND].starts_with(b"LUKS\xba\xbe"), "{spec}");
+        assert!(after[..SECOND.start] == before[..SECOND.start], "{spec}");
+        assert!(after[SECOND.end..] == before[SECOND.end..], "{spec}");
+        // What is there now is asked for by its name.
+        says(place.own(&line), 2, "disk contains a LUKS header; use --overwrite to destroy it");
+        fs::write(place.path("disk"), &before).unwrap();
+    }
+    // All from a partition's start on are other partitions, too, and so is more than it has.
+    for spec in ["disk --offset 8192s", "disk,offset=8192s", "disk,offset=4M,size=25M"] {
+        let line = format!("luks format {spec} --overwrite --key-file key {CHEAP}");
+        says(place.own(&line), 2, "partition 2 begins at offset 4194304");
+    }
+    for (line, said) in [
+        ("luks format disk,partition=2 --size 30M", "--size makes or extends a whole file"),
+        ("luks format disk,partition=2 -P 2", "give all of them in one place"),
+        ("luks format disk,partition=9", "there is no partition 9; there are: 1, 2, 3"),
+        ("luks format disk,partition=2,ext4,superblock=1", "leave ext4 out"),
+        ("luks format disk,partition=2,luks", "leave out the last 'luks'"),
+        ("luks format disk,partion=2", "did you mean partition?"),
+    ] {
+        says(place.own(&format!("{line} --overwrite --key-file key {CHEAP}")), 2, said);
+    }
+    assert!(place.read("disk") == before);
+}
+
+#[test]
+fn every_command_of_luks_takes_the_place_of_its_volume_in_a_specification() {
+    let Some(place) = partitioned() else { return };
+    yes(place.own(&format!("luks format disk,partition=2 --overwrite --key-file key {CHEAP}")));
+    let formatted = place.read("disk");
+    // IMAGE is the volume; what a line prints and leaves is the same wherever its place is said.
+    let lines = [
+        "luks is-luks IMAGE",
+        "luks uuid IMAGE",
+        "luks dump IMAGE",
+        "luks check IMAGE",
+        "luks check --print-policy IMAGE",
+        "luks test-passphrase IMAGE --key-file key",
+        "luks header-backup IMAGE backup",
+        "luks dump-volume-key IMAGE vk --key-file key",
+        "luks extract IMAGE plain --key-file key --overwrite",
+        "luks extract IMAGE - --key-file key",
+        "luks config IMAGE --label box",
+        "luks add-key IMAGE --key-file key --new-key-file new --pbkdf pbkdf2 --pbkdf-force-iterations 1000",
+        "luks test-passphrase IMAGE --key-file new",
+        "luks convert-key IMAGE --key-file new --pbkdf pbkdf2 --pbkdf-force-iterations 1100",
+        "luks token add IMAGE --key-description d --key-slot 0",
+        "luks token export IMAGE 0",
+        "luks token remove IMAGE 0",
+        "luks remove-key IMAGE --key-file new --batch-mode",
+        "luks repair IMAGE --batch-mode",
+        "luks header-restore IMAGE backup --batch-mode",
+        "luks uuid IMAGE --uuid 6c6e4a9f-0b2f-4f0e-a1e3-b1d1d4d2f0aa",
+        "luks change-key IMAGE --key-file key --new-key-file new --pbkdf pbkdf2 --pbkdf-force-iterations 1000",
+        "luks kill-slot IMAGE 0 --batch-mode",
+        "luks header-restore IMAGE backup --batch-mode",
+        "luks reencrypt IMAGE --key-file key --resilience none --batch-mode",
+        "luks test-passphrase IMAGE --key-file key",
+        "luks erase IMAGE --batch-mode",
+    ];
+    let run = |image: &str| {
+        fs::write(place.path("disk"), &formatted).unwrap();
+        for name in ["backup", "vk"] {
+            drop(fs::remove_file(place.path(name)));
+        }
+        lines.map(|line| {
+            let line = line.replace("IMAGE", image);
+            let out = place.own(&line);
+            assert_eq!(status(&out), 0, "{line}: {}", String::from_utf8_lossy(&out.stderr));
+            out.stdout
+        })
+    };
+    let expected = run("-P 2 disk");
+    let after = place.read("disk");
+    assert!(
+        after[..SECOND.start] == formatted[..SECOND.start] && after[SECOND.end..] == formatted[SECOND.end..]
+    );
+    for image in ["disk,partition=2", "disk,offset=4M,size=49152s"] {
+        let printed = run(image);
+        for ((line, one), other) in lines.iter().zip(&expected).zip(&printed) {
+            // Salts, times and keys are new each time; what is printed of the first ones is not.
+            let is_changed = line.contains("add-key") || line.contains("convert");
+            assert!(is_changed || one == other, "{line} {image}");
+        }
+        let other = place.read("disk");
+        assert!(
+            other[..SECOND.start] == formatted[..SECOND.start]
+                && other[SECOND.end..] == formatted[SECOND.end..]
+        );
+    }
+    // The command itself opens the volume; work in place has no layer below.
+    fs::write(place.path("disk"), &formatted).unwrap();
+    for (line, said) in [
+        ("luks dump disk,partition=2,luks,key-file=key", "leave out the last 'luks'"),
+        ("luks extract disk,partition=2,luks,key-file=key plain", "leave out the last 'luks'"),
+        ("luks dump -P 2 disk,partition=2", "give all of them in one place"),
+        ("luks dump disk,partition=2,key-file=key", "unknown layer or option 'key-file' of partition"),
+        (
+            "luks reencrypt disk,integrity=crc32c,partition=2 --key-file key",
+            "work in place can't go through 'integrity': the words here are partition=, offset= and size=",
+        ),
+    ] {
+        says(place.own(line), 2, said);
+    }
+    assert!(place.read("disk") == formatted);
+}
+
+/// A name with commas is a file's, by the rule of specifications and for cryptsetup's command line, which knows none.
+#[test]
+fn a_volume_whose_file_has_a_comma_in_its_name_is_found() {
+    let place = place("luks2-label-token");
+    fs::copy(place.path("image"), place.path("a,b")).unwrap();
+    fs::copy(place.path("image"), place.path("image,offset=0")).unwrap();
+    let expected = yes(place.own("luks uuid image"));
+    assert_eq!(yes(place.own("luks uuid a,b")), expected);
+    assert_eq!(yes(place.own("luks uuid a,,b")), expected);
+    says(place.own("luks uuid image,offset=0"), 2, "is the name of a file, and says layers of another one");
+    assert_eq!(yes(place.own("luks uuid image,,offset=0")), expected);
+    let cryptsetup = place.link("cryptsetup");
+    for name in ["a,b", "image,offset=0"] {
+        assert_eq!(yes(place.run(&cryptsetup, &format!("luksUUID {name}"))), expected, "{name}");
+    }
+    says(place.own(&format!("luks format new,one --size 20M --key-file key {CHEAP}")), 2, "is written twice");
+    yes(place.own(&format!("luks format new,,one --size 20M --key-file key {CHEAP}")));
+    assert!(place.names().contains(&"new,one".to_owned()));
+}
+
+#[test]
+fn a_volume_lies_in_a_partition_of_a_disk_that_dm_integrity_protects() {
+    let Some(place) = partitioned() else { return };
+    yes(place.own("integrity format prot --size 45M --from disk -I sha256"));
+    let volume = "prot,integrity=sha256,partition=2";
+    says(place.own(&format!("luks format {volume} --key-file key {CHEAP}")), 2, "data of no known kind");
+    yes(place.own(&format!("luks format {volume} --overwrite --key-file key {CHEAP}")));
+    yes(place.own(&format!("luks add-key {volume} --key-file key --new-key-file new {CHEAP}")));
+    yes(place.own(&format!("luks test-passphrase {volume} --key-file new")));
+    yes(place.own(&format!("luks extract {volume} plain --key-file new")));
+    // All tags are right, and what was written is a volume for whoever reads the disk.
+    yes(place.own("integrity verify prot -I sha256"));
+    yes(place.own("integrity extract prot copy -I sha256"));
+    let uuid = yes(place.own(&format!("luks uuid {volume}")));
+    assert_eq!(yes(place.own("luks uuid copy,partition=2")), uuid);
+    yes(place.own("luks extract copy,partition=2 again --key-file key"));
+    assert!(place.read("plain") == place.read("again"));
+    says(place.own(&format!("luks reencrypt {volume} --key-file key")), 2, "can't go through 'integrity'");
+}

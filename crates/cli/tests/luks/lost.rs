@@ -168,3 +168,18 @@ fn a_repair_of_luks1_tells_of_damage_that_it_does_not_mend() {
         says(place.own("luks repair vol --batch-mode"), 2, why);
     }
 }
+
+/// cryptsetup opens no volume without room for data either.
+#[test]
+fn a_volume_that_is_cut_off_to_its_header_is_not_an_empty_one() {
+    let place = place();
+    for kind in ["luks1", "luks2"] {
+        yes(place
+            .own(&format!("luks format --type {kind} --from plain vol --overwrite {CHEAP} --key-file key")));
+        let whole = place.read("vol");
+        place.file("vol", &whole[..whole.len() - (1 << 20)]);
+        says(place.own("luks extract vol out --key-file key"), 2, "has no data");
+        assert!(!place.path("out").exists(), "{kind}");
+        says(place.own("serve vol,luks,key-file=key -r --exec true"), 2, "has no data");
+    }
+}

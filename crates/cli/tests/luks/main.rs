@@ -21,6 +21,7 @@ mod reencrypt;
 mod slots;
 mod twins;
 mod walk;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

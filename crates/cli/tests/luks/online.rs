@@ -93,7 +93,7 @@ fn what_the_work_hears_of_lost_writes_clients_hear_too() {
     place.yes("luks extract disk out --key-file key");
 }
 
-/// Whatever a server that is killed had acknowledged is there, in the middle of the work and after it, here and for
+/// Every write that a killed server had acknowledged is there, in the middle of the work and after it, here and for
 /// cryptsetup.
 #[test]
 fn a_volume_is_reencrypted_while_clients_write_to_it() {

@@ -308,6 +308,12 @@ fn a_volume_in_the_middle_is_a_layer_that_takes_no_writes() {
     says(place.own(&format!("ext4 mkdir {layer} /new")), 2, "the volume is being reencrypted");
     says(place.own(&format!("serve --write --exec true {layer}")), 2, "the volume is being reencrypted");
     yes(place.own(&format!("serve --read-only --exec true {layer}")));
+    let refused = place.own(&format!("luks add-key disk --key-file key --new-key-file key {CHEAP}"));
+    says(
+        refused,
+        2,
+        "the volume is being reencrypted; finish the reencryption (casemate luks reencrypt --resume-only)",
+    );
     assert!(place.read("disk") == before);
 }
 
@@ -346,6 +352,25 @@ fn every_slot_that_stays_needs_its_passphrase() {
             && metadata.contains("\"3\"")
             && !metadata.contains("\"0\":{\"type\":\"luks2\"")
     );
+    let after = place.read("disk");
+    // Or each in a file; other commands take one.
+    says(
+        place.own("luks reencrypt disk --key-file key --key-file wrong"),
+        2,
+        "would be lost, which no passphrase",
+    );
+    yes(place.own("luks reencrypt disk --key-file second --key-file key --init-only"));
+    yes(place.own("luks reencrypt disk --key-file second --key-file key"));
+    is_whole(&place, 3 << 20);
+    let twice = "--key-file key --key-file second";
+    says(place.own(&format!("luks extract disk plain {twice}")), 2, "cannot be used multiple times");
+    let line = format!("luks reencrypt disk --decrypt --luks-header header {twice}");
+    says(place.own(&line), 2, "one passphrase is wanted here");
+    assert!(!place.path("header").exists());
+    for key in ["key", "second"] {
+        theirs(&format!("open --test-passphrase --key-file {key} disk"));
+    }
+    place.file("disk", after);
     // A slot that is named stays alone.
     yes(place.own("luks reencrypt disk --key-file second --key-slot 3 --batch-mode"));
     says(place.own("luks test-passphrase disk --key-file key"), 1, "does not open");
@@ -627,7 +652,7 @@ fn an_offset_that_is_a_partition_s_start_is_no_place_for_a_volume() {
     disk[510..512].copy_from_slice(&[0x55, 0xaa]);
     place.file("disk", disk);
     let own = |line: &str| place.own(&format!("luks {line} --key-file key {CHEAP}"));
-    says(own("format disk --offset 1M --crypt-offset 1M"), 2, "partition 1 begins at --offset 1048576");
+    says(own("format disk --offset 1M --crypt-offset 1M"), 2, "partition 1 begins at offset 1048576");
     yes(own("format disk --partition 1 --crypt-offset 1M"));
     let before = place.read("disk");
     for line in [
@@ -637,11 +662,34 @@ fn an_offset_that_is_a_partition_s_start_is_no_place_for_a_volume() {
         "reencrypt disk --offset 1M --decrypt --luks-header head",
         "reencrypt disk --offset 5M --encrypt --luks-header head",
         "reencrypt disk --offset 5M --encrypt --reduce-device-size 512K",
+        "reencrypt disk --encrypt --luks-header head --crypt-offset 5M",
+        "format disk --offset 5M --overwrite --crypt-offset 64K --from plain",
     ] {
         let number = if line.contains("5M") { 2 } else { 1 };
-        says(own(line), 2, &format!("--partition {number} takes that one alone"));
+        says(own(line), 2, &format!("give partition {number} alone (--partition {number})"));
         assert!(place.read("disk") == before, "{line}");
     }
+    for line in [
+        "integrity format disk --offset 5M --overwrite",
+        "integrity format disk --offset 5M --overwrite --from plain",
+        "crypt encrypt --in-place disk --crypt-offset 5M --key-file long --key-size 512",
+    ] {
+        place.file("long", Rng::new(5).bytes(64));
+        says(place.own(line), 2, "give partition 2 alone (--partition 2)");
+        assert!(place.read("disk") == before, "{line}");
+    }
+    // A partition of a file is asked about before a hash area goes there.
+    let noise = Rng::new(4).bytes(1 << 20);
+    let mut filled = before.clone();
+    filled[5 << 20..6 << 20].copy_from_slice(&noise);
+    place.file("filled", filled.clone());
+    says(place.own("verity format plain filled --hash-partition 2"), 2, "data of no known kind");
+    says(
+        place.own("verity format filled filled --partition 1 --hash-partition 2"),
+        2,
+        "data of no known kind",
+    );
+    assert!(place.read("filled") == filled);
     yes(own("reencrypt disk --partition 1"));
     assert!(place.read("disk")[5 << 20..] == before[5 << 20..]);
 }

@@ -126,6 +126,34 @@ impl Volume {
         Ok(outcome)
     }
 
+    /// Judges a state of a change that leaves the tree as it is: the superblock tells what was done of it.
+    fn judge_shape<'a>(&'a self, before: &Files, after: &Files) -> Judge<'a> {
+        let of = |files: &Files| {
+            let device = Arc::new(MemoryDevice::new(files["image"].clone()));
+            (describe(&open(device.clone()).unwrap()).unwrap(), shape(&device).unwrap())
+        };
+        let ((tree, before), (_, after)) = (of(before), of(after));
+        let place = scratch();
+        Box::new(move |_, State { files, .. }| {
+            let redo = place.path().join("redo");
+            match files.get("image.casemate-redo") {
+                Some(kept) => fs::write(&redo, kept).unwrap(),
+                None => drop(fs::remove_file(&redo)),
+            }
+            let device = Arc::new(MemoryDevice::new(files["image"].clone()));
+            let recovery = Some(RecoveryFile::new(&redo));
+            let options = WriteOptions { recovery, seed: Some(1), ..WriteOptions::default() };
+            drop(Writer::open(device.clone(), options).map_err(|error| format!("recovery: {error}"))?);
+            same(&self.whole(&device)?, &tree)?;
+            let found = shape(&device)?;
+            Ok(match found {
+                found if found == after => Outcome::After,
+                found if found == before => Outcome::Before,
+                _ => Outcome::Between,
+            })
+        })
+    }
+
     /// The tree of an image whose structures are all right.
     fn whole(&self, device: &Arc<MemoryDevice>) -> Result<Tree, String> {
         let report = check(device.clone(), &CheckOptions::default(), &Work::default());
@@ -205,6 +233,14 @@ impl EncryptedContents for AsStored {
     fn decrypt(&self, _: u64, _: &mut [u8]) -> casemate_ext4::Result<()> {
         Ok(())
     }
+}
+
+/// UUID, label, blocks and blocks for root of a file system.
+fn shape(device: &Arc<MemoryDevice>) -> Result<String, String> {
+    let fs = open(device.clone())?;
+    let superblock = fs.superblock();
+    let (blocks, reserved) = (superblock.blocks, superblock.blocks_reserved);
+    Ok(format!("{:x?} {} {blocks} {reserved}", superblock.uuid, superblock.label()))
 }
 
 /// Whether the superblock is half of one and half of another, which others call damaged.
@@ -421,12 +457,12 @@ fn changes_in_steps() {
     ] {
         let line = operation.replace("SRC", sources.path().to_str().unwrap());
         let judge = |before: &Files, after: &Files| volume.judge(before, after, true);
-        if !session.cut(40, &line, "ext4 recover image", judge) {
+        if !session.cut(25, &line, "ext4 recover image", judge) {
             return;
         }
     }
     volume.end();
-    session.end(100);
+    session.end(60);
 }
 
 /// Encrypted folders, and their backup on its way back.
@@ -455,5 +491,31 @@ fn encrypted_files_and_their_backup() {
         }
         volume.end();
         session.end(70);
+    }
+}
+
+/// Another UUID, and so other checksums; other features; another size, for which files are moved one by one. Trees stay
+/// as they are: a state is told by the superblock.
+#[test]
+fn parameters_and_sizes() {
+    for options in ["-t ext4 -b 1024", "-t ext4 -b 1024 -O ^has_journal", "-t ext2 -b 1024"] {
+        let mut session = Session::new(&format!("parameters {options}"));
+        let Some(volume) = Volume::make(&session, options, "24M") else { return };
+        let sources = sources();
+        session.run("ext4 mkdir image /a");
+        session.run(&format!("ext4 put -r --seed 1 image {}/tree /a/t", sources.path().display()));
+        session.run(&format!("ext4 put --seed 1 image {}/other /a/o", sources.path().display()));
+        for line in [
+            "ext4 tune image -U 11111111-2222-4333-8444-555555555555 -L label",
+            "ext4 resize image 40M",
+            "ext4 minimize image",
+            "ext4 tune image -L other -m 3",
+        ] {
+            let judge = |before: &Files, after: &Files| volume.judge_shape(before, after);
+            if !session.cut(14, line, "ext4 recover image", judge) {
+                return;
+            }
+        }
+        session.end(28);
     }
 }

@@ -53,11 +53,8 @@ fn judge<'a>(direction: Direction, key: &[u8], before: &Files, after: &Files) ->
                 Outcome::After => Ok(outcome),
                 _ => Err("resumed, and as before".to_owned()),
             }),
-            // A journal that never became whole: nothing had begun.
-            Err(error) => match outcome(&image)? {
-                Outcome::Before => Ok(Outcome::Before),
-                _ => Err(format!("{error}: and the image is not as before")),
-            },
+            // A journal has its name when it can be resumed.
+            Err(error) => Err(format!("{error}: the journal is there")),
         }
     })
 }

@@ -191,12 +191,12 @@ fn headers_are_converted_at_any_moment() {
             session.run(&format!("luks add-key image --key-file one --new-key-file two {CHEAP}"));
         }
         let line = format!("luks convert image --type {other} --batch-mode");
-        if !session.cut(120, &line, REPAIR, |before, after| judge_steps(keys, keys, before, after)) {
+        if !session.cut(60, &line, REPAIR, |before, after| judge_steps(keys, keys, before, after)) {
             return;
         }
         let back = format!("luks convert image --type luks{version} --batch-mode");
-        session.cut(120, &back, REPAIR, |before, after| judge_steps(keys, keys, before, after));
-        session.end(120);
+        session.cut(60, &back, REPAIR, |before, after| judge_steps(keys, keys, before, after));
+        session.end(60);
     }
 }
 

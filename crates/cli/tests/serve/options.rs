@@ -105,6 +105,11 @@ fn a_pid_file_replaces_nothing_but_a_pid_file() {
             _ => assert_eq!(fs::read(at("pid")).unwrap(), text.as_bytes()),
         }
     }
+    fs::remove_file(at("pid")).unwrap();
+    run(Command::new("mkfifo").arg(at("pid")));
+    let (status, _, stderr) = folder.with("image --pid-file pid", "true");
+    assert_eq!(status, 2, "{stderr}");
+    assert!(stderr.contains("not a regular file"), "{stderr}");
 }
 
 #[test]

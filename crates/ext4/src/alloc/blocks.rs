@@ -45,18 +45,20 @@ impl Allocator {
             }
         };
         for least in [want, 1] {
-            for step in 0..layout.groups {
-                let group = first_group.around(step, layout.groups);
+            let groups = self.usable_groups();
+            for step in 0..groups {
+                let group = first_group.around(step, groups);
                 let free = u64::from(self.descriptor(group)?.fields().free_clusters());
                 if free < least {
                     continue;
                 }
                 let mut found = None;
-                if step == 0 && exact {
+                let is_first = group == first_group;
+                if is_first && exact {
                     found = self.find_run(group, from, want, true)?;
                 }
                 // What is right behind the file is good in any length.
-                if found.is_none() && step == 0 && from > 0 {
+                if found.is_none() && is_first && from > 0 {
                     found = self.find_run(group, from, want, false)?.filter(|(_, len)| *len >= least);
                 }
                 if found.is_none() {
@@ -118,6 +120,16 @@ impl Allocator {
         Ok(())
     }
 
+    /// Frees blocks that were a group's own structures until now, and lie in one group.
+    pub fn free_own(&mut self, block: Block, len: u64) -> Result<()> {
+        self.transaction.forget(block, len);
+        let (group, bit) = self.cluster_position(block);
+        let count = len.div_ceil(self.ratio());
+        self.count_clusters(group, bit, count, false)?;
+        self.pins.add(group, bit, count);
+        Ok(())
+    }
+
     /// Clusters that were freed in this transaction, and can be taken after it.
     pub fn pinned_clusters(&self) -> u64 {
         self.pins.clusters()
@@ -140,10 +152,12 @@ impl Allocator {
     fn find_run(&mut self, group: GroupNo, from: u64, want: u64, exact: bool) -> Result<Option<(u64, u64)>> {
         let descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
         // A cluster that is cut off by the end of the file system can't be used.
-        let end = self.fs.layout().blocks_in(group) / self.ratio();
+        let start = self.fs.layout().group_start(group);
+        let below = self.limit.map_or(u64::MAX, |(end, _)| end.checked_since(start).unwrap_or(0));
+        let end = self.fs.layout().blocks_in(group).min(below) / self.ratio();
         let search = |bytes: &[u8]| {
             if exact {
-                let stop = bitmap::next(bytes, from, end.min(from.saturating_add(want)), true);
+                let stop = bitmap::next(bytes, from.min(end), end.min(from.saturating_add(want)), true);
                 let len = stop.unwrap_or(end.min(from + want)).saturating_sub(from);
                 return (len > 0).then_some((from, len));
             }
@@ -163,8 +177,13 @@ impl Allocator {
 
     /// Marks clusters of one group as used or free, everywhere that counts them.
     fn mark_clusters(&mut self, group: GroupNo, bit: u64, count: u64, used: bool) -> Result<()> {
-        let mut descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
+        let descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
         self.refuse_metadata(group, &descriptor, bit, count)?;
+        self.count_clusters(group, bit, count, used)
+    }
+
+    fn count_clusters(&mut self, group: GroupNo, bit: u64, count: u64, used: bool) -> Result<()> {
+        let mut descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
         self.flip(Bitmap::Blocks, group, &mut descriptor, bit, count, used)?;
         let free = i64::from(descriptor.fields().free_clusters());
         let change = if used { -count.cast_signed() } else { count.cast_signed() };

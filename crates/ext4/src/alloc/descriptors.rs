@@ -4,14 +4,16 @@ use crate::alloc::Allocator;
 use crate::error::{Place, Result, Structure};
 use crate::format::bitmap;
 use crate::format::csum::{Context, Kind};
-use crate::format::features::Compat;
+use crate::format::features::{Compat, Incompat};
 use crate::format::group::{Bitmap, Descriptor};
+use crate::format::layout::Layout;
+use crate::format::superblock::Superblock;
 use crate::transaction::patch::{Part, Patching};
 use crate::units::{Block, GroupNo};
 
 impl Allocator {
     /// A group's descriptor as it is now.
-    pub(super) fn descriptor(&self, group: GroupNo) -> Result<Descriptor> {
+    pub fn descriptor(&self, group: GroupNo) -> Result<Descriptor> {
         let layout = self.fs.layout();
         let (block, base) = self.descriptor_place(group);
         let size = layout.descriptor_size as usize;
@@ -159,7 +161,7 @@ impl Allocator {
     }
 
     /// Makes sure that a group's bitmap is in the cache and sound; one that was never written is made.
-    pub(super) fn ensure_bitmap(&mut self, which: Bitmap, group: GroupNo) -> Result<Descriptor> {
+    pub fn ensure_bitmap(&mut self, which: Bitmap, group: GroupNo) -> Result<Descriptor> {
         let mut descriptor = self.descriptor(group)?;
         let block = which.block(descriptor.fields());
         let has_flags = self.fs.checksums().kind() != Kind::None;
@@ -202,27 +204,7 @@ impl Allocator {
 
     /// Blocks at fixed places in a group: copies of superblock and descriptors, and room for more of those.
     pub(super) fn base_blocks(&self, group: GroupNo) -> u64 {
-        let layout = self.fs.layout();
-        let superblock = self.fs.superblock();
-        let has_superblock = layout.has_superblock(group);
-        let per_block = layout.descriptors_per_block();
-        let meta_bg = superblock.incompat.has(crate::format::features::Incompat::META_BG);
-        let first_meta_bg = superblock.first_meta_bg;
-        let (index, within) = layout.descriptor_position(group);
-        if meta_bg && index >= first_meta_bg {
-            let holds = within <= 1 || within == per_block - 1;
-            return u64::from(has_superblock) + u64::from(holds);
-        }
-        if !has_superblock {
-            return 0;
-        }
-        let descriptors = if meta_bg { first_meta_bg } else { layout.descriptor_blocks() };
-        let reserved = if superblock.compat.has(Compat::RESIZE_INODE) {
-            u64::from(superblock.reserved_descriptor_blocks())
-        } else {
-            0
-        };
-        1 + u64::from(descriptors) + reserved
+        base_blocks(self.fs.layout(), self.fs.superblock(), group)
     }
 
     /// A block bitmap as the kernel makes it for a group that was never used.
@@ -272,4 +254,28 @@ impl Allocator {
 
 fn group_context(group: GroupNo) -> Context {
     Context { group, ..Context::default() }
+}
+
+/// Blocks at fixed places in a group of a file system with this superblock: copies of superblock and descriptors, and room
+/// for more of those.
+pub(crate) fn base_blocks(layout: &Layout, superblock: &Superblock, group: GroupNo) -> u64 {
+    let has_superblock = layout.has_superblock(group);
+    let per_block = layout.descriptors_per_block();
+    let meta_bg = superblock.incompat.has(Incompat::META_BG);
+    let first_meta_bg = superblock.first_meta_bg;
+    let (index, within) = layout.descriptor_position(group);
+    if meta_bg && index >= first_meta_bg {
+        let holds = within <= 1 || within == per_block - 1;
+        return u64::from(has_superblock) + u64::from(holds);
+    }
+    if !has_superblock {
+        return 0;
+    }
+    let descriptors = if meta_bg { first_meta_bg } else { layout.descriptor_blocks() };
+    let reserved = if superblock.compat.has(Compat::RESIZE_INODE) {
+        u64::from(superblock.reserved_descriptor_blocks())
+    } else {
+        0
+    };
+    1 + u64::from(descriptors) + reserved
 }

@@ -14,8 +14,9 @@ impl Allocator {
         let layout = *self.fs.layout();
         let near = parent.index() / layout.inodes_per_group;
         let first = if is_dir { self.directory_group(parent, near)? } else { near };
-        for step in 0..layout.groups {
-            let group = GroupNo::new(first).around(step, layout.groups);
+        let groups = self.usable_groups();
+        for step in 0..groups {
+            let group = GroupNo::new(first).around(step, groups);
             if self.descriptor(group)?.fields().free_inodes() == 0 {
                 continue;
             }

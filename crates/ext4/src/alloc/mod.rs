@@ -4,6 +4,7 @@
 //! in its directory's group, directories below one another together and those below the root apart.
 
 mod blocks;
+mod copies;
 mod descriptors;
 mod inodes;
 mod pins;
@@ -18,6 +19,7 @@ use crate::transaction::Transaction;
 use crate::units::{Block, GroupNo};
 
 pub(crate) use blocks::Goal;
+pub(crate) use descriptors::base_blocks;
 
 use pins::Pins;
 
@@ -37,6 +39,8 @@ pub(crate) struct Allocator {
     next_inodes: HashMap<GroupNo, u32>,
     /// Whether blocks that are reserved for root are left free.
     keeps_reserve: bool,
+    /// The block from which on nothing is taken, and the group from which on no inodes are.
+    limit: Option<(Block, u32)>,
 }
 
 /// Free clusters and inodes.
@@ -65,6 +69,7 @@ impl Allocator {
             near: HashMap::new(),
             next_inodes: HashMap::new(),
             keeps_reserve: false,
+            limit: None,
         }
     }
 
@@ -96,6 +101,23 @@ impl Allocator {
     /// Sets if the blocks that are reserved for root are left free.
     pub fn keep_reserve(&mut self, keeps: bool) {
         self.keeps_reserve = keeps;
+    }
+
+    /// Takes nothing from block `end` on any more, and no inodes from the group on that begins there or later.
+    pub fn keep_below(&mut self, end: Block) {
+        let layout = self.fs.layout();
+        let data_blocks = end.checked_since(layout.group_start(GroupNo::PRIMARY)).unwrap_or(0);
+        // OK to truncate: not more than there are.
+        let groups =
+            (data_blocks.div_ceil(u64::from(layout.blocks_per_group))).min(layout.groups.into()) as u32;
+        self.limit = Some((end, groups));
+        self.near.clear();
+        self.next_inodes.clear();
+    }
+
+    /// How many groups things are taken from.
+    fn usable_groups(&self) -> u32 {
+        self.limit.map_or(self.fs.layout().groups, |(_, groups)| groups.max(1))
     }
 
     /// Begins a step: what came before is not taken back with it.

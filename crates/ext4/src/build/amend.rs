@@ -129,7 +129,7 @@ impl Tree {
     /// are set.
     ///
     /// # Errors
-    /// Those of `change`; `InvalidInput` for attributes that ext4 does not store.
+    /// Errors of `change`; `InvalidInput` for attributes that ext4 does not store.
     pub fn adjust(&mut self, change: &mut dyn FnMut(&[u8], &mut Node) -> Result<Xattrs>) -> Result<()> {
         let mut open = vec![(Vec::new(), TOP)];
         while let Some((path, number)) = open.pop() {

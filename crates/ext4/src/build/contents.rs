@@ -65,7 +65,7 @@ impl Contents {
     /// The contents, to be read.
     ///
     /// # Errors
-    /// What the host says, and that it is another file by now.
+    /// Errors of the host; `InvalidData` if the file changed.
     pub fn open(&self) -> Result<Opened> {
         let device: Arc<dyn BlockDevice> = match &self.from {
             Source::Host(file) => Arc::new(file.open(self.size)?),

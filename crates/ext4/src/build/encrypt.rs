@@ -48,7 +48,7 @@ impl Encrypted {
     /// The stored form of a file that has this context.
     ///
     /// # Errors
-    /// What the key says; `InvalidFilename` for names that become too long.
+    /// Errors of the key; `InvalidFilename` for names that become too long.
     pub fn new(encrypter: &dyn Encrypt, inode: EncryptedInode, body: &Body) -> Result<Encrypted> {
         let encryption = encrypter.encryption();
         let mut encrypted = Encrypted { inode, names: Vec::new(), target: Vec::new() };
@@ -81,7 +81,7 @@ impl Encrypted {
     /// Encryption of the file's contents.
     ///
     /// # Errors
-    /// What the key says.
+    /// Errors of the key.
     pub fn contents(&self, encrypter: &Encrypter) -> Result<Option<Arc<dyn EncryptedContents>>> {
         encrypter.as_ref().map(|encrypter| encrypter.encryption().contents(&self.inode)).transpose()
     }

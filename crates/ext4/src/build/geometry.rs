@@ -1,6 +1,6 @@
 //! The numbers of a new file system: how many groups, inodes and descriptors it has. Pure arithmetic.
 //!
-//! The same as mke2fs computes from the same options, so that what it says (`mke2fs -n`, dumpe2fs) can be compared.
+//! mke2fs computes these numbers from the same options, so its output (`mke2fs -n`, dumpe2fs) can be compared.
 
 use crate::build::options::{BuildOptions, Features};
 use crate::error::{Error, Result};
@@ -76,6 +76,10 @@ impl Geometry {
     /// blocks.
     pub fn new(options: &BuildOptions, blocks: u64, inodes: u64) -> Result<Geometry> {
         options.check()?;
+        if let Some(most) = options.resize.filter(|most| *most <= blocks) {
+            let text = format!("-E resize={most}: the file system has {blocks} blocks already");
+            return Err(Error::argument(text));
+        }
         let features = options.features.settled()?;
         let has_bigalloc = features.ro_compat.has(RoCompat::BIGALLOC);
         let bits64 = features.incompat.has(Incompat::BITS64);
@@ -283,25 +287,7 @@ impl Geometry {
         if !self.features.compat.has(Compat::HAS_JOURNAL) {
             return Ok(());
         }
-        let by_size = || {
-            let row = JOURNAL_SIZES.iter().find(|(below, _)| self.blocks < *below);
-            row.map_or(LARGEST_JOURNAL, |(_, blocks)| *blocks)
-        };
-        let limited = |bytes: u64, what: &str| {
-            let blocks = bytes / u64::from(self.block_size);
-            match JOURNAL_LIMITS.contains(&blocks) {
-                // OK to truncate: the limits are below 2^32.
-                true => Ok(blocks as u32),
-                false => {
-                    let (least, most) = (JOURNAL_LIMITS.start(), JOURNAL_LIMITS.end());
-                    Err(Error::argument(format!("{what} of {blocks} blocks: {least} to {most}")))
-                }
-            }
-        };
-        let mut blocks = match options.journal_size {
-            Some(bytes) => limited(bytes, "a journal")?,
-            None => by_size(),
-        };
+        let mut blocks = journal_blocks(options.journal_size, self.blocks, self.block_size)?;
         if blocks == 0 {
             self.features.compat.0 &=
                 !(Compat::HAS_JOURNAL.0 | Compat::ORPHAN_FILE.0 | Compat::FAST_COMMIT.0);
@@ -332,4 +318,26 @@ impl Geometry {
         // OK to truncate: at most 2^20 blocks.
         self.orphan_blocks = (blocks.min(1 << 20) as u32).next_multiple_of(self.cluster_blocks);
     }
+}
+
+/// Blocks of a journal of so many bytes, or else of the usual size in a file system of so many blocks; 0 if that is too
+/// small for one.
+///
+/// # Errors
+/// `Argument` for a size that no journal has.
+pub(crate) fn journal_blocks(bytes: Option<u64>, blocks: u64, block_size: u32) -> Result<u32> {
+    let Some(bytes) = bytes else {
+        let row = JOURNAL_SIZES.iter().find(|(below, _)| blocks < *below);
+        return Ok(row.map_or(LARGEST_JOURNAL, |(_, blocks)| *blocks));
+    };
+    let blocks = bytes / u64::from(block_size);
+    let (least, most) = (JOURNAL_LIMITS.start(), JOURNAL_LIMITS.end());
+    // OK to truncate: the limits are below 2^32.
+    let limited = JOURNAL_LIMITS.contains(&blocks).then_some(blocks as u32);
+    limited.ok_or_else(|| {
+        Error::argument(format!(
+            "a journal of {bytes} bytes has {blocks} blocks of {block_size}: it needs {least} to {most} blocks, so {} bytes or more",
+            least * u64::from(block_size)
+        ))
+    })
 }

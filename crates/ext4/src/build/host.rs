@@ -21,7 +21,7 @@ impl Tree {
     /// the plan is written.
     ///
     /// # Errors
-    /// What the host says, of the first file of which something can't be read.
+    /// Errors of the host about the first file that can't be read.
     pub fn add_folder(&mut self, folder: &Path, options: &TreeOptions, pool: Pool) -> Result<()> {
         let reading =
             Reading { block: 4096, xattrs: options.xattrs.then_some(is_storable), image: options.image };

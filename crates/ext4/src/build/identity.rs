@@ -64,7 +64,7 @@ impl Sums {
     /// Adds all contents of a file, which are read for it. Those that are copied must be the same.
     ///
     /// # Errors
-    /// What the host says; that they are others than when they were read before; whatever the listener says.
+    /// Errors of the host and of the listener; `InvalidData` for contents that changed since they were first read.
     pub fn read(&self, index: usize, contents: &Contents, buffer: &mut [u8], work: &Work<'_>) -> Result<()> {
         let opened = contents.open()?;
         for range in contents.ranges() {
@@ -129,7 +129,7 @@ impl Plan {
     /// The file system's UUID. Contents are read if it follows from them.
     ///
     /// # Errors
-    /// What the host says of contents; whatever the listener says.
+    /// Errors of the host about contents, and of the listener.
     pub fn uuid(&self, work: &Work<'_>) -> Result<[u8; 16]> {
         let identify = match &self.options.uuid {
             None => return Ok([0; 16]),
@@ -195,7 +195,7 @@ impl TreeFile<'_> {
     /// changed when they are copied, writing it fails.
     ///
     /// # Errors
-    /// What the host says; that they are others than when they were read before; what `each` says.
+    /// Errors of the host and of `each`; `InvalidData` for contents that changed since they were first read.
     pub fn read(&self, cpu: Cpu, buffer: &mut [u8], each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let opened = self.0.open()?;
         let crc = Crc32c::new(cpu);

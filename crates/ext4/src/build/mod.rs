@@ -34,6 +34,7 @@ mod writer;
 
 pub use encrypt::Encrypt;
 pub use geometry::Geometry;
+pub(crate) use geometry::journal_blocks;
 pub use identity::{Identify, NewUuid, TreeFile};
 pub use options::{BuildOptions, BuildSize, Features};
 pub use plan::Plan;

@@ -182,7 +182,7 @@ impl Features {
                 features.ro_compat.0 |= EXT4_RO_COMPAT;
             }
             _ => {
-                let text = format!("'{name}' is no type of file system; there are ext2, ext3 and ext4");
+                let text = format!("'{name}' is not a type of file system; there are ext2, ext3 and ext4");
                 return Err(Error::argument(text));
             }
         }
@@ -207,7 +207,7 @@ impl Features {
                 (Some(feature), ..) => change(&mut self.compat.0, feature.0),
                 (_, Some(feature), _) => change(&mut self.incompat.0, feature.0),
                 (_, _, Some(feature)) => change(&mut self.ro_compat.0, feature.0),
-                _ => return Err(Error::argument(format!("'{name}' is no feature of ext4"))),
+                _ => return Err(Error::argument(format!("'{name}' is not a feature of ext4"))),
             }
         }
         Ok(())

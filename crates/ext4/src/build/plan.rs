@@ -108,7 +108,7 @@ impl Plan {
         tree.add_lost_and_found()?;
         let found = tree.lookup(LOST_AND_FOUND).filter(|found| tree.is_directory(*found));
         let found = found.ok_or_else(|| {
-            let text = "lost+found in the tree is no directory, which file systems have under that name";
+            let text = "lost+found in the tree is not a directory, which file systems have under that name";
             invalid(std::io::ErrorKind::NotADirectory, text)
         })?;
         let top = &mut tree.entry_mut(TOP).node;

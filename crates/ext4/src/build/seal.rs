@@ -23,7 +23,7 @@ pub trait Seal: Send + Sync + std::fmt::Debug {
     /// Makes a file's tree, which is written from byte 0 of `tree` on: the descriptor's bytes with the signature.
     ///
     /// # Errors
-    /// What reading, writing and signing say.
+    /// Errors of reading, writing and signing.
     fn seal(&self, path: &[u8], contents: &dyn BlockDevice, tree: &dyn BlockDevice) -> Result<Vec<u8>>;
 }
 

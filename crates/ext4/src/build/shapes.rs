@@ -159,7 +159,7 @@ impl Wanted<'_> {
     /// Computes the needs of each file.
     ///
     /// # Errors
-    /// What ext4 says of names, links, sizes and attributes.
+    /// Fails for names, links, sizes and attributes that ext4 can't have.
     pub fn shapes(&self, geometry: &Geometry) -> Result<Shapes> {
         let features = geometry.features;
         let block_size = geometry.block_size as usize;

@@ -11,7 +11,7 @@ use casemate_trees::{Link, Node, below, split};
 
 use crate::build::contents::{Contents, FirstReading, Source};
 use crate::build::tree::{Body, TOP, Tree, TreeOptions};
-use crate::edit::{is_storable, tell_left_out, tell_open};
+use crate::edit::{LeftOut, is_storable, tell_open};
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::FileType;
 
@@ -144,6 +144,7 @@ impl Tree {
         let Place { device, name, at, end } = *place;
         let mut tar = TarReader::new(input, name).or_open();
         let mut own = BTreeMap::new();
+        let mut left_out = LeftOut::default();
         while let Some(member) = tar.next()? {
             events.advance(0)?;
             let ranges = match member.link.is_none() && member.node.kind == FileType::Regular {
@@ -165,12 +166,13 @@ impl Tree {
             });
             let shown = member.shown();
             if options.xattrs {
-                tell_left_out(&member, events);
+                left_out.note(&member, events);
             }
             self.add_member(member, contents, options, &mut own)
                 .map_err(|error| error.within(shown).at(name))?;
         }
         tell_open(&tar, name, events);
+        left_out.tell(name, events);
         Ok(())
     }
 
@@ -283,7 +285,7 @@ impl Tree {
                         continue;
                     }
                     _ if wanted == For::File => {
-                        let text = format!("{}: is no directory", String::from_utf8_lossy(path));
+                        let text = format!("{}: is not a directory", String::from_utf8_lossy(path));
                         return Err(invalid(ErrorKind::NotADirectory, text));
                     }
                     _ => return Ok(None),
@@ -351,7 +353,7 @@ impl Tree {
 /// A path of a layer with as few names as possible: `a/../b` is `b`.
 ///
 /// # Errors
-/// Those of [`below`], as for a path that leads out of the tree.
+/// Errors of [`below`], as for a path that leads out of the tree.
 fn cleaned(path: &[u8]) -> Result<Vec<u8>> {
     let mut kept: Vec<&[u8]> = Vec::new();
     for part in path.split(|byte| *byte == b'/') {

@@ -273,7 +273,7 @@ impl Tree {
                 Some(found) if self.is_directory(found) => found,
                 Some(_) => {
                     let shown = String::from_utf8_lossy(path);
-                    let text = format!("{shown}: is no directory, and a link to one is not followed");
+                    let text = format!("{shown}: is not a directory, and a link to one is not followed");
                     return Err(invalid(ErrorKind::NotADirectory, text));
                 }
                 None => self.make_directory(number, part)?,

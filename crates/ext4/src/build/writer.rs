@@ -90,7 +90,7 @@ impl Plan {
     /// everything else is there.
     ///
     /// # Errors
-    /// What the source says of contents, and that it changed since it was read; what the device says.
+    /// Errors of the source about contents, also of contents that changed since they were read; errors of the device.
     pub fn write(&self, device: &dyn BlockDevice, is_zeroed: bool, work: &Work<'_>) -> Result<BuildReport> {
         let uuid = self.uuid_before(work)?;
         let mut superblock = *self.superblock.as_bytes();
@@ -563,7 +563,7 @@ impl Writing<'_> {
             let mut bytes: Vec<u8> =
                 group.iter().flat_map(|descriptor| descriptor.as_bytes().iter().copied()).collect();
             bytes.resize(self.block, 0);
-            let copies = layout.descriptor_copies(index).into_iter().map(|(_, block)| block);
+            let copies = layout.descriptor_copies(index).map(|(_, block)| block);
             for block in std::iter::once(layout.descriptor_block(index)).chain(copies) {
                 self.device.write_at(&bytes, self.offset(block))?;
             }
@@ -590,7 +590,7 @@ impl Writing<'_> {
             fields.set_journal(InodeNo::JOURNAL, inode.block_area(), inode.size());
         }
         if let Some(inode) = shapes.orphan_file {
-            fields.set_orphan_file(inode);
+            fields.set_orphan_file(Some(inode));
         }
         for quota in &shapes.quotas {
             fields.set_quota_inode(quota.kind, quota.inode);

@@ -10,6 +10,7 @@ use crate::units::{Block, GroupNo, Run};
 const WORDS: u64 = 1 << 14;
 
 /// The blocks of a file system that have owners.
+#[derive(Debug)]
 pub(crate) struct Claims {
     /// The block of the first bit.
     first: Block,

@@ -441,7 +441,7 @@ impl Reader<'_, '_> {
             match &folded {
                 Some(folded) => hash = mixed(folded.as_bytes()).0,
                 None if check.fs.superblock().encoding.1 & STRICT != 0 => {
-                    self.wrong(FindingKind::EntryName, place, name, "is no UTF-8".to_owned());
+                    self.wrong(FindingKind::EntryName, place, name, "is not valid UTF-8".to_owned());
                 }
                 None => {}
             }

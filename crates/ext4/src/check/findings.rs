@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
+use crate::check::claims::Claims;
+use crate::check::groups::Part;
 use crate::check::{CheckReport, VerityCount};
 use crate::error::{Corrupt, Counted, Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::quota;
 use crate::read::fs::Ext4;
-use crate::units::GroupNo;
+use crate::units::{Block, GroupNo};
 
 /// Faults that are kept; damage beyond that is only counted.
 pub(crate) const MOST_FAULTS: usize = 25_000;
@@ -99,7 +101,7 @@ findings! {
     OrphanFile "orphan-file" Fault "The file of orphans is damaged.";
     Orphans "orphans" Note "Inodes that will be deleted or cut at the next mount.";
 
-    RootInode "root-inode" Fault "The root is no directory, or deleted.";
+    RootInode "root-inode" Fault "The root is not a directory, or is deleted.";
     ReservedInode "reserved-inode" Fault "A reserved inode is used as what it is not.";
     BadBlocks "bad-blocks" Fault "The list of bad blocks is damaged.";
     LostOrphan "lost-orphan" Fault "An inode was in a list of orphans, and is in none.";
@@ -133,6 +135,7 @@ findings! {
     EncryptionPolicy "encryption-policy" Fault "An encrypted directory holds what has another policy.";
     EncryptedName "encrypted-name" Fault "A name in an encrypted directory is none when it is decrypted.";
     EncryptedLink "encrypted-link" Fault "The target of an encrypted symbolic link is none when it is decrypted.";
+    KeyUseless "key-useless" Fault "No key that was given is that of a file, so nothing was checked with it.";
     VerityDescriptor "verity-descriptor" Fault "A file with fs-verity has no valid descriptor.";
     VerityTree "verity-tree" Fault "Blocks of a file's fs-verity tree do not match what lies above them.";
     VerityContents "verity-contents" Fault "Blocks of a file with fs-verity do not match its tree.";
@@ -272,6 +275,7 @@ impl FindingKind {
             | K::EncryptionPolicy
             | K::EncryptedName
             | K::EncryptedLink
+            | K::KeyUseless
             | K::VerityDescriptor
             | K::VerityTree
             | K::VerityContents
@@ -423,6 +427,9 @@ struct Lists {
     checked: BTreeMap<Structure, u64>,
     verity: VerityCount,
     doubts: Doubts,
+    claims: Option<Claims>,
+    displaced: BTreeMap<(GroupNo, Part), Option<Block>>,
+    lacks_tables: bool,
 }
 
 /// Counts of one worker, added to the findings now and then.
@@ -506,6 +513,21 @@ impl Findings {
         self.add(finding, fix.filter(|_| is_checksum));
     }
 
+    /// Notes that a group's structure is not where its descriptor says, and where it is, if that is known.
+    pub fn displace(&self, group: GroupNo, part: Part, place: Option<Block>) {
+        self.lists().displaced.insert((group, part), place);
+    }
+
+    /// Notes that a group's inode table could not be found.
+    pub fn lack_tables(&self) {
+        self.lists().lacks_tables = true;
+    }
+
+    /// Kinds of all findings so far, one for each.
+    pub fn kinds(&self) -> Vec<FindingKind> {
+        self.lists().found.keys().map(Finding::kind).collect()
+    }
+
     /// Counts one structure as checked.
     pub fn count(&self, structure: Structure) {
         *self.lists().checked.entry(structure).or_default() += 1;
@@ -521,6 +543,11 @@ impl Findings {
 
     pub fn verity_count(&self) -> VerityCount {
         self.lists().verity
+    }
+
+    /// Keeps which blocks have owners, for whoever looks for free ones.
+    pub fn keep_claims(&self, claims: Claims) {
+        self.lists().claims = Some(claims);
     }
 
     /// Adds a worker's counts.
@@ -543,6 +570,9 @@ impl Findings {
             kind: fs.checksums().kind(),
             replayed,
             doubts: lists.doubts,
+            claims: lists.claims,
+            displaced: lists.displaced,
+            lacks_tables: lists.lacks_tables,
             fixes: lists.found.into_iter().filter_map(|(finding, fix)| Some((finding, fix?))).collect(),
             fs,
         }
@@ -573,7 +603,7 @@ mod tests {
     fn the_document_lists_what_there_is() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/checks.md");
         let text = std::fs::read_to_string(path).unwrap();
-        let found = text.find("| name |").map_or("", |at| &text[at..]);
+        let found = text.find("| name | level |").map_or("", |at| &text[at..]);
         assert_eq!(found, table(), "docs/checks.md");
     }
 

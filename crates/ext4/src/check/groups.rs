@@ -6,6 +6,9 @@ use casemate_blockdev::ErrorKind;
 use casemate_providers::Work;
 
 use crate::check::findings::{Counts, FindingKind, Fix};
+use crate::check::likeness::{
+    Likeness, copied_places, descriptor_copies, first_table, is_like_bitmap, likeness,
+};
 use crate::check::worker::{Check, merge};
 use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::format::csum::{Context, Kind, Subject};
@@ -66,7 +69,15 @@ pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
     let mut counts = Counts::default();
     let mut groups = Vec::new();
     for number in layout.all_groups() {
-        groups.push(group(check, number, &mut counts, &mut metadata)?);
+        groups.push(group(check, number, &mut counts)?);
+    }
+    // A bitmap can be made anew, a table can't: where both lie on one block, the bitmap is in the wrong.
+    let copied = copied_places(fs)?;
+    for which in [Part::Table, Part::Blocks, Part::Inodes] {
+        for (number, group) in layout.all_groups().zip(&mut groups) {
+            let copied = copied.get(&number).map_or(&[][..], Vec::as_slice);
+            settle(check, number, group, which, copied, &mut metadata)?;
+        }
     }
     check.findings.add_counts(counts);
     merge(&mut metadata);
@@ -74,8 +85,30 @@ pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
     Ok(groups)
 }
 
+/// Blocks of the file system's own structures, as far as descriptors say where they are, in order.
+pub(crate) fn metadata(fs: &Ext4) -> Result<Vec<Run>> {
+    let layout = fs.layout();
+    let mut runs = Vec::new();
+    for group in layout.all_groups() {
+        fixed_blocks(layout, fs.superblock(), group, |run| runs.push(run));
+        let raw = fs.with_raw_descriptor(group, <[u8]>::to_vec)?;
+        let found = GroupDescriptor::from_bytes(&raw)?;
+        let own = [
+            (found.inode_table(), layout.inode_table_blocks()),
+            (found.block_bitmap(), 1),
+            (found.inode_bitmap(), 1),
+        ];
+        let own = own.into_iter().filter(|(first, len)| layout.contains(*first, *len));
+        runs.extend(own.map(|(first, len)| Run { first, len }));
+    }
+    let mmp = fs.superblock().mmp_block.filter(|block| layout.contains(*block, 1));
+    runs.extend(mmp.map(|first| Run { first, len: 1 }));
+    merge(&mut runs);
+    Ok(runs)
+}
+
 /// Calls `f` with the runs of blocks that a group begins with: superblock, descriptors, and room for more of them.
-fn fixed_blocks(layout: &Layout, superblock: &Superblock, group: GroupNo, mut f: impl FnMut(Run)) {
+pub(crate) fn fixed_blocks(layout: &Layout, superblock: &Superblock, group: GroupNo, mut f: impl FnMut(Run)) {
     let start = layout.group_start(group);
     let mut add = |block: Block, len: u64| {
         let end = block.saturating_add(len).min(layout.end());
@@ -106,7 +139,7 @@ fn fixed_blocks(layout: &Layout, superblock: &Superblock, group: GroupNo, mut f:
     }
 }
 
-fn group(check: &Check<'_>, number: GroupNo, counts: &mut Counts, metadata: &mut Vec<Run>) -> Result<Group> {
+fn group(check: &Check<'_>, number: GroupNo, counts: &mut Counts) -> Result<Group> {
     let (fs, findings) = (check.fs, check.findings);
     let layout = fs.layout();
     let mut raw = fs.with_raw_descriptor(number, <[u8]>::to_vec)?;
@@ -121,9 +154,8 @@ fn group(check: &Check<'_>, number: GroupNo, counts: &mut Counts, metadata: &mut
         let result = fs.checksums().verify(subject, &context, &raw, place);
         is_sound = findings.note(result, Some(fix));
         // A sound copy knows better where things lie.
-        if !is_sound && let Some(copy) = sound_copy(fs, number, subject)? {
+        if !is_sound && let Some(copy) = descriptor_copies(fs, number)?.into_iter().next() {
             let (own, copied) = (GroupDescriptor::from_bytes(&raw)?, GroupDescriptor::from_bytes(&copy)?);
-            let places = |of: GroupDescriptor<'_>| [of.block_bitmap(), of.inode_bitmap(), of.inode_table()];
             if places(own) != places(copied) {
                 raw = copy;
             }
@@ -155,28 +187,12 @@ fn group(check: &Check<'_>, number: GroupNo, counts: &mut Counts, metadata: &mut
     } else {
         layout.inodes_per_group - unused
     };
-    let mut settle = |what: &str, block: Block, len: u64| {
-        if !range(fs, number).contains(&block) || block.saturating_add(len) > range(fs, number).end {
-            findings.say(FindingKind::GroupPlace, place, format!("the {what} lies at block {block}"));
-            return None;
-        }
-        let mut is_free = true;
-        check.claims.claim(block, len, |_| is_free = false);
-        metadata.push(Run { first: block, len });
-        if !is_free {
-            let text = format!("the {what} at block {block} lies on other metadata");
-            findings.say(FindingKind::GroupConflict, place, text);
-        }
-        fs.is_present(block, len).then_some(block)
-    };
-    let table = settle("inode table", descriptor.inode_table(), layout.inode_table_blocks());
-    let block_bitmap = settle("block bitmap", descriptor.block_bitmap(), 1);
-    let inode_bitmap = settle("inode bitmap", descriptor.inode_bitmap(), 1);
+    let [table, block_bitmap, inode_bitmap] = places(descriptor);
     Ok(Group {
-        table,
+        table: Some(table),
         used,
-        block_bitmap: block_bitmap.filter(|_| flags & Bitmap::Blocks.uninit() == 0),
-        inode_bitmap: inode_bitmap.filter(|_| flags & Bitmap::Inodes.uninit() == 0),
+        block_bitmap: Some(block_bitmap),
+        inode_bitmap: Some(inode_bitmap),
         flags,
         free_clusters: descriptor.free_clusters(),
         free_inodes: descriptor.free_inodes(),
@@ -184,33 +200,155 @@ fn group(check: &Check<'_>, number: GroupNo, counts: &mut Counts, metadata: &mut
     })
 }
 
+/// One of a group's structures that its descriptor names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    Table,
+    Blocks,
+    Inodes,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Table => "inode table",
+            Part::Blocks => "block bitmap",
+            Part::Inodes => "inode bitmap",
+        }
+    }
+
+    fn bitmap(self) -> Option<Bitmap> {
+        match self {
+            Part::Table => None,
+            Part::Blocks => Some(Bitmap::Blocks),
+            Part::Inodes => Some(Bitmap::Inodes),
+        }
+    }
+
+    fn of(self, group: &mut Group) -> &mut Option<Block> {
+        match self {
+            Part::Table => &mut group.table,
+            Part::Blocks => &mut group.block_bitmap,
+            Part::Inodes => &mut group.inode_bitmap,
+        }
+    }
+}
+
+/// Places of a group: of its inode table and its two bitmaps.
+pub(crate) type Places = [Block; 3];
+
+pub(crate) fn places(of: GroupDescriptor<'_>) -> Places {
+    [of.inode_table(), of.block_bitmap(), of.inode_bitmap()]
+}
+
+/// Claims the blocks of a group's structure, and takes its place from the group if it can't be there.
+fn settle(
+    check: &Check<'_>,
+    number: GroupNo,
+    group: &mut Group,
+    part: Part,
+    copied: &[Places],
+    metadata: &mut Vec<Run>,
+) -> Result<()> {
+    let (fs, findings, what) = (check.fs, check.findings, part.name());
+    let place = Place::group(Structure::GroupDescriptor, number);
+    let len = if part == Part::Table { fs.layout().inode_table_blocks() } else { 1 };
+    let uninit = part.bitmap().map_or(0, Bitmap::uninit);
+    let is_unwritten = group.flags & uninit != 0;
+    let slot = part.of(group);
+    let Some(block) = slot.take() else { return Ok(()) };
+    let better = better_place(fs, number, part, block, copied)?;
+    if better.is_some() {
+        findings.displace(number, part, better);
+    }
+    if !range(fs, number).contains(&block) || block.saturating_add(len) > range(fs, number).end {
+        findings.say(FindingKind::GroupPlace, place, format!("the {what} lies at block {block}"));
+        return Ok(());
+    }
+    if let Some(other) = better {
+        let text = format!("the {what} is said to lie at block {block}, and lies at block {other}");
+        findings.say(FindingKind::GroupPlace, place, text);
+        return Ok(());
+    }
+    let mut taken = 0;
+    check.claims.claim(block, len, |run| taken += run.len);
+    metadata.push(Run { first: block, len });
+    if taken > 0 {
+        let text = format!("the {what} at block {block} lies on other metadata");
+        findings.say(FindingKind::GroupConflict, place, text);
+    }
+    // A table that others have more of holds their inodes. Forged descriptors of any number of groups can name one table.
+    let is_others = len > 1 && taken > len / 2;
+    *slot = (!is_others && !is_unwritten && fs.is_present(block, len)).then_some(block);
+    Ok(())
+}
+
+/// The place of a structure that is not where the descriptor says: where copies of that say; the first inode table is looked
+/// for, too.
+fn better_place(
+    fs: &Ext4,
+    number: GroupNo,
+    part: Part,
+    block: Block,
+    copied: &[Places],
+) -> Result<Option<Block>> {
+    let own = fs.with_raw_descriptor(number, <[u8]>::to_vec)?;
+    let look = |block: Block| match part.bitmap() {
+        None => likeness(fs, number, block),
+        Some(bitmap) => Ok(match is_like_bitmap(fs, bitmap, number, &own, block)? {
+            true => Likeness::Sure,
+            false => Likeness::None,
+        }),
+    };
+    let mut is_like = None;
+    for other in copied.iter().map(|copy| copy[part as usize]) {
+        if other == block {
+            continue;
+        }
+        // Checksums of bitmaps stand in the primary descriptor alone.
+        let own = is_like.map_or_else(|| look(block), Ok)?;
+        is_like = Some(own);
+        if own < Likeness::Sure && look(other)? > own {
+            return Ok(Some(other));
+        }
+    }
+    if number == GroupNo::PRIMARY && part == Part::Table && look(block)? < Likeness::Sure {
+        return first_table(fs);
+    }
+    Ok(None)
+}
+
+/// Notes bitmaps that lie where a file has a block and that don't look like bitmaps: the file has its block by right.
+pub(crate) fn displaced(check: &Check<'_>, groups: &[Group], shared: &[Run]) -> Result<()> {
+    let fs = check.fs;
+    for number in fs.layout().all_groups() {
+        let raw = fs.with_raw_descriptor(number, <[u8]>::to_vec)?;
+        let all = places(GroupDescriptor::from_bytes(&raw)?);
+        for part in [Part::Blocks, Part::Inodes] {
+            let (block, Some(bitmap)) = (all[part as usize], part.bitmap()) else { continue };
+            let at = shared.partition_point(|run| run.end() <= block);
+            let is_shared = shared.get(at).is_some_and(|run| run.first <= block);
+            let is_written =
+                groups.get(number.index()).is_some_and(|group| group.flags & bitmap.uninit() == 0);
+            if is_shared && !(is_written && is_like_bitmap(fs, bitmap, number, &raw, block)?) {
+                let what = part.name();
+                let text = format!("the {what} lies at block {block}, where a file has a block");
+                check.findings.displace(number, part, None);
+                let place = Place::group(Structure::GroupDescriptor, number);
+                check.findings.say(FindingKind::GroupConflict, place, text);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Where a group's bitmaps and table can be: in the group, or with flex_bg anywhere.
-fn range(fs: &Ext4, group: GroupNo) -> Range<Block> {
+pub(crate) fn range(fs: &Ext4, group: GroupNo) -> Range<Block> {
     let layout = fs.layout();
     match fs.superblock().incompat.has(Incompat::FLEX_BG) {
         true => layout.group_start(GroupNo::PRIMARY)..layout.end(),
         false => layout.group_start(group)..layout.group_start(group) + layout.blocks_in(group),
     }
-}
-
-/// The first copy of a descriptor whose checksum fits.
-pub(crate) fn sound_copy(fs: &Ext4, group: GroupNo, subject: Subject) -> Result<Option<Vec<u8>>> {
-    let layout = fs.layout();
-    let (index, at) = layout.descriptor_position(group);
-    let at = at as usize * layout.descriptor_size as usize;
-    let context = Context { group, ..Context::default() };
-    let place = Place::group(Structure::BackupGroupDescriptor, group);
-    for (_, block) in layout.descriptor_copies(index) {
-        if !layout.contains(block, 1) || !fs.is_present(block, 1) {
-            continue;
-        }
-        let bytes = fs.read_block(block)?;
-        let raw = &bytes[at..at + layout.descriptor_size as usize];
-        if fs.checksums().verify(subject, &context, raw, place).is_ok() {
-            return Ok(Some(raw.to_vec()));
-        }
-    }
-    Ok(None)
 }
 
 /// Checks the copies of the superblock and of all descriptors, as far as they have checksums.

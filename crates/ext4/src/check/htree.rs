@@ -60,7 +60,7 @@ impl Worker<'_, '_> {
         };
         let wrong = |text: String| self.say(FindingKind::HtreeRoot, place, text);
         let Some((version, levels, flags, is_sound)) = root_fields(&root, self.check.has.checksums) else {
-            wrong("the first block is no root".to_owned());
+            wrong("the first block is not a root".to_owned());
             return Ok(None);
         };
         let dir_flags = InodeFlags(directory.flags);

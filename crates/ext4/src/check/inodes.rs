@@ -146,7 +146,7 @@ impl Worker<'_, '_> {
         match role {
             _ if is_spare => {
                 if inode.links() != 0 || inode.blocks(false) != 0 || inode.block_area()[..4] != [0; 4] {
-                    wrong("belongs to nobody, and is not empty".to_owned());
+                    wrong("belongs to no file, and is not empty".to_owned());
                 }
                 return Ok(());
             }
@@ -225,7 +225,6 @@ impl Worker<'_, '_> {
         if self.purpose == Purpose::Check {
             let mut facts = Fact::USED;
             let marks = [
-                (InodeFlags::EA_INODE, Fact::VALUE),
                 (InodeFlags::ENCRYPT, Fact::ENCRYPTED),
                 (InodeFlags::INDEX, Fact::INDEXED),
                 (InodeFlags::VERITY, Fact::VERITY),
@@ -233,6 +232,9 @@ impl Worker<'_, '_> {
             for (flag, fact) in marks {
                 facts |= if flags.has(flag) { fact } else { 0 };
             }
+            // Other kinds hold no values, whatever their flags say.
+            let is_value = flags.has(InodeFlags::EA_INODE) && kind == Some(FileType::Regular);
+            facts |= if is_value { Fact::VALUE } else { 0 };
             facts |= if is_orphan && inode.links() == 0 { Fact::ORPHAN } else { 0 };
             check.facts.set(inode.number, Fact::new(kind.map_or(0, byte_of), facts, inode.links()));
         }
@@ -356,12 +358,12 @@ impl Worker<'_, '_> {
             flags.has(InodeFlags::IMAGIC) && !superblock.compat.has(Compat::IMAGIC_INODES),
             "the flag imagic without the feature",
         );
-        wrong_if(has_index && kind != FileType::Directory, "a hash tree and is no directory");
+        wrong_if(has_index && kind != FileType::Directory, "a hash tree and is not a directory");
         wrong_if(has_index && kind == FileType::Directory && !has.index, "a hash tree without the feature");
         wrong_if(
             flags.has(InodeFlags::CASEFOLD)
                 && (kind != FileType::Directory || !superblock.incompat.has(Incompat::CASEFOLD)),
-            "the flag casefold and is no directory, or there is no such feature",
+            "the flag casefold and is not a directory, or the feature is missing",
         );
         wrong_if(
             has.extents && is_file && !in_inode && !has_tree && extent::is_root(inode.block_area()),

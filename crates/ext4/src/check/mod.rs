@@ -13,11 +13,13 @@ mod counts;
 mod directories;
 mod facts;
 mod findings;
+mod fitting;
 mod fix;
 mod groups;
 mod htree;
 mod inodes;
 mod journal;
+mod likeness;
 mod names;
 mod orphans;
 mod quota;
@@ -42,15 +44,20 @@ use crate::format::mmp::{MMP_SIZE, MmpBlock};
 use crate::open::recovered;
 use crate::read::fs::{Ext4, OpenOptions};
 use crate::read::journal as replay;
+use crate::units::{Block, GroupNo};
 
+use claims::Claims;
 use findings::Findings;
 pub(crate) use findings::{Doubts, Fix};
 pub use findings::{Finding, FindingKind, Level};
+pub(crate) use fitting::fitting;
 pub use fix::fix_checksums;
-pub(crate) use groups::{sound_copy, tells_unused};
+pub(crate) use groups::{Part, Places, fixed_blocks, metadata, places, range, tells_unused};
+pub(crate) use likeness::{descriptor_copies, holds_inodes};
 pub use superblocks::copy_to_read_by;
 pub(crate) use superblocks::restored;
 pub use verity::{VerityCount, VerityDemand, VerityFiles};
+pub(crate) use worker::merge;
 use worker::{Check, Purpose, Worker};
 
 /// The result of a check.
@@ -72,6 +79,10 @@ pub struct CheckReport {
     pub replayed: u32,
     fixes: Vec<(Finding, Fix)>,
     doubts: Doubts,
+    displaced: BTreeMap<(GroupNo, Part), Option<Block>>,
+    lacks_tables: bool,
+    /// Blocks that were found to have an owner; `None` if the check broke off.
+    claims: Option<Claims>,
     /// The file system that was checked: fixes need its seed and layout, whichever superblock gave them.
     fs: Ext4,
 }
@@ -82,6 +93,13 @@ impl CheckReport {
         self.faults.is_empty()
     }
 
+    /// Notes that the keys that the check was given are those of no file.
+    pub fn miss_keys(&mut self) {
+        let text = "no key that was given is that of a file";
+        let place = Place::of(Structure::EncryptionContext);
+        self.faults.push(Finding::new(FindingKind::KeyUseless, place, Problem::Malformed(text.into())));
+    }
+
     /// How to make findings right, where they do not say so themselves.
     pub(crate) fn fixes(&self) -> &[(Finding, Fix)] {
         &self.fixes
@@ -90,6 +108,26 @@ impl CheckReport {
     /// The doubts that the faults cause about the rest.
     pub(crate) fn doubts(&self) -> Doubts {
         self.doubts
+    }
+
+    /// Whether a group's structure is not where its descriptor says, however well it could be there.
+    pub(crate) fn is_displaced(&self, group: GroupNo, part: Part) -> bool {
+        self.displaced.contains_key(&(group, part))
+    }
+
+    /// Where a structure is that is not where its descriptor says, if that is known.
+    pub(crate) fn found_place(&self, group: GroupNo, part: Part) -> Option<Block> {
+        self.displaced.get(&(group, part)).copied().flatten()
+    }
+
+    /// Whether a group's inode table is nowhere: not all owners of blocks are known.
+    pub(crate) fn lacks_tables(&self) -> bool {
+        self.lacks_tables
+    }
+
+    /// Whether a block was found to have an owner, or may have one.
+    pub(crate) fn is_claimed(&self, block: Block) -> bool {
+        self.claims.as_ref().is_none_or(|claims| claims.any(block, 1))
     }
 
     /// The findings that rewriting a checksum would make go away.
@@ -113,8 +151,7 @@ pub struct CheckOptions {
 /// tables; see [`check_size`].
 ///
 /// # Errors
-/// Whatever keeps the check from being done: no usable superblock at all, features that nobody here knows,
-/// I/O. Damage is no error but in the report.
+/// Fails without a usable superblock, for features that are not known here, and for I/O. Damage is in the report.
 pub fn check(device: Arc<dyn BlockDevice>, options: &CheckOptions, work: &Work<'_>) -> Result<CheckReport> {
     let findings = Findings::default();
     let fs = superblocks::open(device, &options.open, &findings)?;
@@ -135,6 +172,9 @@ fn passes(fs: &Ext4, verity: Option<&dyn VerityFiles>, findings: &Findings, work
     let mut check = Check::new(fs, findings);
     groups::copies(&check, work)?;
     let groups = groups::load(&mut check)?;
+    if groups.iter().any(|group| group.table.is_none()) {
+        findings.lack_tables();
+    }
     mmp(&check)?;
     resize::check(&check, &groups)?;
     orphans::collect(&mut check, &groups)?;
@@ -143,6 +183,7 @@ fn passes(fs: &Ext4, verity: Option<&dyn VerityFiles>, findings: &Findings, work
     let shared = check.shared();
     if !shared.is_empty() {
         check.renew();
+        groups::displaced(&check, &groups, &shared)?;
         for run in &shared {
             if let Some(block) = check.first_metadata(*run) {
                 let text = "metadata of the file system lies where a file has a block";
@@ -171,6 +212,7 @@ fn passes(fs: &Ext4, verity: Option<&dyn VerityFiles>, findings: &Findings, work
         let text = "there are files of 2 GiB and more without the feature large_file";
         findings.say(FindingKind::LargeFile, Place::of(Structure::Superblock), text);
     }
+    findings.keep_claims(check.claims);
     Ok(())
 }
 

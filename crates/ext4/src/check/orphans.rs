@@ -93,7 +93,7 @@ fn from_file(
         return Ok(());
     };
     let Ok(file) = (RawInode { number, raw: &raw }).to_inode() else {
-        wrong("is no file".to_owned());
+        wrong("is not a file".to_owned());
         return Ok(());
     };
     let block_size = fs.layout().block_size as usize;
@@ -102,7 +102,7 @@ fn from_file(
         || file.size() % block_size as u64 != 0
         || file.size() / block_size as u64 > fs.layout().blocks
     {
-        wrong(format!("is no file of orphans: {}, {} bytes", file.kind().name(), file.size()));
+        wrong(format!("is not a file of orphans: {}, {} bytes", file.kind().name(), file.size()));
         return Ok(());
     }
     let (mut next, mut waiting) = (0, 0);

@@ -27,7 +27,7 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
     let others = numbers.iter().enumerate().any(|(slot, number)| slot != DOUBLE && *number != 0);
     if others || inode.links() == 0 || inode.kind() != Some(FileType::Regular) || !layout.contains(double, 1)
     {
-        wrong("is no file with one tree of two levels".to_owned());
+        wrong("is not a file with one tree of two levels".to_owned());
         return Ok(());
     }
     if !fs.is_present(double, 1) {

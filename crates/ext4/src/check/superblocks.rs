@@ -213,12 +213,21 @@ fn same_file_system(a: &Superblock, b: &Superblock) -> bool {
     facts(a) == facts(b)
 }
 
-/// The first copy of the superblock that is sound, where the primary one or the usual layouts place it.
+/// The first copy of the superblock that is sound.
 fn find_copy(
     device: &dyn BlockDevice,
     options: &OpenOptions,
     primary: Option<&Superblock>,
 ) -> Option<Superblock> {
+    copies(device, options, primary).next()
+}
+
+/// Copies of the superblock that are sound, where the primary one or the usual layouts place them.
+pub(crate) fn copies(
+    device: &dyn BlockDevice,
+    options: &OpenOptions,
+    primary: Option<&Superblock>,
+) -> impl Iterator<Item = Superblock> {
     let mut places = Vec::new();
     if let Some(layout) = primary.and_then(|primary| Layout::new(primary).ok()) {
         places.extend(layout.copy_groups().take(16).filter_map(|group| layout.superblock_offset(group)));
@@ -232,12 +241,11 @@ fn find_copy(
             }
         }
     }
-    let mut sound = places.into_iter().filter_map(|offset| {
+    places.into_iter().filter_map(move |offset| {
         let copy = read_superblock(device, offset).ok()?;
         let is_copy = copy.group != 0 && copy.incompat.check_readable().is_ok();
         let place = Place::of(Structure::BackupSuperblock);
         let offsets = Layout::new(&copy).ok()?.superblock_offset(copy.group());
         (is_copy && offsets == Some(offset) && verify(&copy, options, place).is_ok()).then_some(copy)
-    });
-    sound.next()
+    })
 }

@@ -99,7 +99,7 @@ impl Worker<'_, '_> {
         if is_first {
             check.lists().xattr_blocks.entry(block).or_default().stored = if is_one { stored } else { 0 };
             if !is_one || blocks != 1 {
-                self.say(FindingKind::XattrBlock, place, "is no block of attributes");
+                self.say(FindingKind::XattrBlock, place, "is not a block of attributes");
                 return Ok(());
             }
             let context = Context { block, ..Context::default() };

@@ -289,7 +289,7 @@ impl Writer {
             };
         }
         if !parent.is_dir() {
-            let text = format!("{}: exists, and is no directory", String::from_utf8_lossy(path));
+            let text = format!("{}: exists, and is not a directory", String::from_utf8_lossy(path));
             return Err(invalid(ErrorKind::AlreadyExists, text));
         }
         Ok(())

@@ -2,9 +2,10 @@
 
 use crate::alloc::Allocator;
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::csum::Subject;
+use crate::format::csum::{Context, Subject};
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, Stamp, Time};
+use crate::format::raw_inode::RawInode;
 use crate::read::fs::Ext4;
 use crate::transaction::patch::Part;
 use crate::units::{Block, InodeNo};
@@ -32,6 +33,12 @@ pub(crate) fn write_new(space: &mut Allocator, inode: &Inode) -> Result<()> {
     space.transaction_mut().insert(block, &part, inode.as_bytes().to_vec())
 }
 
+/// Empties the slot of an inode of the file system's own, as one that was never used.
+pub(crate) fn clear(space: &mut Allocator, inode: &Inode) -> Result<()> {
+    let (block, part) = part(space, inode)?;
+    space.transaction_mut().update(block, |edit| edit.write(part.base, &vec![0; part.len]))
+}
+
 /// Adds to, or takes from, the space that an inode is said to have, in clusters.
 pub(crate) fn count_clusters(fs: &Ext4, inode: &mut Inode, change: i64) -> Result<()> {
     let place = Place::inode(Structure::Inode, inode.number());
@@ -46,16 +53,33 @@ pub(crate) fn count_clusters(fs: &Ext4, inode: &mut Inode, change: i64) -> Resul
     }
 }
 
+/// Writes an inode's bytes, whatever they say, with their checksum.
+pub(crate) fn write_raw(space: &mut Allocator, number: InodeNo, raw: &[u8]) -> Result<()> {
+    let context = RawInode { number, raw }.context();
+    let (block, part) = place(space, number, context, raw.len())?;
+    space.transaction_mut().insert(block, &part, raw.to_vec())
+}
+
+/// An inode's bytes, whatever they say.
+pub(crate) fn read_raw(space: &Allocator, number: InodeNo) -> Result<Vec<u8>> {
+    let len = space.fs().layout().inode_size as usize;
+    let (block, part) = place(space, number, Context::default(), len)?;
+    space.transaction().with(block, |bytes| bytes[part.base..part.base + part.len].to_vec())
+}
+
 /// The block that an inode lies in, and where in it.
 fn part(space: &Allocator, inode: &Inode) -> Result<(Block, Part)> {
-    let place = Place::inode(Structure::Inode, inode.number());
-    let Some((group, index)) = space.fs().layout().inode_position(inode.number()) else {
+    place(space, inode.number(), inode.context(), inode.as_bytes().len())
+}
+
+fn place(space: &Allocator, number: InodeNo, context: Context, len: usize) -> Result<(Block, Part)> {
+    let place = Place::inode(Structure::Inode, number);
+    let Some((group, index)) = space.fs().layout().inode_position(number) else {
         return Err(place.malformed("there is no inode with this number"));
     };
-    let len = inode.as_bytes().len();
     let at = index as usize * len;
     let block = space.inode_table(group)? + (at / space.block_size()) as u64;
     space.fs().check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group))?;
     let base = at % space.block_size();
-    Ok((block, Part { subject: Subject::Inode, context: inode.context(), base, len }))
+    Ok((block, Part { subject: Subject::Inode, context, base, len }))
 }

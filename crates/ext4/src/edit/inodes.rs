@@ -1,6 +1,6 @@
 //! The inodes of a file system: read, stored with what quotas count of them, and freed with all that they have.
 //!
-//! What no transaction has room for goes on in steps. Meanwhile the inode waits in the list of orphans, which the
+//! Operations that no transaction has room for are done in steps. Meanwhile the inode waits in the list of orphans, which the
 //! kernel, e2fsck and [`Writer::open`](crate::Writer::open) go through after a crash: an inode without names goes with
 //! all its blocks, of one with names what lies behind its end. The list begins in the superblock (`s_last_orphan`) and
 //! goes on in what is otherwise the time of deletion.

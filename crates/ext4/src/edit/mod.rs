@@ -35,6 +35,7 @@ pub(crate) mod random;
 mod ranges;
 mod remove;
 mod rename;
+pub(crate) mod reseal;
 mod resize;
 mod restore;
 mod supported;
@@ -44,8 +45,8 @@ mod xattr;
 
 pub use live::{NewAttributes, Presence, SetId};
 pub use node::{Body, NewNode};
+pub(crate) use put::{LeftOut, tell_open};
 pub use put::{PutOptions, PutReport};
-pub(crate) use put::{tell_left_out, tell_open};
 pub use restore::RawAttributes;
 pub use writer::{WriteOptions, Writer};
 pub(crate) use xattr::{is_storable, split_name, stored_value};

@@ -25,7 +25,7 @@ impl Files {
         let inode = self.get_unlinked(number)?;
         if inode.kind() != FileType::Regular {
             let kind = if inode.is_dir() { ErrorKind::IsADirectory } else { ErrorKind::InvalidInput };
-            return Err(invalid(kind, format!("inode {number} is no regular file")));
+            return Err(invalid(kind, format!("inode {number} is not a regular file")));
         }
         if inode.has(InodeFlags::VERITY) {
             let text = "contents of files with fs-verity can't be changed";

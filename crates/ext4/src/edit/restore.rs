@@ -95,7 +95,7 @@ impl Writer {
     pub fn write_raw(&mut self, number: InodeNo, at: u64, bytes: &[u8]) -> Result<()> {
         let size = self.files().space().block_size();
         if !at.is_multiple_of(size as u64) || !bytes.len().is_multiple_of(size) {
-            return Err(invalid(ErrorKind::InvalidInput, "contents that are no whole blocks"));
+            return Err(invalid(ErrorKind::InvalidInput, "contents that are not whole blocks"));
         }
         self.operation(|files| {
             let mut inode = files.get(number)?;

@@ -59,6 +59,8 @@ impl Default for WriteOptions<'_> {
 pub struct Writer {
     files: Files,
     interrupted: Interrupted,
+    /// Where transactions go that the journal can't hold.
+    recovery: Option<RecoveryFile>,
 }
 
 /// Contents of files that others write while operations go on: before the commit of what leads to them.
@@ -106,14 +108,14 @@ impl Writer {
         let found = Ext4::open_changing(device.clone(), &open)?;
         supported::unsupported(&found)?;
         descriptors::check(&found)?;
-        let log = LogOptions { recovery, is_direct, patching, ..LogOptions::default() };
+        let log = LogOptions { recovery: recovery.clone(), is_direct, patching, ..LogOptions::default() };
         let (fs, transaction) = Transaction::open(device, &open, log, mmp)?;
         let mut space = Allocator::new(fs, transaction);
         if interrupted == Interrupted::Completed {
             space.recount()?;
         }
         let inodes = Inodes::new(space, Random::new(seed), time);
-        let mut writer = Writer { files: Files::new(inodes), interrupted };
+        let mut writer = Writer { files: Files::new(inodes), interrupted, recovery };
         writer.release_orphans()?;
         Ok(writer)
     }
@@ -137,7 +139,7 @@ impl Writer {
     /// long as they fill half of the journal at most; more is committed in parts.
     ///
     /// # Errors
-    /// What the device says. The state on the device is then the one before or the one after, once the file system
+    /// Errors of the device. The state on the device is then the one before or the one after, once the file system
     /// was opened again. Where something could not be written, as on a disk that is full, nothing is lost: this may be
     /// called again. After a flush that failed this writer changes nothing any more.
     pub fn commit(&mut self) -> Result<()> {
@@ -161,8 +163,22 @@ impl Writer {
         self.files.inodes().transaction().break_off();
     }
 
+    /// Whether there is a recovery file to commit through.
+    pub(crate) fn has_recovery(&self) -> bool {
+        self.recovery.is_some()
+    }
+
+    /// Commits through the recovery file from now on: for what the journal has no room for, or is part of.
+    ///
+    /// # Errors
+    /// `Unsupported` without such a file.
+    pub(crate) fn leave_journal(&mut self) -> Result<()> {
+        let recovery = self.recovery.clone();
+        self.files.inodes().transaction().leave_journal(recovery)
+    }
+
     /// The files, to change what is no part of an operation.
-    pub(super) fn files_mut(&mut self) -> &mut Files {
+    pub(crate) fn files_mut(&mut self) -> &mut Files {
         &mut self.files
     }
 

@@ -245,6 +245,16 @@ impl Checksums {
         Checksums { journal_seed: self.crc32c.update(!0, uuid), ..self }
     }
 
+    /// Whether every structure of the file system has the same checksum by these and by others.
+    pub(crate) fn agree_with(&self, other: &Checksums) -> bool {
+        self.kind == other.kind
+            && match self.kind {
+                Kind::None => true,
+                Kind::Groups => self.old_seed == other.old_seed,
+                Kind::Metadata => self.seed == other.seed,
+            }
+    }
+
     /// Which checksums there are.
     pub fn kind(&self) -> Kind {
         self.kind

@@ -78,7 +78,7 @@ impl HtreeRoot {
     /// `Corrupt` at `place` when it is none.
     pub fn from_bytes(block: &[u8], place: Place) -> Result<HtreeRoot> {
         if entries_at(block) != Some(IN_ROOT) {
-            return Err(place.malformed("is no root of a hash tree"));
+            return Err(place.malformed("is not a root of a hash tree"));
         }
         let (version, info_length, levels) = (VERSION.get(block), INFO_LENGTH.get(block), LEVELS.get(block));
         if RESERVED.get(block) != 0 || info_length != INFO || levels >= MOST_LEVELS {
@@ -118,7 +118,7 @@ impl<'a> HtreeNode<'a> {
     /// # Errors
     /// `Corrupt` at `place` when counts make no sense.
     pub fn from_bytes(block: &'a [u8], place: Place) -> Result<HtreeNode<'a>> {
-        let at = entries_at(block).ok_or_else(|| place.malformed("is no node of a hash tree"))?;
+        let at = entries_at(block).ok_or_else(|| place.malformed("is not a node of a hash tree"))?;
         let (limit, count) = counts(block, at);
         if count == 0 || count > limit || at + ENTRY * limit > block.len() {
             return Err(place.malformed(format!("{count} entries where there is room for {limit}")));

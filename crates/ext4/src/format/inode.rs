@@ -9,7 +9,7 @@ pub use casemate_trees::{FileType, Time};
 
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::Context;
-use crate::format::field::{Bytes, Le16, Le32, Split};
+use crate::format::field::{Byte, Bytes, Le16, Le32, Split};
 use crate::units::{Block, InodeNo};
 
 /// Bytes of an inode that every file system has.
@@ -34,6 +34,11 @@ pub(crate) const GENERATION: Le32 = Le32(0x64);
 pub(in crate::format) const XATTR_BLOCK: Split<Le32, Le16> = Split(Le32(0x68), Le16(0x76));
 pub(crate) const CHECKSUM: Split<Le16, Le16> = Split(Le16(0x7c), Le16(0x82));
 pub(crate) const EXTRA_SIZE: Le16 = Le16(0x80);
+
+/// Fragment fields of old systems.
+pub(in crate::format) const FRAGMENT: Le32 = Le32(0x70);
+pub(in crate::format) const HURD_FRAGMENT: [Byte; 2] = [Byte(0x74), Byte(0x75)];
+
 const CHANGED_EXTRA: Le32 = Le32(0x84);
 const MODIFIED_EXTRA: Le32 = Le32(0x88);
 const ACCESSED_EXTRA: Le32 = Le32(0x8c);
@@ -194,6 +199,21 @@ impl Inode {
             if let Some(id) = id {
                 field.set(&mut self.raw, id);
             }
+        }
+    }
+
+    /// Clears what has no meaning without these features: fragments, and the upper halves of the counts and places.
+    pub(crate) fn clear_unknown(&mut self, huge_file: bool, bits64: bool, is_hurd: bool) {
+        FRAGMENT.set(&mut self.raw, 0);
+        for field in HURD_FRAGMENT.into_iter().filter(|_| is_hurd) {
+            field.set(&mut self.raw, 0);
+        }
+        let (Split(_, blocks_high), Split(_, block_high)) = (BLOCKS, XATTR_BLOCK);
+        if !huge_file && !is_hurd {
+            blocks_high.set(&mut self.raw, 0);
+        }
+        if !bits64 && !is_hurd {
+            block_high.set(&mut self.raw, 0);
         }
     }
 

@@ -188,8 +188,8 @@ impl Layout {
         if is_home && !self.is_meta(index) {
             return self.group_start(self.home) + 1 + u64::from(index);
         }
-        if is_home && let Some((_, block)) = self.descriptor_copies(index).first() {
-            return *block;
+        if is_home && let Some((_, block)) = self.descriptor_copies(index).next() {
+            return block;
         }
         if self.is_meta(index) {
             let group = self.first_described(index);
@@ -202,21 +202,27 @@ impl Layout {
     }
 
     /// Where the copies of the `index`th block of descriptors lie, each with the group it lies in.
-    pub fn descriptor_copies(&self, index: u32) -> Vec<(GroupNo, Block)> {
-        if self.is_meta(index) {
-            let first = self.first_described(index);
-            let later = |count| first.get().checked_add(count).map(GroupNo::new);
-            let groups = [later(1), later(self.descriptors_per_block() - 1)];
-            let mut copies = Vec::new();
-            for group in groups.into_iter().flatten().filter(|group| group.get() < self.groups) {
-                let block = self.group_start(group) + u64::from(self.has_superblock(group));
-                if group != first && copies.last() != Some(&(group, block)) {
-                    copies.push((group, block));
-                }
+    pub fn descriptor_copies(&self, index: u32) -> impl Iterator<Item = (GroupNo, Block)> {
+        let is_meta = self.is_meta(index);
+        let of_meta = if is_meta { self.meta_copies(index) } else { Vec::new() };
+        let groups = (!is_meta).then(|| self.copy_groups()).into_iter().flatten();
+        let of_groups = groups.map(move |group| (group, self.group_start(group) + 1 + u64::from(index)));
+        of_meta.into_iter().chain(of_groups)
+    }
+
+    /// Copies of a block of descriptors in its meta group: in the second and in the last group.
+    fn meta_copies(&self, index: u32) -> Vec<(GroupNo, Block)> {
+        let first = self.first_described(index);
+        let later = |count| first.get().checked_add(count).map(GroupNo::new);
+        let groups = [later(1), later(self.descriptors_per_block() - 1)];
+        let mut copies = Vec::new();
+        for group in groups.into_iter().flatten().filter(|group| group.get() < self.groups) {
+            let block = self.group_start(group) + u64::from(self.has_superblock(group));
+            if group != first && copies.last() != Some(&(group, block)) {
+                copies.push((group, block));
             }
-            return copies;
         }
-        self.copy_groups().map(|group| (group, self.group_start(group) + 1 + u64::from(index))).collect()
+        copies
     }
 
     /// All block groups.
@@ -237,7 +243,22 @@ impl Layout {
 
     /// The groups other than 0 that hold copies of the superblock.
     pub fn copy_groups(&self) -> impl Iterator<Item = GroupNo> {
-        self.all_groups().skip(1).filter(|group| self.has_superblock(*group))
+        // Of many groups few have copies: to ask each would take long wherever it is done for every group.
+        let mut few = match self.copies {
+            Copies::All => Vec::new(),
+            Copies::Named(groups) => groups.to_vec(),
+            Copies::Sparse => {
+                let powers =
+                    |base: u32| std::iter::successors(Some(base), move |power| power.checked_mul(base));
+                let powers = [3, 5, 7].into_iter().flat_map(powers);
+                powers.chain([1]).map(GroupNo::new).collect()
+            }
+        };
+        few.retain(|group| *group != GroupNo::PRIMARY && group.get() < self.groups);
+        few.sort_unstable();
+        few.dedup();
+        let all = matches!(self.copies, Copies::All).then(|| self.all_groups().skip(1));
+        few.into_iter().chain(all.into_iter().flatten())
     }
 
     /// The group and the index in its table of an inode, if there is such an inode.
@@ -294,7 +315,10 @@ mod tests {
             (layout.groups, layout.descriptor_blocks(), layout.descriptor_block(8)),
             (130, 9, Block::new(10))
         );
-        assert_eq!(layout.descriptor_copies(2)[1], (GroupNo::new(3), Block::new(1 + 3 * 8192 + 1 + 2)));
+        assert_eq!(
+            layout.descriptor_copies(2).nth(1).unwrap(),
+            (GroupNo::new(3), Block::new(1 + 3 * 8192 + 1 + 2))
+        );
         assert_eq!(layout.superblock_offset(GroupNo::new(2)), None);
         assert_eq!(layout.superblock_offset(GroupNo::new(3)), Some(1024 * (1 + 3 * 8192)));
         assert_eq!(layout.inode_position(inode(257)), Some((GroupNo::new(1), 0)));
@@ -311,10 +335,39 @@ mod tests {
         assert_eq!(layout.descriptor_block(0), Block::new(2));
         assert_eq!(layout.descriptor_block(1), Block::new(1 + 16 * 8192));
         assert_eq!(
-            layout.descriptor_copies(1),
+            layout.descriptor_copies(1).collect::<Vec<_>>(),
             [(GroupNo::new(17), Block::new(1 + 17 * 8192)), (GroupNo::new(31), Block::new(1 + 31 * 8192))]
         );
         // The last meta group has two groups: one copy.
-        assert_eq!(layout.descriptor_copies(8), [(GroupNo::new(129), Block::new(1 + 129 * 8192))]);
+        assert_eq!(
+            layout.descriptor_copies(8).collect::<Vec<_>>(),
+            [(GroupNo::new(129), Block::new(1 + 129 * 8192))]
+        );
+    }
+
+    #[test]
+    fn groups_with_copies_are_listed_as_they_are_told() {
+        let mut raw = crate::format::superblock::tests::sample();
+        let layout = Layout::new(&Superblock::from_bytes(&raw).unwrap()).unwrap();
+        let mut all = vec![layout];
+        // Sparse or in two groups, which may be one, lie behind the end, or be out of order.
+        for groups in [[1u32, 129], [7, 3], [5, 5], [0, 0], [9, 1000]] {
+            raw[0x5c..0x60].copy_from_slice(&0x200u32.to_le_bytes());
+            raw[0x24c..0x250].copy_from_slice(&groups[0].to_le_bytes());
+            raw[0x250..0x254].copy_from_slice(&groups[1].to_le_bytes());
+            all.push(Layout::new(&Superblock::from_bytes(&raw).unwrap()).unwrap());
+        }
+        for copies in [Copies::All, Copies::Sparse] {
+            all.push(Layout { copies, groups: 5000, ..layout });
+        }
+        for layout in all {
+            let told = layout.all_groups().skip(1).filter(|group| layout.has_superblock(*group));
+            assert_eq!(
+                layout.copy_groups().collect::<Vec<_>>(),
+                told.collect::<Vec<_>>(),
+                "{:?}",
+                layout.copies
+            );
+        }
     }
 }

@@ -26,4 +26,5 @@ pub(crate) mod quota;
 pub(crate) mod raw_inode;
 pub(crate) mod recovery_file;
 pub(crate) mod superblock;
+pub(crate) mod undo_file;
 pub(crate) mod xattr;

@@ -2,16 +2,13 @@
 
 use crate::error::Result;
 use crate::format::csum::Context;
-use crate::format::field::{Byte, Le32, Split};
+use crate::format::field::Split;
 use crate::format::inode::{
-    self, BLOCK_AREA, BLOCKS, DELETED, EXTRA_SIZE, FLAGS, FileType, GENERATION, GID, InodeFlags, LINKS, MODE,
-    MODIFIED, OLD_INODE_SIZE, PROJECT, SIZE, UID, VALUE_HASH, VALUE_USERS, XATTR_BLOCK,
+    self, BLOCK_AREA, BLOCKS, DELETED, EXTRA_SIZE, FLAGS, FRAGMENT, FileType, GENERATION, GID, HURD_FRAGMENT,
+    InodeFlags, LINKS, MODE, MODIFIED, OLD_INODE_SIZE, PROJECT, SIZE, UID, VALUE_HASH, VALUE_USERS,
+    XATTR_BLOCK,
 };
 use crate::units::{Block, InodeNo};
-
-/// Fragment field of old systems.
-const FRAGMENT: Le32 = Le32(0x70);
-const HURD_FRAGMENT: [Byte; 2] = [Byte(0x74), Byte(0x75)];
 
 /// An inode's bytes, 128 of them or more.
 #[derive(Clone, Copy, Debug)]

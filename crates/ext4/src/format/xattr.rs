@@ -201,6 +201,11 @@ pub(crate) fn block_header(block: &[u8]) -> (bool, u32, u32) {
     (MAGIC_AT.get(block) == MAGIC, USERS.get(block), BLOCKS.get(block))
 }
 
+/// Sets how many inodes have a block of attributes.
+pub(crate) fn set_users(block: &mut [u8], users: u32) {
+    USERS.set(block, users);
+}
+
 /// The attributes behind an inode's fields, if the magic number is there.
 pub(crate) fn in_inode(area: &[u8]) -> Option<&[u8]> {
     (area.len() >= 2 * MAGIC_AT.end() && MAGIC_AT.get(area) == MAGIC).then(|| &area[MAGIC_AT.end()..])

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use casemate_blockdev::Events;
 
-use crate::error::{Place, Result, Structure};
-use crate::format::csum::{Context, Subject};
+use crate::error::{Error, Place, Result, Structure};
+use crate::format::csum::Subject;
 use crate::format::dir::{Entries, removed};
-use crate::format::group::{BLOCK_UNINIT, INODE_UNINIT};
-use crate::format::inode::{FileType, GENERATION, Inode, InodeFlags};
+use crate::format::group::BLOCK_UNINIT;
+use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::dir::BlockRole;
 use crate::read::file::FileReader;
 use crate::read::fs::Ext4;
@@ -25,6 +25,7 @@ use crate::read::journal::History;
 use crate::read::map::is_fast_symlink;
 use crate::read::runs::BlockRuns;
 use crate::read::seen::SeenDirectories;
+use crate::read::unread::{TableBlock, Unread};
 use crate::units::{Block, GroupNo, InodeNo};
 
 /// Deleted files that are told.
@@ -47,6 +48,9 @@ pub struct DeletedFile {
     pub deleted: Option<u32>,
     /// Paths that it may have had, the likeliest first. A part that is not known is `#` and a number.
     pub paths: Vec<Vec<u8>>,
+    /// Permissions of the directories that each of the paths goes through, from the one in the root directory on down: 0700
+    /// where they are not known.
+    pub ways: Vec<Vec<u16>>,
     /// State of its blocks.
     pub blocks: DeletedBlocks,
     fs: Ext4,
@@ -71,6 +75,8 @@ pub struct DeletedBlocks {
     pub all: u64,
     /// Blocks that something else uses now.
     pub in_use: u64,
+    /// Blocks of groups whose bitmap is damaged: nothing tells whether they are free.
+    pub unknown: u64,
     /// Blocks that a file had which was deleted later, and are free.
     pub shared: u64,
     /// Whether the map can be read.
@@ -78,12 +84,14 @@ pub struct DeletedBlocks {
 }
 
 /// Deleted files that were found.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Deleted {
     /// The files, those that were deleted last first.
     pub files: Vec<DeletedFile>,
     /// Files and copies that were left out, as there are too many.
     pub left_out: u64,
+    /// Errors of what could not be read: there may be more.
+    pub unread: Unread,
 }
 
 impl DeletedFile {
@@ -92,6 +100,7 @@ impl DeletedFile {
         self.source != DeletedSource::MapGone
             && self.blocks.is_map_whole
             && self.blocks.in_use == 0
+            && self.blocks.unknown == 0
             && self.blocks.shared == 0
     }
 
@@ -103,16 +112,18 @@ impl DeletedFile {
         self.view().open_file(&self.inode)
     }
 
-    /// The target of a symbolic link.
+    /// The target of a symbolic link, and nothing that only stands for it.
     ///
     /// # Errors
-    /// Errors of [`Ext4::symlink_target`].
+    /// Errors of [`Ext4::require_key`] and [`Ext4::symlink_target`].
     pub fn symlink_target(&self) -> Result<Vec<u8>> {
-        self.view().symlink_target(&self.inode)
+        let view = self.view();
+        view.require_key(&self.inode)?;
+        view.symlink_target(&self.inode)
     }
 
     /// The file system in which the inode's map is read.
-    fn view(&self) -> Ext4 {
+    pub fn view(&self) -> Ext4 {
         match self.source {
             DeletedSource::Journal(transaction) => self.history.as_of(&self.fs, transaction),
             DeletedSource::Inode | DeletedSource::MapGone => self.fs.clone(),
@@ -121,18 +132,21 @@ impl DeletedFile {
 }
 
 impl Ext4 {
-    /// Files that were deleted, and what can be told of them. A journal that can't be read has no copies.
+    /// Files that were deleted, and what can be told of them. A journal that can't be read has no copies. A directory that
+    /// can't be read has no names.
     ///
     /// # Errors
-    /// `Interrupted`. What is damaged is passed over.
+    /// `Interrupted`. What is damaged is passed over, and is in [`Deleted::unread`].
     pub fn deleted_files(&self, events: &dyn Events) -> Result<Deleted> {
-        let history = Arc::new(History::read(self).unwrap_or_default());
+        let mut unread = Unread::default();
+        let mut history = History::read(self).unwrap_or_else(History::unread);
+        if let Some(error) = history.unread.take() {
+            unread.add(error.map_text(|text| format!("copies in the journal: {text}")));
+        }
+        let history = Arc::new(history);
         let mut search =
             Search { fs: self, history: &history, files: Vec::new(), directories: Vec::new(), left_out: 0 };
-        for group in GroupNo::first(self.layout().groups) {
-            search.group(group)?;
-            events.advance(self.layout().inode_table_blocks() * u64::from(self.layout().block_size))?;
-        }
+        self.for_each_table_block(events, &mut unread, |block| search.block(&block))?;
         let Search { mut files, directories, left_out, .. } = search;
         let names = Names::collect(self, &history, &files, &directories);
         files.sort_by_key(|file| {
@@ -142,13 +156,13 @@ impl Ext4 {
             };
             std::cmp::Reverse((file.deleted, transaction, file.inode.number()))
         });
-        let mut usage = BlockUsage { fs: self, group: None, bitmap: None };
+        let mut usage = BlockUsage { fs: self, group: None, bitmap: Usage::Free };
         let (mut taken, mut runs_left) = (BlockRuns::default(), MOST_RUNS);
         for file in &mut files {
-            file.paths = names.paths(&file.inode, file.source);
+            (file.paths, file.ways) = names.paths(&file.inode, file.source).into_iter().unzip();
             file.blocks = blocks_of(file, &mut usage, &mut taken, &mut runs_left);
         }
-        Ok(Deleted { files, left_out: left_out + history.left_out })
+        Ok(Deleted { files, left_out: left_out + history.left_out, unread })
     }
 }
 
@@ -162,52 +176,35 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Looks at the inodes of a group, and at their copies in the journal.
-    fn group(&mut self, group: GroupNo) -> Result<()> {
-        let layout = *self.fs.layout();
-        let read = self.fs.with_descriptor(group, |found| {
-            (found.inode_table(), found.flags() & INODE_UNINIT == 0, found.unused_inodes())
-        });
-        // A damaged descriptor leads nowhere.
-        let Ok((table, is_used, unused)) = read else { return Ok(()) };
-        if !is_used || !layout.contains(table, layout.inode_table_blocks()) {
-            return Ok(());
-        }
-        let has_unused = self.fs.checksums().kind() != crate::format::csum::Kind::None;
-        let unused = if has_unused { unused.min(layout.inodes_per_group) } else { 0 };
-        let per_block = layout.block_size / layout.inode_size;
-        let blocks = (layout.inodes_per_group - unused).div_ceil(per_block);
-        for index in 0..blocks {
-            let block = table + u64::from(index);
-            let Ok(bytes) = self.fs.read_block(block) else { continue };
-            let slots = per_block.min(layout.inodes_per_group - index * per_block);
-            let mut slots: Vec<Slot> = (0..slots)
-                .filter_map(|slot| {
-                    let position = group.get() * layout.inodes_per_group + index * per_block + slot;
-                    Some(self.slot(InodeNo::at_index(position)?, slot, &bytes))
-                })
-                .collect();
-            for transaction in self.history.transactions(block) {
-                let Some(bytes) = self.history.read_block(self.fs, block, transaction) else { continue };
-                for slot in &mut slots {
-                    self.older(slot, transaction, &bytes);
-                }
-            }
-            for Slot { deleted, seen, .. } in slots {
-                let Some(inode) = deleted.filter(|inode| !seen.contains(&inode.generation())) else {
-                    continue;
-                };
-                let time = Some(inode.deleted()).filter(|time| *time != 0);
-                let source = if has_map(&inode) { DeletedSource::Inode } else { DeletedSource::MapGone };
-                self.keep(inode, source, time);
+    /// Looks at the inodes of a block of a table, and at their copies in the journal. Returns errors of inodes.
+    fn block(&mut self, block: &TableBlock<'_>) -> Vec<Error> {
+        let mut errors = Vec::new();
+        let numbers = block.slots(self.fs).into_iter();
+        let mut slots: Vec<Slot> =
+            numbers.map(|(number, slot)| self.slot(number, slot, block.bytes, &mut errors)).collect();
+        for transaction in self.history.transactions(block.block) {
+            let Some(bytes) = self.history.read_block(self.fs, block.block, transaction) else { continue };
+            for slot in &mut slots {
+                self.older(slot, transaction, &bytes);
             }
         }
-        Ok(())
+        for Slot { deleted, seen, .. } in slots {
+            let Some(inode) = deleted.filter(|inode| !seen.contains(&inode.generation())) else {
+                continue;
+            };
+            let time = Some(inode.deleted()).filter(|time| *time != 0);
+            let source = if has_map(&inode) { DeletedSource::Inode } else { DeletedSource::MapGone };
+            self.keep(inode, source, time);
+        }
+        errors
     }
 
     /// An inode as it is now.
-    fn slot(&mut self, number: InodeNo, slot: u32, bytes: &[u8]) -> Slot {
-        let now = self.inode(number, slot, bytes);
+    fn slot(&mut self, number: InodeNo, slot: u32, bytes: &[u8], errors: &mut Vec<Error>) -> Slot {
+        let now = self.fs.inode_in_block(number, slot, bytes).unwrap_or_else(|error| {
+            errors.push(error);
+            None
+        });
         let mut seen = HashSet::new();
         if let Some(inode) = now.as_ref().filter(|inode| is_alive(inode)) {
             seen.insert(inode.generation());
@@ -220,28 +217,12 @@ impl Search<'_> {
 
     /// Looks at the inode as a transaction had it.
     fn older(&mut self, slot: &mut Slot, transaction: u32, bytes: &[u8]) {
-        let inode = self.inode(slot.number, slot.slot, bytes).filter(is_alive);
+        // Before the table was there, the block was another one's.
+        let inode = self.fs.inode_in_block(slot.number, slot.slot, bytes).ok().flatten().filter(is_alive);
         let Some(inode) = inode.filter(|inode| slot.seen.insert(inode.generation())) else { return };
         let time = slot.deleted.as_ref().filter(|now| now.generation() == inode.generation());
         let time = time.map(Inode::deleted).filter(|time| *time != 0);
         self.keep(inode, DeletedSource::Journal(transaction), time);
-    }
-
-    /// The inode in a slot of a block of the table, if there is a sound one that files may have.
-    fn inode(&self, number: InodeNo, slot: u32, bytes: &[u8]) -> Option<Inode> {
-        if number.get() < self.fs.superblock().first_inode && number != InodeNo::ROOT {
-            return None;
-        }
-        let size = self.fs.layout().inode_size as usize;
-        let raw = bytes.get(slot as usize * size..)?.get(..size)?;
-        // Most were never used.
-        if raw.iter().all(|byte| *byte == 0) {
-            return None;
-        }
-        let context = Context { inode: Some(number), generation: GENERATION.get(raw), ..Context::default() };
-        let place = Place::inode(Structure::Inode, number);
-        self.fs.verify(Subject::Inode, &context, raw, place).ok()?;
-        Inode::from_bytes(number, raw).ok()
     }
 
     fn keep(&mut self, inode: Inode, source: DeletedSource, deleted: Option<u32>) {
@@ -249,9 +230,9 @@ impl Search<'_> {
             self.left_out += 1;
             return;
         }
-        let (paths, blocks) = (Vec::new(), DeletedBlocks::default());
+        let (paths, ways, blocks) = (Vec::new(), Vec::new(), DeletedBlocks::default());
         let (fs, history) = (self.fs.clone(), Arc::clone(self.history));
-        self.files.push(DeletedFile { inode, source, deleted, paths, blocks, fs, history });
+        self.files.push(DeletedFile { inode, source, deleted, paths, ways, blocks, fs, history });
     }
 }
 
@@ -289,41 +270,69 @@ fn has_map(inode: &Inode) -> bool {
 struct BlockUsage<'a> {
     fs: &'a Ext4,
     group: Option<GroupNo>,
-    /// `None` for a group of which nothing is in use, or nothing is known.
-    bitmap: Option<Vec<u8>>,
+    bitmap: Usage,
+}
+
+/// Use of a group's blocks.
+enum Usage {
+    /// Nothing is in use.
+    Free,
+    /// The bitmap is lost, or its checksum is wrong: its bits mean nothing.
+    Unknown,
+    /// A bit for each cluster.
+    Bits(Vec<u8>),
 }
 
 impl BlockUsage<'_> {
-    /// How many of these blocks are in use, or not known to be free.
-    fn in_use(&mut self, start: Block, len: u64) -> u64 {
+    /// Adds how many of these blocks are in use, and of how many that is not known.
+    fn count(&mut self, start: Block, len: u64, blocks: &mut DeletedBlocks) {
         let layout = *self.fs.layout();
-        (start.get()..start.get() + len)
-            .filter(|block| {
-                let Some(within) = block.checked_sub(layout.first_data_block.into()) else { return true };
-                // OK to cast: the block lies in the file system, whose groups have 32-bit numbers.
-                let group = GroupNo::new((within / u64::from(layout.blocks_per_group)) as u32);
-                if self.group != Some(group) {
-                    self.load(group);
+        for block in start.get()..start.get() + len {
+            let Some(within) = block.checked_sub(layout.first_data_block.into()) else {
+                blocks.in_use += 1;
+                continue;
+            };
+            // OK to cast: the block lies in the file system, whose groups have 32-bit numbers.
+            let group = GroupNo::new((within / u64::from(layout.blocks_per_group)) as u32);
+            if self.group != Some(group) {
+                (self.group, self.bitmap) = (Some(group), self.load(group));
+            }
+            let bit = within % u64::from(layout.blocks_per_group) / u64::from(layout.cluster_blocks);
+            match &self.bitmap {
+                Usage::Free => {}
+                Usage::Unknown => blocks.unknown += 1,
+                Usage::Bits(bits) => {
+                    let byte = bits.get((bit / 8) as usize).copied().unwrap_or(0xff);
+                    blocks.in_use += u64::from(byte >> (bit % 8) & 1);
                 }
-                let bit = within % u64::from(layout.blocks_per_group) / u64::from(layout.cluster_blocks);
-                let byte = |bitmap: &Vec<u8>| bitmap.get((bit / 8) as usize).copied().unwrap_or(0xff);
-                self.bitmap.as_ref().is_some_and(|bitmap| byte(bitmap) >> (bit % 8) & 1 == 1)
-            })
-            .count() as u64
+            }
+        }
     }
 
-    fn load(&mut self, group: GroupNo) {
-        self.group = Some(group);
+    fn load(&self, group: GroupNo) -> Usage {
         let found =
             self.fs.with_descriptor(group, |found| (found.block_bitmap(), found.flags() & BLOCK_UNINIT != 0));
-        self.bitmap = match found {
-            Ok((_, true)) => None,
+        match found {
+            Ok((_, true)) => Usage::Free,
             Ok((block, false)) if self.fs.layout().contains(block, 1) => {
-                // What is not known is not called free.
-                Some(self.fs.read_block(block).unwrap_or_else(|_| vec![0xff; 1 << 16]))
+                self.bits(group, block).map_or(Usage::Unknown, Usage::Bits)
             }
-            _ => Some(vec![0xff; 1 << 16]),
-        };
+            _ => Usage::Unknown,
+        }
+    }
+
+    /// A bitmap whose checksum is right, where there are checksums.
+    fn bits(&self, group: GroupNo, block: Block) -> Result<Vec<u8>> {
+        let bytes = self.fs.read_block(block)?;
+        let summed = bytes.get(..self.fs.layout().clusters_per_group as usize / 8).unwrap_or(&bytes);
+        let place = Place::group(Structure::BlockBitmap, group).at(block);
+        let sums = self.fs.checksums();
+        if sums.covers(Subject::BlockBitmap) {
+            self.fs.with_raw_descriptor(group, |raw| {
+                sums.verify_bitmap(Subject::BlockBitmap, summed, raw, place)
+            })??;
+        }
+        Ok(bytes)
     }
 }
 
@@ -348,7 +357,7 @@ fn blocks_of(
         }
         *runs_left -= 1;
         blocks.all += run.len;
-        blocks.in_use += usage.in_use(run.physical, run.len);
+        usage.count(run.physical, run.len, &mut blocks);
         if !taken.insert(run.physical, run.len) {
             blocks.shared += run.len;
         }
@@ -367,16 +376,25 @@ struct Names {
     of: HashMap<InodeNo, Vec<OldName>>,
     /// Directories in use: the one above, and the name in there.
     parents: HashMap<InodeNo, (InodeNo, Vec<u8>)>,
+    /// Permissions of directories, in use or deleted; where several had a number, those that all of them had.
+    modes: HashMap<InodeNo, u16>,
 }
+
+/// The permissions of a directory of which none are known, and of one to which the way is not known.
+const PRIVATE: u16 = 0o700;
 
 impl Names {
     fn collect(fs: &Ext4, history: &Arc<History>, files: &[DeletedFile], directories: &[InodeNo]) -> Names {
         let wanted: HashSet<InodeNo> = files.iter().map(|file| file.inode.number()).collect();
-        let mut names = Names { of: HashMap::new(), parents: HashMap::new() };
+        let mut names = Names { of: HashMap::new(), parents: HashMap::new(), modes: HashMap::new() };
+        for file in files.iter().filter(|file| file.inode.is_dir()) {
+            names.add_mode(&file.inode);
+        }
         // Blocks that several directories have would be read without end.
         let mut seen = SeenDirectories::new();
         for number in directories {
             let Ok(dir) = fs.inode(*number) else { continue };
+            names.add_mode(&dir);
             if seen.enter(fs, b"", &dir).is_err() {
                 continue;
             }
@@ -459,6 +477,11 @@ impl Names {
         });
     }
 
+    fn add_mode(&mut self, directory: &Inode) {
+        let mode = directory.mode() & 0o777;
+        self.modes.entry(directory.number()).and_modify(|known| *known &= mode).or_insert(mode);
+    }
+
     fn add(&mut self, inode: InodeNo, transaction: Option<u32>, directory: InodeNo, name: Vec<u8>) {
         let names = self.of.entry(inode).or_default();
         let is_full = names.len() >= MOST_NAMES;
@@ -471,7 +494,8 @@ impl Names {
     }
 
     /// The paths that an inode may have had, the likeliest first: those of the newest copies that are not newer than the inode.
-    fn paths(&self, inode: &Inode, source: DeletedSource) -> Vec<Vec<u8>> {
+    /// With each, the permissions of the directories that it goes through.
+    fn paths(&self, inode: &Inode, source: DeletedSource) -> Vec<(Vec<u8>, Vec<u16>)> {
         let mut names: Vec<_> = self.of.get(&inode.number()).into_iter().flatten().collect();
         let limit = match source {
             DeletedSource::Journal(transaction) => transaction,
@@ -484,8 +508,9 @@ impl Names {
         names.into_iter().map(|(_, directory, name)| self.path(*directory, name)).collect()
     }
 
-    fn path(&self, mut directory: InodeNo, name: &[u8]) -> Vec<u8> {
+    fn path(&self, mut directory: InodeNo, name: &[u8]) -> (Vec<u8>, Vec<u16>) {
         let mut parts = vec![name.to_vec()];
+        let mut way = Vec::new();
         while directory != InodeNo::ROOT {
             let above = self.parents.get(&directory).map(|(above, name)| (*above, name));
             let above =
@@ -494,10 +519,12 @@ impl Names {
             match above.filter(|_| parts.len() < MOST_PARENTS) {
                 Some((above, name)) => {
                     parts.push(name.clone());
+                    way.push(self.modes.get(&directory).copied().unwrap_or(PRIVATE));
                     directory = above;
                 }
                 None => {
                     parts.push(format!("#{directory}").into_bytes());
+                    way.push(PRIVATE);
                     break;
                 }
             }
@@ -507,6 +534,7 @@ impl Names {
             path.push(b'/');
             path.extend(part);
         }
-        path
+        way.reverse();
+        (path, way)
     }
 }

@@ -104,13 +104,13 @@ pub trait EncryptedContents: Send + Sync {
     /// Decrypts whole blocks in place; the first one is block `first` of the file.
     ///
     /// # Errors
-    /// What the cipher says.
+    /// Errors of the cipher.
     fn decrypt(&self, first: u64, blocks: &mut [u8]) -> Result<()>;
 
     /// Encrypts whole blocks in place.
     ///
     /// # Errors
-    /// What the cipher says, or that nobody here encrypts.
+    /// Errors of the cipher; `Unsupported` if this implementation only reads.
     fn encrypt(&self, _first: u64, _blocks: &mut [u8]) -> Result<()> {
         Err(reads_only())
     }

@@ -66,7 +66,7 @@ impl Ext4 {
         let (block, role, place) = self.any_block(dir, logical)?;
         match role {
             BlockRole::Node => Ok((block, place)),
-            BlockRole::Leaf => Err(place.malformed("is no node of a hash tree")),
+            BlockRole::Leaf => Err(place.malformed("is not a node of a hash tree")),
         }
     }
 

@@ -21,6 +21,7 @@ pub(crate) mod runs;
 pub(crate) mod seen;
 pub(crate) mod symlink;
 pub(crate) mod unreachable;
+pub(crate) mod unread;
 pub(crate) mod usage;
 pub(crate) mod verity;
 pub(crate) mod xattr;

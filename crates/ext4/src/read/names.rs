@@ -17,7 +17,12 @@ pub struct Names {
     slots: Vec<Slot>,
     /// All names, one behind the other.
     bytes: Arc<Vec<u8>>,
+    /// How often "." and ".." are there.
+    dots: [usize; 2],
 }
+
+/// Names that every directory has once.
+const DOTS: [&[u8]; 2] = [b".", b".."];
 
 /// A name among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +59,11 @@ impl Ext4 {
     /// `Corrupt` when a block is damaged.
     pub fn names(&self, dir: &Inode) -> Result<Names> {
         let place = Place::inode(Structure::Directory, dir.number());
-        let (mut slots, mut bytes) = (Vec::new(), Vec::new());
+        let (mut slots, mut bytes, mut dots) = (Vec::new(), Vec::new(), [0; 2]);
         self.for_each_entry(dir, |DirEntry { inode, kind, name }| {
-            if !matches!(&name[..], b"." | b"..") {
+            if let Some(at) = DOTS.iter().position(|dots| *dots == name) {
+                dots[at] += 1;
+            } else {
                 let (Ok(start), Ok(len)) = (u32::try_from(bytes.len()), u16::try_from(name.len())) else {
                     return Err(place.malformed("names of more than 4 GiB"));
                 };
@@ -67,7 +74,7 @@ impl Ext4 {
         })?;
         // Equal names stay in the order of the disk.
         slots.sort_unstable_by_key(|slot| (slot.name(&bytes).bytes, slot.start));
-        Ok(Names { slots, bytes: Arc::new(bytes) })
+        Ok(Names { slots, bytes: Arc::new(bytes), dots })
     }
 }
 
@@ -77,8 +84,27 @@ impl Names {
         self.slots.retain(|slot| f(slot.name(&self.bytes)));
     }
 
-    /// Drops names that are there several times, and tells `f` of each how often that is.
+    /// Refuses a second "." or "..": it leads to a file, and is none of these names.
+    ///
+    /// # Errors
+    /// `Corrupt`; the names are those of `dir`.
+    pub fn check_dots(&self, dir: &Inode) -> Result<()> {
+        let place = Place::inode(Structure::Directory, dir.number());
+        self.repeated_dots().next().map_or(Ok(()), |(name, times)| {
+            let name = name.escape_ascii();
+            Err(place.malformed(format!(
+                "has the name {name} {times} times: what a second one leads to is left out"
+            )))
+        })
+    }
+
+    fn repeated_dots(&self) -> impl Iterator<Item = (&'static [u8], usize)> + use<> {
+        DOTS.into_iter().zip(self.dots).filter(|(_, times)| *times > 1)
+    }
+
+    /// Drops names that are there several times, and tells `f` of each how often that is: also of "." and "..".
     pub(crate) fn drop_repeated(&mut self, mut f: impl FnMut(&[u8], usize)) {
+        self.repeated_dots().for_each(|(name, times)| f(name, times));
         let names = self.slots.chunk_by(|a, b| a.name(&self.bytes).bytes == b.name(&self.bytes).bytes);
         let repeated = names.filter(|same| same.len() > 1);
         let repeated: Vec<_> = repeated.map(|same| (same[0].name(&self.bytes).bytes, same.len())).collect();
@@ -89,9 +115,9 @@ impl Names {
 
     /// The names that `f` wants, and the others.
     pub(crate) fn partition(self, mut f: impl FnMut(Name<'_>) -> bool) -> (Names, Names) {
-        let Names { slots, bytes } = self;
+        let Names { slots, bytes, dots } = self;
         let (wanted, others) = slots.into_iter().partition(|slot| f(slot.name(&bytes)));
-        (Names { slots: wanted, bytes: bytes.clone() }, Names { slots: others, bytes })
+        (Names { slots: wanted, bytes: bytes.clone(), dots }, Names { slots: others, bytes, dots })
     }
 
     /// How many names there are.
@@ -157,10 +183,10 @@ mod tests {
         let bytes = b"aabbbcdd".to_vec();
         let inode = |start| InodeNo::FIRST.plus(start);
         let slot = |start| Slot { inode: inode(start), start, len: 1, kind: None };
-        let mut names = Names { slots: (0..8).map(slot).collect(), bytes: Arc::new(bytes) };
+        let mut names = Names { slots: (0..8).map(slot).collect(), bytes: Arc::new(bytes), dots: [1, 2] };
         let mut told = Vec::new();
         names.drop_repeated(|name, times| told.push((name.to_vec(), times)));
-        assert_eq!(told, [(b"a".to_vec(), 2), (b"b".to_vec(), 3), (b"d".to_vec(), 2)]);
+        assert_eq!(told, [(b"..".to_vec(), 2), (b"a".to_vec(), 2), (b"b".to_vec(), 3), (b"d".to_vec(), 2)]);
         assert_eq!(
             names.into_iter().map(|entry| (entry.name, entry.inode)).collect::<Vec<_>>(),
             [(b"c".to_vec(), inode(5))]

@@ -36,8 +36,16 @@ impl SeenDirectories {
     /// `Corrupt` when no sound image could have led here, `Unsupported` for paths of more than
     /// 4096 bytes.
     pub fn enter(&mut self, fs: &Ext4, path: &[u8], dir: &Inode) -> Result<()> {
+        self.enter_at(fs, path.len(), dir)
+    }
+
+    /// Notes that a walk is about to read `dir`, whose path has this length.
+    ///
+    /// # Errors
+    /// As [`SeenDirectories::enter`].
+    pub(crate) fn enter_at(&mut self, fs: &Ext4, path_len: usize, dir: &Inode) -> Result<()> {
         let place = Place::inode(Structure::Directory, dir.number());
-        if path.len() > LONGEST_PATH {
+        if path_len > LONGEST_PATH {
             return Err(Error::unsupported(format!("paths of more than {LONGEST_PATH} bytes")));
         }
         if !self.numbers.insert(dir.number()) {

@@ -14,7 +14,7 @@ impl Ext4 {
     /// `Io` when the inode is something else; `Corrupt` when its target is damaged.
     pub fn symlink_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.kind() != FileType::Symlink {
-            let text = format!("inode {} is no symbolic link", inode.number());
+            let text = format!("inode {} is not a symbolic link", inode.number());
             return Err(Error::path(std::io::ErrorKind::InvalidInput, text));
         }
         let place = Place::inode(Structure::Symlink, inode.number());

@@ -73,7 +73,7 @@ impl Ext4 {
         // OK to add and to multiply: groups, and what there is in each, are 32-bit numbers.
         let superblocks = 1 + layout.copy_groups().count() as u64;
         let copies = |index| match layout.is_meta(index) {
-            true => 1 + layout.descriptor_copies(index).len() as u64,
+            true => 1 + layout.descriptor_copies(index).count() as u64,
             false => superblocks,
         };
         let descriptors: u64 = (0..layout.descriptor_blocks()).map(copies).sum();

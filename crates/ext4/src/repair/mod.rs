@@ -1,5 +1,6 @@
-//! Damage mended that needs no guesses: what follows from the rest of the file system, such as counts, bitmaps, checksums,
-//! copies and indexes. What would need some, such as blocks with two owners, is left alone.
+//! Damage mended: what follows from the rest of the file system, such as counts, bitmaps, checksums, copies and indexes; and
+//! if everything is to be mended ([`Depth::All`]), what must be decided, too, such as which of two owners keeps a block. The
+//! decisions are a table ([`rules`]).
 //!
 //! Rounds of a check and of what it finds go on until nothing is left that can be mended, on blocks in memory; they are
 //! committed as all changes are: at once if the log has room for them, else in parts, each of which leaves the
@@ -8,17 +9,31 @@
 //! system, so counts that follow from what was mended in the same round are counted once more here, not in a round of
 //! their own: most repairs are two checks.
 
+mod altered;
+mod copies;
+mod decide;
+mod directory;
+mod inode;
+mod map;
 mod obstacles;
+mod own;
+mod places;
+mod root;
+mod rules;
+mod undo;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, ErrorKind, Events, NoEvents};
+use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
 
 use crate::alloc::Allocator;
 use crate::check::{
-    CheckOptions, CheckReport, Doubts, Finding, FindingKind, Fix, check, restored, sound_copy, tells_unused,
+    CheckOptions, CheckReport, Doubts, Finding, FindingKind, Fix, check, descriptor_copies, fitting,
+    restored, tells_unused,
 };
 use crate::edit::create::is_not_found;
 use crate::edit::dir::{NewName, name::Name};
@@ -34,11 +49,16 @@ use crate::error::{Corrupt, Counted, Marked, Problem, Result, Structure};
 use crate::format::csum::{Subject, recipe};
 use crate::format::features::RoCompat;
 use crate::format::group::{Bitmap, GroupDescriptor};
-use crate::format::inode::{Inode, InodeFlags, Time};
-use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
+use crate::format::inode::{FileType, Inode, InodeFlags, Time};
+use crate::format::superblock::SUPERBLOCK_OFFSET;
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::read::journal::Journal;
+pub use crate::repair::altered::{Alteration, Altered};
+use crate::repair::copies::Owners;
+use crate::repair::directory::Unsound;
 use crate::repair::obstacles::{Obstacles, rank};
+use crate::repair::rules::{Rule, rule};
+use crate::repair::undo::Undoable;
 use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::RecoveryFile;
 use crate::transaction::{self, LogOptions, Mmp, Transaction};
@@ -46,6 +66,9 @@ use crate::units::{Block, GroupNo, InodeNo};
 
 /// Rounds that a repair takes at most: for what lies below structures that were mended, and what such damage made unsure.
 const MOST_ROUNDS: u32 = 10;
+
+/// Rounds where everything is mended: each rule may uncover what the rules before it hid.
+const MOST_ROUNDS_OF_ALL: u32 = 60;
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
@@ -56,14 +79,30 @@ pub struct RepairReport {
     pub mended: Vec<Finding>,
     /// Result of the check after the repair.
     pub report: CheckReport,
+    /// Files whose contents were changed, or may be others': in the order of their inodes.
+    pub altered: Vec<Altered>,
     /// Faults that are left and could be fixed, if other damage did not make the right contents unsure.
     pub withheld: Vec<Finding>,
+}
+
+/// How much of the damage is mended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Depth {
+    /// Faults whose right state follows from the rest of the file system.
+    #[default]
+    Safe,
+    /// All faults, by the rules of docs/checks.md where something must be decided.
+    All,
 }
 
 /// How to repair a file system.
 pub struct RepairOptions<'a> {
     /// How to read and check it.
     pub check: CheckOptions,
+    /// How much is mended.
+    pub depth: Depth,
+    /// A new file for blocks as they were before: `e2undo` of e2fsprogs puts them back.
+    pub undo: Option<PathBuf>,
     /// As [`WriteOptions::seed`].
     pub seed: Option<u64>,
     /// The time to note as that of changes; the clock's if `None`.
@@ -78,6 +117,8 @@ impl Default for RepairOptions<'_> {
     fn default() -> Self {
         RepairOptions {
             check: CheckOptions::default(),
+            depth: Depth::Safe,
+            undo: None,
             seed: None,
             time: None,
             recovery: None,
@@ -93,16 +134,83 @@ pub type Approve<'a> = dyn FnMut(FindingKind, &[Finding]) -> Result<bool> + 'a;
 /// of a sound copy first, or of the one that the options name.
 ///
 /// # Errors
-/// Those of [`Writer::open`], but for damage that is found; those of `approve`.
+/// Errors of [`Writer::open`], but for damage that is found; errors of `approve`.
 pub fn repair(
     device: Arc<dyn BlockDevice>,
-    options: RepairOptions<'_>,
+    mut options: RepairOptions<'_>,
     approve: &mut Approve<'_>,
     work: &Work<'_>,
 ) -> Result<RepairReport> {
-    let RepairOptions { check: CheckOptions { open, verity }, seed, time, recovery, events } = options;
+    let mut answers: BTreeMap<FindingKind, bool> = BTreeMap::new();
+    let mut approve = |kind: FindingKind, findings: &[Finding]| -> Result<bool> {
+        if let Some(answer) = answers.get(&kind) {
+            return Ok(*answer);
+        }
+        let answer = approve(kind, findings)?;
+        answers.insert(kind, answer);
+        Ok(answer)
+    };
+    let Some(undo) = options.undo.take() else { return mend_all(&device, &options, &mut approve, work) };
+    let crc = Crc32c::new(options.check.open.providers.cpu());
+    let undoable = Arc::new(Undoable::new(device, &undo, crc)?);
+    let device: Arc<dyn BlockDevice> = undoable.clone();
+    let report = mend_all(&device, &options, &mut approve, work);
+    let finished = undoable.finish(report.is_ok());
+    let report = report?;
+    finished.map(|()| report)
+}
+
+/// Times that the file system is opened again because its places or features changed.
+const MOST_OPENED: u32 = 8;
+
+fn mend_all(
+    device: &Arc<dyn BlockDevice>,
+    options: &RepairOptions<'_>,
+    approve: &mut Approve<'_>,
+    work: &Work<'_>,
+) -> Result<RepairReport> {
+    let RepairOptions { check, depth, undo: _, seed, time, recovery, events } = options;
     let mut mended = Vec::new();
-    let superblock = match restored(&device, &open)? {
+    let mut altered = Vec::new();
+    for opened in 1.. {
+        let options = RepairOptions {
+            check: check.clone(),
+            depth: *depth,
+            undo: None,
+            seed: *seed,
+            time: *time,
+            recovery: recovery.clone(),
+            events: *events,
+        };
+        let (mut report, is_other) = mend(Arc::clone(device), options, opened < MOST_OPENED, approve, work)?;
+        mended.append(&mut report.mended);
+        altered.append(&mut report.altered);
+        if !is_other {
+            mended.retain(|finding| !report.report.faults.contains(finding));
+            altered.sort_unstable();
+            altered.dedup();
+            return Ok(RepairReport { mended, altered, ..report });
+        }
+    }
+    unreachable!("the loop ends with its last round")
+}
+
+/// Mends until nothing is left, or the file system must be opened again to go on: whether that is so.
+fn mend(
+    device: Arc<dyn BlockDevice>,
+    options: RepairOptions<'_>,
+    may_open: bool,
+    approve: &mut Approve<'_>,
+    work: &Work<'_>,
+) -> Result<(RepairReport, bool)> {
+    let RepairOptions { check: CheckOptions { open, verity }, depth, undo: _, seed, time, recovery, events } =
+        options;
+    let mut mended = Vec::new();
+    let wrong = match restored(&device, &open)? {
+        None if depth == Depth::All => fitting(&device, &open)?,
+        restored => restored,
+    };
+    let superblock = match wrong {
         None => read_superblock(&*device, SUPERBLOCK_OFFSET)?,
         Some((finding, superblock)) => {
             if !approve(finding.kind(), std::slice::from_ref(&finding))? {
@@ -139,16 +247,31 @@ pub fn repair(
         files,
         answers: BTreeMap::new(),
         left: BTreeSet::new(),
+        decided: BTreeSet::new(),
         rebuilt: BTreeSet::new(),
         mended,
+        altered: Vec::new(),
         obstacles: Obstacles::default(),
         miscounted: BTreeSet::new(),
         recounted: BTreeSet::new(),
         mislinked: BTreeSet::new(),
         renamed: BTreeSet::new(),
         recovery: recovery.clone(),
+        depth,
+        owners: Owners::default(),
+        is_other: false,
+        may_open,
+        placed: BTreeSet::new(),
+        is_stuck: false,
+        unsound: Unsound::default(),
+        renewed: BTreeSet::new(),
     };
     let mut report = repair.rounds(&options, approve, work)?;
+    if repair.is_other {
+        repair.files.commit()?;
+        let (mended, altered) = (repair.mended, repair.altered);
+        return Ok((RepairReport { mended, report, altered, withheld: Vec::new() }, true));
+    }
     if report.faults.is_empty() && (superblock.has_errors() || !superblock.is_clean()) {
         repair.files.inodes().transaction().edit_superblock(|superblock| {
             superblock.set_sound();
@@ -156,7 +279,7 @@ pub fn repair(
         })?;
     }
     repair.files.commit()?;
-    let mut mended = repair.mended;
+    let (mut mended, altered) = (repair.mended, repair.altered);
     drop(repair.files);
     let orphans = report.notes.iter().find(|finding| finding.kind() == FindingKind::Orphans);
     if let Some(orphans) = orphans.filter(|_| report.faults.is_empty()) {
@@ -165,6 +288,10 @@ pub fn repair(
             let writing = WriteOptions { open, seed, time, recovery, events, ..WriteOptions::default() };
             drop(Writer::open(Arc::clone(&device), writing)?);
             mended.push(orphans);
+            if depth == Depth::All && may_open {
+                // What went with them may have been counted.
+                return Ok((RepairReport { mended, report, altered, withheld: Vec::new() }, true));
+            }
             report = check(Arc::clone(&device), &options, work)?;
         }
     }
@@ -177,7 +304,7 @@ pub fn repair(
     let obstacles = Obstacles::of(&report, &superblock, |_| false);
     let can_be_mended = |finding: &&Finding| rank(finding).is_some() && !obstacles.allow(finding);
     let withheld = report.faults.iter().filter(can_be_mended).cloned().collect();
-    Ok(RepairReport { mended, report, withheld })
+    Ok((RepairReport { mended, report, altered, withheld }, false))
 }
 
 /// Whether the journal is damaged, so that nothing can be written through it. It holds nothing: else it was replayed, or that
@@ -200,9 +327,12 @@ struct Repair {
     answers: BTreeMap<FindingKind, bool>,
     /// Faults that could not be fixed after all.
     left: BTreeSet<Finding>,
+    /// Findings that a rule was applied to.
+    decided: BTreeSet<(Rule, Finding)>,
     /// Directories whose blocks were made anew.
     rebuilt: BTreeSet<InodeNo>,
     mended: Vec<Finding>,
+    altered: Vec<Altered>,
     /// Damage that stands against fixes, and groups whose free blocks or inodes are counted wrongly, before this round.
     obstacles: Obstacles,
     miscounted: BTreeSet<(FindingKind, GroupNo)>,
@@ -213,6 +343,21 @@ struct Repair {
     renamed: BTreeSet<InodeNo>,
     /// Where changes go if the journal can't be trusted.
     recovery: Option<RecoveryFile>,
+    depth: Depth,
+    /// Owners of blocks that are claimed twice, in this round.
+    owners: Owners,
+    /// Whether places or features changed, by which the file system was opened.
+    is_other: bool,
+    /// True if it may be opened again.
+    may_open: bool,
+    /// Groups whose structures were given other places.
+    placed: BTreeSet<GroupNo>,
+    /// True where a group's structure has no place that it can be given: nothing that depends on it is decided.
+    is_stuck: bool,
+    /// Directories and names with faults, in this round.
+    unsound: Unsound,
+    /// Inodes that rules have renewed in this round.
+    renewed: BTreeSet<(Rule, InodeNo)>,
 }
 
 impl Repair {
@@ -231,7 +376,14 @@ impl Repair {
             self.look(&report)?;
             let next = self.next(&report, approve)?;
             rounds += 1;
-            if next.is_empty() || rounds > MOST_ROUNDS {
+            if next.is_empty() && self.depth == Depth::All && rounds <= MOST_ROUNDS_OF_ALL {
+                match self.decide(&report, approve)? {
+                    true if !self.is_other => continue,
+                    _ => return Ok(report),
+                }
+            }
+            let most = if self.depth == Depth::All { MOST_ROUNDS_OF_ALL } else { MOST_ROUNDS };
+            if next.is_empty() || rounds > most {
                 return Ok(report);
             }
             let fixes: BTreeMap<&Finding, Fix> =
@@ -281,20 +433,27 @@ impl Repair {
         }
         let mut next = Vec::new();
         for ((_, kind), findings) in kinds {
-            let answer = match self.answers.get(&kind) {
-                Some(answer) => *answer,
-                None => {
-                    let list: Vec<Finding> = findings.iter().map(|finding| (*finding).clone()).collect();
-                    let answer = approve(kind, &list)?;
-                    self.answers.insert(kind, answer);
-                    answer
-                }
-            };
-            if answer {
+            if self.is_approved(kind, &findings, approve)? {
                 next.extend(findings);
             }
         }
         Ok(next)
+    }
+
+    /// Whether findings of a kind are to be mended. Each kind is asked for once.
+    fn is_approved(
+        &mut self,
+        kind: FindingKind,
+        findings: &[&Finding],
+        approve: &mut Approve<'_>,
+    ) -> Result<bool> {
+        if let Some(answer) = self.answers.get(&kind) {
+            return Ok(*answer);
+        }
+        let list: Vec<Finding> = findings.iter().map(|finding| (*finding).clone()).collect();
+        let answer = approve(kind, &list)?;
+        self.answers.insert(kind, answer);
+        Ok(answer)
     }
 
     /// Looks at what stands against mending.
@@ -326,17 +485,24 @@ impl Repair {
             // Names were counted before.
             return Ok(());
         }
+        self.attempt(finding, |repair| repair.mend(finding, fix))?;
+        // Of some a check goes on to tell until they are committed.
+        self.left.insert(finding.clone());
+        Ok(())
+    }
+
+    /// Mends a finding as a step of its own, which is taken back if that is not possible.
+    fn attempt(&mut self, finding: &Finding, mend: impl FnOnce(&mut Repair) -> Result<bool>) -> Result<()> {
         let mark = self.files.begin();
-        let result = self.mend(finding, fix).and_then(|done| self.files.end().map(|()| done));
+        let altered = self.altered.len();
+        let result = mend(self).and_then(|done| self.files.end().map(|()| done));
         match result {
             Ok(true) => {
-                // Of some a check goes on to tell until they are committed.
-                self.left.insert(finding.clone());
                 self.mended.push(finding.clone());
             }
             Ok(false) => {
+                self.altered.truncate(altered);
                 self.files.roll_back(mark);
-                self.left.insert(finding.clone());
             }
             // What it leads to is damaged as well, has no room, or can't be changed here.
             Err(error)
@@ -346,8 +512,8 @@ impl Repair {
                     || error.io_kind() == Some(std::io::ErrorKind::StorageFull)
                     || is_not_found(&error) =>
             {
+                self.altered.truncate(altered);
                 self.files.roll_back(mark);
-                self.left.insert(finding.clone());
             }
             Err(error) => return Err(error),
         }
@@ -437,8 +603,8 @@ impl Repair {
             (K::BackupChecksum | K::BackupDiffers, _) => {
                 let Some(group) = place.group else { return Ok(false) };
                 match place.structure {
-                    Structure::BackupSuperblock => self.copy_superblock(group)?,
-                    _ => self.copy_descriptors(group)?,
+                    Structure::BackupSuperblock => self.space().copy_superblock(group)?,
+                    _ => self.space().copy_descriptors(group)?,
                 }
             }
             _ => return Ok(false),
@@ -474,7 +640,7 @@ impl Repair {
     fn descriptor(&mut self, group: GroupNo, fix: Fix) -> Result<bool> {
         let fs = self.files.fs();
         let layout = *fs.layout();
-        let copy = sound_copy(fs, group, fs.checksums().descriptor_subject())?;
+        let copy = descriptor_copies(fs, group)?.into_iter().next();
         if copy.is_none() && group != GroupNo::PRIMARY {
             return Ok(false);
         }
@@ -616,20 +782,16 @@ impl Repair {
         let mut inode = self.files.inodes().get_unlinked(number)?;
         let is_lost = match finding.kind() {
             FindingKind::Unconnected => inode.is_dir() && *finding.problem() != Problem::Loop,
-            _ => !inode.is_dir() && !inode.has(InodeFlags::EA_INODE),
+            _ => match inode.kind() {
+                FileType::Directory => false,
+                FileType::Regular => !inode.has(InodeFlags::EA_INODE),
+                _ => true,
+            },
         };
         if !is_lost {
             return Ok(false);
         }
-        let found = self.files.fs().lookup(&self.files.fs().root()?, LOST_AND_FOUND)?;
-        let home = match found {
-            Some(home) => home,
-            None => {
-                self.renamed.insert(InodeNo::ROOT);
-                let node = NewNode::new(0o700);
-                self.files.create_in(InodeNo::ROOT, LOST_AND_FOUND, &node, Body::Directory)?.number()
-            }
-        };
+        let home = self.lost_and_found()?;
         if self.obstacles.is_unsound(home) {
             return Ok(false);
         }
@@ -661,6 +823,28 @@ impl Repair {
         Ok(true)
     }
 
+    /// The directory for what has no name, which is made if there is none. Where all is mended it takes the place of what is no
+    /// directory, or is one that needs a key.
+    fn lost_and_found(&mut self) -> Result<InodeNo> {
+        let mut root = self.files.fs().root()?;
+        let name = Name::exact(LOST_AND_FOUND, None);
+        let found = self.files.directory(&mut root).find_stored(&name)?;
+        if let Some(found) = found {
+            let is_usable = self.depth == Depth::Safe
+                || (self.files.inodes().get_unlinked(found.inode))
+                    .is_ok_and(|home| home.is_dir() && !home.has(InodeFlags::ENCRYPT));
+            if is_usable {
+                return Ok(found.inode);
+            }
+            self.files.directory(&mut root).remove(&found)?;
+            write(self.space(), &root)?;
+            self.renamed.insert(found.inode);
+        }
+        self.renamed.insert(InodeNo::ROOT);
+        let node = NewNode::new(0o700);
+        Ok(self.files.create_in(InodeNo::ROOT, LOST_AND_FOUND, &node, Body::Directory)?.number())
+    }
+
     /// Sets an owner's usage in a quota file.
     fn usage(&mut self, finding: &Finding, fix: Option<Fix>) -> Result<bool> {
         let (Some(file), Some(Fix::Usage { kind, id, space, inodes })) = (finding.place().inode, fix) else {
@@ -673,35 +857,6 @@ impl Repair {
             file.remove(id)?;
         }
         Ok(true)
-    }
-
-    /// Copies the superblock to a group.
-    fn copy_superblock(&mut self, group: GroupNo) -> Result<()> {
-        let size = self.space().block_size() as u64;
-        let offset = self.files.fs().layout().superblock_offset(group).unwrap_or(SUPERBLOCK_OFFSET);
-        let transaction = self.files.inodes().transaction();
-        let mut raw = [0; SUPERBLOCK_SIZE];
-        transaction.read_at(&mut raw, SUPERBLOCK_OFFSET)?;
-        SuperblockMut { raw: &mut raw }.set_group(group);
-        let sums = *transaction.sums();
-        if sums.covers(Subject::Superblock) {
-            sums.store(recipe(Subject::Superblock), &Default::default(), &mut raw);
-        }
-        transaction.update(Block::of_byte(offset, size), |edit| edit.write((offset % size) as usize, &raw))
-    }
-
-    /// Copies the block with a group's descriptor to wherever a copy of it is.
-    fn copy_descriptors(&mut self, group: GroupNo) -> Result<()> {
-        let layout = *self.files.fs().layout();
-        let (index, _) = layout.descriptor_position(group);
-        let transaction = self.files.inodes().transaction();
-        let bytes = transaction.with(layout.descriptor_block(index), <[u8]>::to_vec)?;
-        for (_, block) in
-            layout.descriptor_copies(index).into_iter().filter(|(_, block)| layout.contains(*block, 1))
-        {
-            transaction.create(block, bytes.clone());
-        }
-        Ok(())
     }
 }
 

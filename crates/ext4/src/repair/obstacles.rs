@@ -1,16 +1,16 @@
 //! Obstacles to the repair of a finding: damage elsewhere that makes unsure whether it is damage at all.
 //!
-//! What can't be read, or is left damaged, is unknown: neither empty nor free. So bits of bitmaps are set wherever something
+//! Metadata that can't be read, or is left damaged, is unknown: neither empty nor free. So bits of bitmaps are set wherever something
 //! in use was found, and cleared only if no fault is left that makes unsure what inodes have. The same goes for counts: those
 //! of what was not read stay what they are.
 
 use std::collections::BTreeSet;
 
-use crate::check::{CheckReport, Doubts, Finding, FindingKind};
+use crate::check::{CheckReport, Doubts, Finding, FindingKind, Part};
 use crate::error::{Counted, Marked, Place, Problem, Structure};
 use crate::format::features::Compat;
 use crate::format::superblock::Superblock;
-use crate::units::InodeNo;
+use crate::units::{GroupNo, InodeNo};
 
 /// When in a repair a finding is mended; `None` for those that never are.
 pub(super) fn rank(finding: &Finding) -> Option<u32> {
@@ -64,7 +64,8 @@ impl Obstacles {
             doubts: report.doubts(),
             is_lost: faults()
                 .any(|finding| finding.kind().hides_structures() || rank(finding) == Some(DESCRIPTORS)),
-            has_no_root: faults().any(|finding| finding.kind() == FindingKind::RootInode),
+            has_no_root: faults().any(|finding| finding.kind() == FindingKind::RootInode)
+                || report.is_displaced(GroupNo::PRIMARY, Part::Table),
             is_shared: faults().any(|finding| finding.kind() == FindingKind::ClaimedTwice),
             has_journal: superblock.compat.has(Compat::HAS_JOURNAL),
             ..Obstacles::default()

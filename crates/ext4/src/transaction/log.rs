@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, check_process};
 
 use crate::error::{Error, Result, again};
 use crate::format::csum::{Checksums, Context, Subject, recipe};
@@ -37,6 +37,8 @@ pub(crate) struct Log {
     uuid: [u8; 16],
     kind: Kind,
     failed: Option<Failed>,
+    /// The process that made the log; a fork makes no second writer.
+    process: u32,
 }
 
 /// How far a commit came that failed. One of which nothing is in the log that counts is as if it had not begun.
@@ -51,7 +53,7 @@ enum Failed {
 #[derive(Debug)]
 enum Kind {
     Journal(Box<InJournal>),
-    File(RecoveryFile),
+    File(Box<RecoveryFile>),
     /// Nothing: blocks are written to their places at once.
     Direct,
 }
@@ -96,6 +98,7 @@ impl Log {
             uuid: fs.superblock().uuid,
             kind,
             failed: None,
+            process: std::process::id(),
         }
     }
 
@@ -127,8 +130,9 @@ impl Log {
         }
     }
 
-    /// Refuses to commit where nobody knows what the last commit did.
+    /// Refuses to commit where nobody knows what the last commit did, and in a process that got the log by a fork.
     pub fn check_known(&self) -> Result<()> {
+        check_process(self.process)?;
         if !matches!(self.failed, Some(Failed::Unknown)) {
             return Ok(());
         }
@@ -403,7 +407,7 @@ impl InJournal {
 
 fn in_file(file: Option<RecoveryFile>) -> Result<Kind> {
     let text = "file systems without a journal can't be changed without a recovery file";
-    file.map(Kind::File).ok_or_else(|| Error::unsupported(text.to_owned()))
+    file.map(Box::new).map(Kind::File).ok_or_else(|| Error::unsupported(text.to_owned()))
 }
 
 /// Writes a journal that must be replayed to where its blocks belong, and empties it. `None` if there was none. If fast

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use casemate_blockdev::{BlockDevice, Events};
+use casemate_blockdev::{BlockDevice, Events, check_process};
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::error::{Error, Place, Result, Structure};
@@ -34,6 +34,8 @@ pub(crate) struct Mmp {
     /// Dropped to end the thread that counts.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// The process in which the thread runs.
+    process: u32,
 }
 
 struct Shared {
@@ -125,7 +127,7 @@ impl Mmp {
         let counting = Arc::clone(&shared);
         let thread =
             std::thread::Builder::new().name("mmp".to_owned()).spawn(move || counting.count(&stopped))?;
-        Ok(Some(Mmp { shared, stop: Some(stop), thread: Some(thread) }))
+        Ok(Some(Mmp { shared, stop: Some(stop), thread: Some(thread), process: std::process::id() }))
     }
 
     /// Makes sure that nobody took the file system because this process slept for too long.
@@ -142,6 +144,13 @@ impl Mmp {
 
 impl Drop for Mmp {
     fn drop(&mut self) {
+        // After a fork the file system is still the parent's, and the thread runs there alone.
+        if check_process(self.process).is_err() {
+            if let Some(thread) = self.thread.take() {
+                std::mem::forget(thread);
+            }
+            return;
+        }
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

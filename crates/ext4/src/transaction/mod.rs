@@ -122,7 +122,7 @@ impl Transaction {
     /// Makes all changes permanent.
     ///
     /// # Errors
-    /// What the device says. The state on the device is then the one before or the one after, once the file system was
+    /// Errors of the device. The state on the device is then the one before or the one after, once the file system was
     /// opened again. What could not be written may be committed again; after a flush that failed nothing can.
     pub fn commit(&mut self, now: Time) -> Result<()> {
         let Transaction { cache, log, mmp, .. } = self;

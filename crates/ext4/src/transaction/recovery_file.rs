@@ -8,13 +8,17 @@
 //!   else has repaired the image since;
 //! - beside one that is not clean, each sector of these blocks must be as it was before or as it will be, or somebody
 //!   else has changed the image since. Then nothing is written.
+//!
+//! Meanwhile the image has the file's path in an extended attribute. By that the file is found through hard links and loop
+//! devices, and after the image was moved. A copy of the image may have the attribute too, so a file that was found by it is
+//! read and never removed: beside the image whose change it keeps it means nothing as soon as that is complete.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, sync_name};
+use casemate_blockdev::{BlockDevice, FileDevice, Medium, OutputFile, sync_name};
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Providers;
 
@@ -30,6 +34,16 @@ use crate::units::Block;
 #[derive(Clone, Debug)]
 pub struct RecoveryFile {
     path: PathBuf,
+    /// The image, which has the path in an attribute.
+    image: Option<Medium>,
+}
+
+/// A recovery file that was found.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    /// Whether the image has led to it: its name does not.
+    is_led_to: bool,
 }
 
 /// Meaning of a recovery file for an image.
@@ -44,6 +58,8 @@ enum Found {
 /// A change that must be completed, and fits the image.
 struct Pending {
     file: FileDevice,
+    /// Whether the image has led to it.
+    is_led_to: bool,
     block_size: usize,
     /// The blocks by their numbers, and where the file has them.
     blocks: BTreeMap<Block, u64>,
@@ -63,7 +79,13 @@ pub enum Interrupted {
 impl RecoveryFile {
     /// The file of this name, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> RecoveryFile {
-        RecoveryFile { path: path.into() }
+        RecoveryFile { path: path.into(), image: None }
+    }
+
+    /// Notes the path on the image, and looks where the image says.
+    #[must_use]
+    pub fn noted_on(self, image: Medium) -> RecoveryFile {
+        RecoveryFile { image: Some(image), ..self }
     }
 
     /// Where it is, or will be.
@@ -90,7 +112,7 @@ impl RecoveryFile {
         let Found::Pending(pending) = self.find(&**device, crc)? else {
             return Ok(None);
         };
-        let Pending { file, block_size, blocks } = pending;
+        let Pending { file, block_size, blocks, .. } = pending;
         let blocks = blocks.into_iter().map(|(block, offset)| (block, Copy { offset, escaped: false }));
         // OK to truncate: a block has at most 64 KiB.
         let overlay = Overlay::new(device.clone(), Arc::new(file), block_size as u32, blocks.collect());
@@ -122,18 +144,45 @@ impl RecoveryFile {
             }
             device.flush()?;
         }
-        self.remove()?;
+        match pending.is_led_to {
+            true => self.forget()?,
+            false => self.remove()?,
+        }
         Ok(Interrupted::Completed)
+    }
+
+    /// Where the file is: under its name, or where the image says.
+    fn place(&self) -> Result<Place> {
+        let named = Place { path: self.path.clone(), is_led_to: false };
+        match &self.image {
+            Some(image) if !self.path.exists() => {
+                let path = image.recovery_path()?.filter(|path| *path != self.path);
+                Ok(path.map_or(named, |path| Place { path, is_led_to: true }))
+            }
+            _ => Ok(named),
+        }
     }
 
     /// Looks for a change that must be completed. All of the file is checked, and read block by block.
     fn find(&self, device: &dyn BlockDevice, crc: Crc32c) -> Result<Found> {
-        let file = match FileDevice::open(&self.path) {
+        let Place { path, is_led_to } = self.place()?;
+        // The path comes from the image.
+        let name = path.display().to_string().escape_debug().to_string();
+        let refuse = |what: &str| Err(Error::unsupported(format!("{name}: {what}")));
+        if is_led_to && is_complete(&read_primary(device, crc)?, crc) {
+            return Ok(Found::Nothing);
+        }
+        let file = match FileDevice::open(&path) {
             Ok(file) => file,
+            Err(error) if error.is_not_found() && is_led_to => {
+                return refuse(
+                    "keeps the rest of a change that was interrupted, and is not there any more. If it was moved, name it; \
+                     otherwise run e2fsck on the image",
+                );
+            }
             Err(error) if error.is_not_found() => return Ok(Found::Nothing),
-            Err(error) => return Err(error.at(self.path.display())),
+            Err(error) => return Err(error.at(name)),
         };
-        let refuse = |what: &str| Err(Error::unsupported(format!("{}: {what}", self.path.display())));
         let damaged = "is damaged; run e2fsck on the image, then nothing of this file is needed";
         let mut header = [0; HEADER];
         if file.size() >= HEADER as u64 {
@@ -146,11 +195,11 @@ impl RecoveryFile {
                     "is of another version of casemate; run e2fsck on the image, then remove this file",
                 );
             }
-            Version::None => return refuse("is no file of an interrupted change; move it away"),
+            Version::None => return refuse("is not a file of an interrupted change; move it away"),
         }
         let Header { uuid, block_size, count, sum: expected_sum } = Header::from_bytes(&header);
         let superblock = read_primary(device, crc)?;
-        if uuid != superblock.uuid {
+        if uuid != superblock.uuid && !gives_uuid(&file, superblock.uuid) {
             return refuse("belongs to another image; move it away");
         }
         if is_complete(&superblock, crc) {
@@ -163,7 +212,8 @@ impl RecoveryFile {
         if !is_fitting || expected != Some(file.size()) {
             return refuse(damaged);
         }
-        let end = Block::new(superblock.blocks.min(device.size() / block_size as u64));
+        // Not the file system's own end, which may be what changes.
+        let end = Block::new(device.size() / block_size as u64);
         let mut sum = crc.update(!0, format::summed(&header));
         let mut blocks = BTreeMap::new();
         let mut changed = None;
@@ -196,7 +246,7 @@ impl RecoveryFile {
                  the image, then nothing of this file is needed"
             ));
         }
-        Ok(Found::Pending(Pending { file, block_size, blocks }))
+        Ok(Found::Pending(Pending { file, is_led_to, block_size, blocks }))
     }
 
     /// Keeps the blocks of a transaction; `old` is what they replace.
@@ -221,6 +271,10 @@ impl RecoveryFile {
         let output = OutputFile::create(&self.path)?;
         output.device().write_at(&header, 0)?;
         output.device().write_at(&body, header.len() as u64)?;
+        if let Some(image) = &self.image {
+            // File systems that keep changes of metadata in order have it on the disk when the file has its name there.
+            image.set_recovery_path(&self.path)?;
+        }
         output.commit(true)
     }
 
@@ -230,8 +284,38 @@ impl RecoveryFile {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
+        self.forget()?;
         sync_name(&self.path)
     }
+
+    fn forget(&self) -> Result<()> {
+        self.image.as_ref().map_or(Ok(()), Medium::remove_recovery_path)
+    }
+}
+
+/// Whether a file keeps a change that gives the file system another UUID, this one, which the image has already.
+fn gives_uuid(file: &FileDevice, uuid: [u8; 16]) -> bool {
+    let mut header = [0; HEADER];
+    if file.read_at(&mut header, 0).is_err() {
+        return false;
+    }
+    let block_size = Header::from_bytes(&header).block_size as usize;
+    if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
+        return false;
+    }
+    // The superblock is in the first block, or in the second one: the file has its blocks in order.
+    let record = format::record_len(block_size);
+    (0..2).any(|index| {
+        let mut bytes = vec![0; record];
+        let at = HEADER as u64 + index * record as u64;
+        if file.read_at(&mut bytes, at).is_err() {
+            return false;
+        }
+        let (block, _, new) = format::split(&bytes, block_size);
+        let base = SUPERBLOCK_OFFSET as usize % block_size;
+        block == Block::of_byte(SUPERBLOCK_OFFSET, block_size as u64)
+            && Superblock::from_bytes(&new[base..]).is_ok_and(|superblock| superblock.uuid == uuid)
+    })
 }
 
 /// Whether a superblock says that the image is whole without the file. One that was being written when the power

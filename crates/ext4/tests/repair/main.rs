@@ -2,6 +2,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod fields;
+mod shared;
+mod undo;
 mod unsure;
 mod worse;
 

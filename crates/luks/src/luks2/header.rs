@@ -179,7 +179,7 @@ impl Header {
     /// left tells what it was done for ([`Header::superseded`]).
     ///
     /// # Errors
-    /// Those of [`Header::write`], and of what is done.
+    /// Errors of [`Header::write`] and of `between`.
     pub fn write_around(
         &mut self,
         device: &dyn BlockDevice,
@@ -209,7 +209,7 @@ impl Header {
     /// any.
     ///
     /// # Errors
-    /// Those of [`Header::write`].
+    /// Errors of [`Header::write`].
     pub fn repair(
         &mut self,
         device: &dyn BlockDevice,

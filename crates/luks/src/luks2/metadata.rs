@@ -205,8 +205,9 @@ impl Metadata {
         if !area.contains(&0) {
             return Err(bad("no NUL behind the JSON"));
         }
-        let (json, end) = Json::parse(area)
-            .ok_or_else(|| bad("the JSON is not well formed, or has more than 65536 values"))?;
+        let (json, end) = Json::parse(area).ok_or_else(|| {
+            bad("the JSON is not well formed, or nested too deeply, or has more than 65536 values")
+        })?;
         if area[end..].iter().any(|byte| *byte != 0) {
             return Err(bad("something lies behind the JSON"));
         }
@@ -220,16 +221,16 @@ impl Metadata {
         Ok(Metadata(object))
     }
 
-    /// Metadata that somebody has made or changed.
+    /// Metadata that somebody has made or changed, read back from the text that will be written: a header that its reader
+    /// refuses would lose the volume.
     ///
     /// # Errors
-    /// `Corrupt` for what cryptsetup would not take; nothing of that kind should be written.
+    /// `Corrupt` for what cryptsetup, or [`Metadata::from_bytes`], would not take; nothing of that kind should be written.
     pub fn new(object: Object, hdr_size: u64) -> Result<Metadata> {
-        let json = Json::Object(object);
-        let len = json.to_plain().len();
-        let Json::Object(object) = json else { unreachable!() };
-        validate(&object, len, hdr_size)?;
-        Ok(Metadata(object))
+        let mut text = Json::Object(object).to_plain();
+        // A NUL ends the text.
+        text.push(0);
+        Metadata::from_bytes(&text, hdr_size)
     }
 
     /// The JSON.

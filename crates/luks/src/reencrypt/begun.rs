@@ -2,6 +2,7 @@
 
 use crate::luks2::reencrypt::{Mode, Reencryption, Resilience};
 use crate::luks2::{Kdf, Metadata};
+use casemate_blockdev::Medium;
 
 use super::{Protection, ReencryptOptions};
 use crate::{Advice, Error};
@@ -13,10 +14,10 @@ use crate::{Advice, Error};
 pub(super) fn check(
     course: &Reencryption,
     metadata: &Metadata,
-    size: u64,
+    data: &Medium,
     options: &ReencryptOptions,
 ) -> Result<(), Error> {
-    let noun = course.mode.noun();
+    let (noun, size) = (course.mode.noun(), data.top().size());
     let refuse = |what: String| {
         let text = format!("{noun} was begun {what}, and goes on as it was begun alone");
         Err(Error::argument(text).advise(Advice::FinishReencryption))
@@ -72,6 +73,7 @@ pub(super) fn check(
             return refuse(format!("for which the data give up {given_up} bytes at the end, not {asked}"));
         }
     }
+    super::length::check(course, data, options.allow_window)?;
     let len = course.len(size)?;
     if let Some(asked) =
         options.device_size.filter(|asked| *asked != len && Some(*asked) != course.device_size)

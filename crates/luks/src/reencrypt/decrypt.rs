@@ -41,6 +41,7 @@ impl Volume {
     ) -> Result<bool, Error> {
         let _lease = self.data.lease()?;
         self.check_policy(unlocking.policy.as_ref(), &work.providers)?;
+        self.data.check_partitions()?;
         let name = self.header_image.name().to_owned();
         self.decrypt_here(key, export, unlocking, options, work).at(name)
     }
@@ -68,6 +69,7 @@ impl Volume {
                 "the data have a fixed size; only data up to the device's end are decrypted",
             ));
         }
+        super::length::refuse_window(Mode::Decrypt, &self.data, options)?;
         let digests = header.metadata.digests();
         let digest = digests.iter().find(|digest| digest.segments.contains(&0));
         let digest = digest.ok_or_else(|| Error::corrupt("no digest is of the data"))?.id;

@@ -136,8 +136,8 @@ pub(super) fn given_up(course: &Reencryption, size: u64) -> u64 {
 /// [`Volume::reencrypt`] goes on. Returns whether all is done.
 ///
 /// # Errors
-/// `Argument` for what can't be, and for data that were changed since it was begun with; `Mismatch` for another passphrase than
-/// it was begun with: nothing is changed then. `Io`, `Interrupted`: it can go on.
+/// `Argument` for what can't be, and for data that were changed since it was begun with; those of
+/// [`Medium::check_partitions`]; `Mismatch` for another passphrase than it was begun with: nothing is changed then. `Io`, `Interrupted`: it can go on.
 pub fn encrypt_in_place(
     data: &Medium,
     header: Option<&Medium>,
@@ -154,6 +154,8 @@ pub fn encrypt_in_place(
         let text = format!("data from byte {offset} on: that must be a multiple of 4096");
         return Err(Error::argument(text).at(data.name()));
     }
+    data.check_partitions()?;
+    data.check_partitions_in(options.offset.unwrap_or(0)..data.top().size())?;
     let plain = PlainData(data);
     match header {
         Some(header) => plain.encrypt_apart(header, passphrase, format, options, work),
@@ -189,6 +191,7 @@ impl PlainData<'_> {
         self.refuse_luks(work)?;
         let size = self.top().size();
         let offset = options.offset.unwrap_or(0);
+        super::length::refuse_cut(self, offset, options)?;
         // A header says that its key slots end before the data, wherever it lies itself.
         let room = (offset > 0).then(|| format.offset.unwrap_or(HEADER_LEN).min(offset));
         let made = new_header(passphrase, format, room, work)?;
@@ -257,6 +260,7 @@ impl PlainData<'_> {
         }
         self.refuse_luks(work)?;
         self.refuse_remnant(work)?;
+        super::length::refuse_cut(self, 0, options)?;
         let is_known = super::fits::check(self, len, options.contents)?;
         let made = new_header(passphrase, format, Some(shift), work)?;
         if !is_known {
@@ -356,7 +360,7 @@ impl PlainData<'_> {
             }
             Beginning::Front => {}
         }
-        super::begun::check(&course, &header.metadata, size, options)?;
+        super::begun::check(&course, &header.metadata, self, options)?;
         let _lock = claim_new(self, &header.uuid)?;
         let mut volume = Volume {
             header: Header::Luks2(header.clone()),

@@ -98,7 +98,7 @@ impl Volume {
             let text = format!("{noun} was cut off at its very end");
             return Err(Error::argument(text).advise(Advice::FinishReencryption));
         }
-        begun::check(course, before, self.data.top().size(), options)?;
+        begun::check(course, before, &self.data, options)?;
         let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };
         let device = self.header_image.top();
         if let Some(digest) = course.digests[1] {

@@ -31,10 +31,10 @@ pub(super) enum Verdict {
 }
 
 /// Bytes that a disk writes whole or not at all, at least.
-const SECTOR: usize = 512;
+pub(super) const SECTOR: usize = 512;
 
 /// A block is told from its mixtures if there are at most so many sectors in it: there are 256 mixtures then.
-const MIXED: usize = 8;
+pub(super) const MIXED: usize = 8;
 
 /// Mixtures are looked for until so many blocks were none: a power failure tears few, and looking takes milliseconds.
 const MOST_LOST: u32 = 64;

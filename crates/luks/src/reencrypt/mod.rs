@@ -22,8 +22,10 @@ mod claims;
 mod decrypt;
 mod encrypt;
 mod end;
+mod evidence;
 mod fits;
 mod hot;
+mod length;
 mod online;
 mod repair;
 mod sides;
@@ -33,6 +35,7 @@ mod zones;
 
 pub use encrypt::encrypt_in_place;
 pub use fits::{Contents, Used};
+pub use length::reaching_behind;
 pub use online::Reencrypting;
 pub use repair::ReencryptionState;
 use sides::{Keys, Sides};
@@ -76,12 +79,16 @@ pub struct ReencryptOptions {
     /// The bytes of the data that are reencrypted, from the first one on; all if `None`. Work that was begun goes on with
     /// fewer than all only if it was begun for as many.
     pub device_size: Option<u64>,
+    /// Whether data are transformed that are a window, and end before the file, device or partition under it does: those behind
+    /// it lose their key, or stay in plain text. Work that was begun so goes on without this.
+    pub allow_window: bool,
     /// Bytes at the device's end that are given up, so that the header can grow.
     pub reduce_device_size: Option<u64>,
     /// Where the data of a new volume begin. With a header in a file of its own what lies before that stays as it is: 0 if
     /// `None`; with one before the data it is the room that this has: half of what they give up if `None`.
     pub offset: Option<u64>,
-    /// Knowledge of what the plain data hold, for work in which they give up their end. Without it none is begun.
+    /// Knowledge of what the plain data hold, for work in which they give up their end, and for an encryption of a window. Without
+    /// it none is begun.
     pub contents: Option<Contents>,
     /// Whether the work is noted in the header, and not begun.
     pub init_only: bool,
@@ -235,6 +242,7 @@ impl Volume {
     ) -> Result<bool, Error> {
         let _lease = Medium::lease_all(&[&self.header_image, &self.data])?;
         self.check_policy(unlocking.policy.as_ref(), &work.providers)?;
+        self.data.check_partitions()?;
         let name = self.header_image.name().to_owned();
         self.reencrypt_here(keys, unlocking, options, work).at(name)
     }
@@ -262,7 +270,7 @@ impl Volume {
             }
             Some(course) => {
                 let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
-                begun::check(&course, &header.metadata, size, options)?;
+                begun::check(&course, &header.metadata, &self.data, options)?;
                 let parts = course.parts(size)?;
                 let key = keys.first().ok_or_else(|| Error::argument("no passphrase was given"))?;
                 let found = self.keys(header, &course, &parts, key, unlocking, work)?;

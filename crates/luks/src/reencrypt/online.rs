@@ -65,6 +65,7 @@ impl Volume {
                 Error::argument("no reencryption was begun").advise(Advice::BeginReencryption)
             })?;
             let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
+            super::length::check(&course, &data, false)?;
             let parts = course.parts(data.top().size())?;
             let keys = self.keys(header, &course, &parts, key, options, work)?;
             let named = data.named();

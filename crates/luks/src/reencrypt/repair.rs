@@ -104,6 +104,8 @@ impl Volume {
         let mut check = || {
             let Some(course) = self.reencryption()? else { return Ok(()) };
             let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
+            // What is finished loses nothing behind a window.
+            super::length::check(&course, &data, true)?;
             let (size, named) = (data.top().size(), data.named());
             let parts = course.parts(size)?;
             let keys: Keys = self.keys(header, &course, &parts, key, options, work)?;

@@ -133,7 +133,7 @@ pub(super) fn unlock(
 /// The keys of before and after, and whether the old one is gone, as it may be where all is done.
 ///
 /// # Errors
-/// Those of [`unlock`], but that nothing is said of the metadata.
+/// Errors of [`unlock`], but for those about the metadata.
 #[allow(clippy::too_many_arguments, reason = "what a reencryption is unlocked with")]
 pub(super) fn keys_of(
     header: &luks2::Header,

@@ -55,6 +55,11 @@ fn is_told_by_its_parts(encryption: &str) -> bool {
     is_of_place && PREFIX_WISE.iter().any(|mode| spec.algorithm.starts_with(mode))
 }
 
+/// Whether a part of a data unit of a segment says nothing of it.
+pub(super) fn is_wide(segment: &&Segment) -> bool {
+    segment.kind == "crypt" && segment.sector_size > 512 && !is_told_by_its_parts(&segment.encryption)
+}
+
 /// Chooses the protection of `len` bytes of data that are rewritten in place, between two segments.
 pub(super) fn resilience(
     options: &ReencryptOptions,
@@ -63,10 +68,6 @@ pub(super) fn resilience(
     providers: &Providers,
 ) -> Result<Resilience, Error> {
     let unit = segments.iter().map(|segment| segment.sector_size).max().unwrap_or(0).max(512);
-    // A part of a data unit of theirs says nothing of it.
-    let is_wide = |segment: &&Segment| {
-        segment.kind == "crypt" && segment.sector_size > 512 && !is_told_by_its_parts(&segment.encryption)
-    };
     let usual = if segments.iter().any(is_wide) { Protection::Journal } else { Protection::Checksum };
     let protection = options.protection.unwrap_or(usual);
     if options.resilience_hash.is_some() && protection != Protection::Checksum {
@@ -143,8 +144,8 @@ fn kept(
     };
     if let Some(lost) = ids.iter().find(|id| kept.iter().all(|one| one.id != **id)) {
         let text = format!(
-            "key slot {lost} would be lost, which no passphrase that was given opens: give its passphrase too, or choose the \
-             slot that stays"
+            "key slot {lost} would be lost, which no passphrase that was given opens: give the passphrase of every key slot, or \
+             choose the slot that stays"
         );
         return Err(Error::argument(text).advise(Advice::KeySlot));
     }
@@ -170,6 +171,7 @@ pub(super) fn reencrypt(
             "the data have a fixed size; only data up to the device's end are reencrypted",
         ));
     }
+    super::length::refuse_window(Mode::Reencrypt, data, options)?;
     if options.offset.is_some() {
         return Err(Error::argument(
             "data that are reencrypted stay where they are: a place of theirs is only for an encryption",

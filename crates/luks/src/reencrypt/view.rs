@@ -29,6 +29,17 @@ struct Piece {
     device: Arc<dyn BlockDevice>,
     place: u64,
     side: Side,
+    /// Why what lies there is not known to be data.
+    lost: Option<Lost>,
+}
+
+/// Why data are lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    /// They were being written when the work was cut off, and nothing protected them.
+    Unprotected,
+    /// They are neither as before nor as after.
+    Changed,
 }
 
 impl View {
@@ -50,6 +61,7 @@ impl View {
                 device: Arc::clone(device),
                 place,
                 side,
+                lost: None,
             };
             match (state, &course.resilience) {
                 (State::New, _) => pieces.push(piece(&data, new, Side::New)),
@@ -67,7 +79,7 @@ impl View {
                 }
                 (State::Hot, Resilience::None) if old == new => {
                     work.events.note(&unprotected(name, range));
-                    pieces.push(piece(&data, old, Side::Old));
+                    pieces.push(Piece { lost: Some(Lost::Unprotected), ..piece(&data, old, Side::Old) });
                 }
                 (State::Old | State::Hot, _) => pieces.push(piece(&data, old, Side::Old)),
             }
@@ -81,6 +93,9 @@ impl View {
         while !buf.is_empty() {
             let next = self.pieces.partition_point(|piece| piece.range.end <= position);
             let Some(piece) = self.pieces.get(next) else { return Err(self.past_end()) };
+            if let Some(lost) = piece.lost {
+                return Err(DeviceError::corrupt(lost_text(lost, &piece.range)));
+            }
             // OK to cast: at most the buffer's length.
             let len = (piece.range.end - position).min(buf.len() as u64) as usize;
             let (now, later) = buf.split_at_mut(len);
@@ -117,11 +132,21 @@ pub(super) fn note_mixed(course: &Reencryption, parts: &[Part], name: &str, work
 
 /// Text on positions that nothing protected.
 pub(super) fn unprotected(name: &str, range: &Range<u64>) -> String {
-    format!(
-        "{name}: the data from byte {} to {} were being reencrypted without protection when the work was cut off: some \
-         of them are lost",
-        range.start, range.end
-    )
+    format!("{name}: {}", lost_text(Lost::Unprotected, range))
+}
+
+fn lost_text(lost: Lost, range: &Range<u64>) -> String {
+    let Range { start, end } = range;
+    match lost {
+        Lost::Unprotected => format!(
+            "the data from byte {start} to {end} were being reencrypted without protection when the work was cut off: some of \
+             them are lost"
+        ),
+        Lost::Changed => format!(
+            "the data from byte {start} to {end} were being reencrypted when the work was cut off, and are neither as before \
+             nor as after"
+        ),
+    }
 }
 
 /// The pieces of a hot zone whose blocks have checksums.
@@ -151,14 +176,16 @@ fn blocks(
                 _ => (Arc::clone(data), course.new_place(position)),
             };
             let side = if matches!(verdict, Verdict::Old | Verdict::Torn) { Side::Old } else { Side::New };
-            if verdict == Verdict::Lost {
+            let why = (verdict == Verdict::Lost).then_some(Lost::Changed);
+            if why.is_some() {
                 lost.push(position);
             }
+            let is_torn = verdict == Verdict::Torn;
             match pieces.last_mut() {
-                Some(last) if last.side == side && verdict != Verdict::Torn && last.is_on(data) => {
+                Some(last) if (last.side, last.lost) == (side, why) && !is_torn && last.is_on(data) => {
                     last.range.end = range.end;
                 }
-                _ => pieces.push(Piece { range, device, place, side }),
+                _ => pieces.push(Piece { range, device, place, side, lost: why }),
             }
             Ok(())
         })?;
@@ -169,16 +196,16 @@ fn blocks(
     })?;
     let (mut pieces, lost) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     pieces.sort_unstable_by_key(|piece| piece.range.start);
-    note_lost(&lost, checksums.block(), name, work);
+    note_lost(&lost, checksums.block(), "can't be read", name, work);
     Ok(pieces)
 }
 
 /// Tells of blocks that are neither as before nor as after.
-pub(super) fn note_lost(lost: &[u64], block: usize, name: &str, work: &Work<'_>) {
+pub(super) fn note_lost(lost: &[u64], block: usize, outcome: &str, name: &str, work: &Work<'_>) {
     let Some(first) = lost.iter().min() else { return };
     work.events.note(&format!(
         "{name}: {} of the blocks of {block} bytes that were being reencrypted are neither as before nor as after, and \
-         are taken as they are; the first one is at byte {first} of the data",
+         {outcome}; the first one is at byte {first} of the data",
         lost.len()
     ));
 }

@@ -112,7 +112,7 @@ impl Zones<'_> {
     /// it is new.
     ///
     /// # Errors
-    /// Those of [`Zones::run`].
+    /// Errors of [`Zones::run`].
     pub fn run_beside(&mut self, online: &Online, work: &Work<'_>) -> Result<(), Error> {
         let patient = Patient { events: work.events, is_stopped: AtomicBool::new(false) };
         let inner = Work { providers: work.providers.clone(), pool: work.pool, events: &patient };
@@ -302,7 +302,7 @@ impl Zones<'_> {
         match &self.course.resilience {
             Resilience::None => {
                 let text = unprotected(self.name, zone);
-                Err(Error::corrupt(format!("{text}; casemate luks extract reads the rest")))
+                Err(Error::corrupt(format!("{text}; the rest can be rescued")))
             }
             Resilience::Journal => {
                 if zone.end - zone.start > self.course.area.end - self.course.area.start {
@@ -310,6 +310,7 @@ impl Zones<'_> {
                         "LUKS2 reencryption: its journal has no room for the hot zone",
                     ));
                 }
+                self.refuse_other_device(zone, work)?;
                 let place =
                     |position: u64| (self.header_device, self.course.area.start + (position - zone.start));
                 self.rewrite(zone, work, place, |position, data| {
@@ -317,6 +318,7 @@ impl Zones<'_> {
                 })
             }
             Resilience::Checksum { .. } => {
+                self.refuse_other_device(zone, work)?;
                 let checksums = Checksums::read(
                     &self.course,
                     self.header_device,
@@ -344,7 +346,8 @@ impl Zones<'_> {
                         },
                     )
                 })?;
-                note_lost(&lost.into_inner().unwrap_or_default(), checksums.block(), self.name, work);
+                let lost = lost.into_inner().unwrap_or_default();
+                note_lost(&lost, checksums.block(), "are taken as they are", self.name, work);
                 Ok(())
             }
         }

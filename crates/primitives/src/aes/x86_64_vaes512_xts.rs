@@ -1,6 +1,6 @@
 //! XTS on 512-bit registers for the units that occur: 512 bytes and multiples of 1024.
 //!
-//! What limits XTS is the AES instruction: two in a cycle, each for four blocks, so 7 cycles for 64 bytes under a
+//! The AES instruction limits XTS: two in a cycle, each for four blocks, so 7 cycles for 64 bytes under a
 //! 256-bit key. To reach that, everything else has to hide behind it:
 //!
 //! - 16 registers (1 KiB, a "chunk") are in flight. 8 would do if nothing ever stalled: latency 4, two in a cycle.

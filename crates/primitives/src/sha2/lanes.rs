@@ -10,7 +10,7 @@
 //! arrives last is added last; compilers reassociate integer sums, so `pin` holds the order. And two
 //! independent sets are interleaved, round by round, so that one fills the gaps of the other.
 //!
-//! What a back end must have in scope:
+//! Names that a back end must have in scope:
 //!
 //! ```text
 //! type Vector                                one word of each lane

@@ -1,6 +1,11 @@
-//! The cold block ciphers of dm-crypt and fscrypt, from vetted crates, in every mode that Linux has for them.
+//! The cold block ciphers of dm-crypt and fscrypt, in every mode that Linux has for them: from vetted crates, and Serpent and
+//! Twofish of our own, too, which are faster.
 
 use std::sync::Arc;
+
+use casemate_primitives::Cpu;
+use casemate_primitives::serpent::Serpent;
+use casemate_primitives::twofish::Twofish;
 
 use ::cipher::{Block, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 
@@ -12,6 +17,9 @@ use super::modes::{BlockCipher, Cbc, Ctr, Cts, Ecb, Lrw, Xts};
 
 /// Below every one of our own rows.
 const PRIORITY: u32 = 50;
+
+/// Above the crates.
+const OWN_PRIORITY: u32 = 100;
 
 type MakeBlock = fn(&[u8]) -> Result<Box<dyn BlockCipher>, BadKey>;
 
@@ -37,6 +45,31 @@ const ALGORITHMS: &[Algorithm] = &[
 
 struct Keyed<C>(C);
 
+/// Our own Serpent.
+struct Bitsliced(Serpent);
+
+impl BlockCipher for Bitsliced {
+    fn block_len(&self) -> usize {
+        16
+    }
+
+    fn encrypt(&self, block: &mut [u8]) {
+        self.encrypt_all(block);
+    }
+
+    fn decrypt(&self, block: &mut [u8]) {
+        self.decrypt_all(block);
+    }
+
+    fn encrypt_all(&self, blocks: &mut [u8]) {
+        self.0.encrypt_blocks(blocks.as_chunks_mut().0);
+    }
+
+    fn decrypt_all(&self, blocks: &mut [u8]) {
+        self.0.decrypt_blocks(blocks.as_chunks_mut().0);
+    }
+}
+
 impl<C: BlockCipherEncrypt + BlockCipherDecrypt + Send + Sync> BlockCipher for Keyed<C> {
     fn block_len(&self) -> usize {
         C::block_size()
@@ -54,6 +87,31 @@ impl<C: BlockCipherEncrypt + BlockCipherDecrypt + Send + Sync> BlockCipher for K
 fn whole<C: ::cipher::BlockSizeUser>(block: &mut [u8]) -> &mut Block<C> {
     // OK to unwrap: the modes cut blocks of the length that the cipher says.
     block.try_into().unwrap()
+}
+
+/// Our own Twofish.
+struct Tabled(Twofish);
+
+impl BlockCipher for Tabled {
+    fn block_len(&self) -> usize {
+        16
+    }
+
+    fn encrypt(&self, block: &mut [u8]) {
+        self.encrypt_all(block);
+    }
+
+    fn decrypt(&self, block: &mut [u8]) {
+        self.decrypt_all(block);
+    }
+
+    fn encrypt_all(&self, blocks: &mut [u8]) {
+        self.0.encrypt_blocks(blocks.as_chunks_mut().0);
+    }
+
+    fn decrypt_all(&self, blocks: &mut [u8]) {
+        self.0.decrypt_blocks(blocks.as_chunks_mut().0);
+    }
 }
 
 /// dm-crypt's `cipher_null`, which changes nothing.
@@ -88,18 +146,44 @@ fn by_length(
     }
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows(cpu: Cpu) -> Vec<Row> {
     let mut rows = Vec::new();
     for &(name, block, keys, make) in ALGORITHMS {
+        let make = move |key: &[u8]| make(key);
+        rows.extend(modes(name, block, keys, make, ("crate", PRIORITY, Origin::Crate)));
+    }
+    let twofish = |key: &[u8]| {
+        let twofish = Twofish::new(key).map_err(|error| BadKey(error.to_string()))?;
+        Ok(Box::new(Tabled(twofish)) as Box<dyn BlockCipher>)
+    };
+    rows.extend(modes("twofish", 16, &[32, 16, 24], twofish, ("tables", OWN_PRIORITY, Origin::Own)));
+    let make = move |key: &[u8]| {
+        let serpent = Serpent::new(cpu, key).map_err(|error| BadKey(error.to_string()))?;
+        Ok(Box::new(Bitsliced(serpent)) as Box<dyn BlockCipher>)
+    };
+    rows.extend(modes(
+        "serpent",
+        16,
+        &[32, 16, 24],
+        make,
+        (Serpent::backend(cpu), OWN_PRIORITY, Origin::Own),
+    ));
+    rows
+}
+
+/// A block cipher in all modes: its name, block length, key lengths and maker; and the rows' last part, priority and origin.
+fn modes(
+    name: &str,
+    block: usize,
+    keys: &[usize],
+    make: impl Fn(&[u8]) -> Result<Box<dyn BlockCipher>, BadKey> + Copy + Send + Sync + 'static,
+    (from, priority, origin): (&str, u32, Origin),
+) -> Vec<Row> {
+    let mut rows = Vec::new();
+    {
         let mut add = |algorithm: String, mode: &str, spec| {
-            rows.push(Row::new(
-                algorithm,
-                format!("{mode}-{name}-crate"),
-                PRIORITY,
-                Flags::NONE,
-                Origin::Crate,
-                spec,
-            ));
+            let driver = format!("{mode}-{name}-{from}");
+            rows.push(Row::new(algorithm, driver, priority, Flags::NONE, origin, spec));
         };
         let boxed = |driver| Ok(driver);
         let spec = |iv_len, whole_blocks, key_lens: Vec<usize>, make| {
@@ -110,14 +194,14 @@ pub(super) fn rows() -> Vec<Row> {
         let ecb = move |key: &[u8]| boxed(Box::new(Ecb(make(key)?)) as Box<dyn Driver>);
         add(format!("ecb({name})"), "ecb", spec(0, true, simple.clone(), Arc::new(ecb)));
         if block == 1 {
-            continue;
+            return rows;
         }
         let cbc = move |key: &[u8]| boxed(Box::new(Cbc(make(key)?)) as Box<dyn Driver>);
         add(format!("cbc({name})"), "cbc", spec(block, true, simple.clone(), Arc::new(cbc)));
         let ctr = move |key: &[u8]| boxed(Box::new(Ctr(make(key)?)) as Box<dyn Driver>);
         add(format!("ctr({name})"), "ctr", spec(block, false, simple.clone(), Arc::new(ctr)));
         if block != 16 {
-            continue;
+            return rows;
         }
         let cts = move |key: &[u8]| boxed(Box::new(Cts(Cbc(make(key)?))) as Box<dyn Driver>);
         let at_least_a_block = |mut spec: CipherSpec| {

@@ -15,7 +15,7 @@ use crate::row::Row;
 pub(crate) fn rows(cpu: Cpu) -> Vec<Row> {
     let mut rows = aes::rows(cpu);
     rows.extend(wide::rows(cpu));
-    rows.extend(block::rows());
+    rows.extend(block::rows(cpu));
     let templates = essiv::rows(cpu, &rows);
     rows.extend(templates);
     rows

@@ -1,4 +1,4 @@
-//! Modes of operation over any block cipher, block by block: for the cold ciphers.
+//! Modes of operation over any block cipher, some blocks at a time: for the cold ciphers.
 
 use crate::driver::{Direction, Driver, DriverError};
 
@@ -7,7 +7,20 @@ pub trait BlockCipher: Send + Sync {
     fn block_len(&self) -> usize;
     fn encrypt(&self, block: &mut [u8]);
     fn decrypt(&self, block: &mut [u8]);
+
+    /// Encrypts blocks that lie one behind the other, each by itself.
+    fn encrypt_all(&self, blocks: &mut [u8]) {
+        blocks.chunks_exact_mut(self.block_len()).for_each(|block| self.encrypt(block));
+    }
+
+    /// Decrypts blocks that lie one behind the other, each by itself.
+    fn decrypt_all(&self, blocks: &mut [u8]) {
+        blocks.chunks_exact_mut(self.block_len()).for_each(|block| self.decrypt(block));
+    }
 }
+
+/// Bytes of blocks that are worked on at once: as many as any cipher takes.
+const GROUP: usize = 32 * 16;
 
 type Block = Box<dyn BlockCipher>;
 
@@ -15,6 +28,30 @@ fn apply(cipher: &dyn BlockCipher, direction: Direction, block: &mut [u8]) {
     match direction {
         Direction::Encrypt => cipher.encrypt(block),
         Direction::Decrypt => cipher.decrypt(block),
+    }
+}
+
+fn apply_all(cipher: &dyn BlockCipher, direction: Direction, blocks: &mut [u8]) {
+    match direction {
+        Direction::Encrypt => cipher.encrypt_all(blocks),
+        Direction::Decrypt => cipher.decrypt_all(blocks),
+    }
+}
+
+/// Changes whole blocks of 16 bytes, each under its own mask, which is added before the cipher and after it.
+fn masked(
+    cipher: &dyn BlockCipher,
+    direction: Direction,
+    blocks: &mut [u8],
+    mut mask: impl FnMut() -> [u8; 16],
+) {
+    let mut masks = [0; GROUP];
+    for group in blocks.chunks_mut(GROUP) {
+        let masks = &mut masks[..group.len()];
+        masks.chunks_exact_mut(16).for_each(|place| place.copy_from_slice(&mask()));
+        xor(group, masks);
+        apply_all(cipher, direction, group);
+        xor(group, masks);
     }
 }
 
@@ -27,7 +64,7 @@ pub struct Ecb(pub Block);
 
 impl Driver for Ecb {
     fn one(&self, direction: Direction, _iv: &[u8], unit: &mut [u8]) -> Result<(), DriverError> {
-        unit.chunks_exact_mut(self.0.block_len()).for_each(|block| apply(&*self.0, direction, block));
+        apply_all(&*self.0, direction, unit);
         Ok(())
     }
 }
@@ -38,18 +75,24 @@ pub struct Cbc(pub Block);
 impl Driver for Cbc {
     fn one(&self, direction: Direction, iv: &[u8], unit: &mut [u8]) -> Result<(), DriverError> {
         let mut last = iv.to_vec();
-        for block in unit.chunks_exact_mut(self.0.block_len()) {
-            match direction {
-                Direction::Encrypt => {
+        let len = last.len();
+        match direction {
+            Direction::Encrypt => {
+                for block in unit.chunks_exact_mut(self.0.block_len()) {
                     xor(block, &last);
                     self.0.encrypt(block);
                     last.copy_from_slice(block);
                 }
-                Direction::Decrypt => {
-                    let ciphertext = block.to_vec();
-                    self.0.decrypt(block);
-                    xor(block, &last);
-                    last = ciphertext;
+            }
+            Direction::Decrypt => {
+                // The ciphertext before each block, moved up by one block.
+                let mut before = [0; GROUP + 16];
+                for group in unit.chunks_mut(GROUP) {
+                    before[..len].copy_from_slice(&last);
+                    before[len..len + group.len()].copy_from_slice(group);
+                    last.copy_from_slice(&before[group.len()..group.len() + len]);
+                    self.0.decrypt_all(group);
+                    xor(group, &before);
                 }
             }
         }
@@ -101,16 +144,20 @@ pub struct Ctr(pub Block);
 impl Driver for Ctr {
     fn one(&self, _direction: Direction, iv: &[u8], unit: &mut [u8]) -> Result<(), DriverError> {
         let mut counter = iv.to_vec();
-        for block in unit.chunks_mut(self.0.block_len()) {
-            let mut stream = counter.clone();
-            self.0.encrypt(&mut stream);
-            xor(block, &stream);
-            for byte in counter.iter_mut().rev() {
-                *byte = byte.wrapping_add(1);
-                if *byte != 0 {
-                    break;
+        let mut stream = [0; GROUP];
+        for group in unit.chunks_mut(GROUP) {
+            let stream = &mut stream[..group.len().next_multiple_of(counter.len())];
+            for block in stream.chunks_exact_mut(counter.len()) {
+                block.copy_from_slice(&counter);
+                for byte in counter.iter_mut().rev() {
+                    *byte = byte.wrapping_add(1);
+                    if *byte != 0 {
+                        break;
+                    }
                 }
             }
+            self.0.encrypt_all(stream);
+            xor(group, stream);
         }
         Ok(())
     }
@@ -137,10 +184,11 @@ impl Driver for Xts {
         let rest = unit.len() % 16;
         let whole = if rest == 0 { unit.len() } else { unit.len() - rest - 16 };
         let (blocks, tail) = unit.split_at_mut(whole);
-        for data in blocks.chunks_exact_mut(16) {
-            block(data, tweak);
+        masked(&*self.data, direction, blocks, || {
+            let this = tweak;
             tweak = next(tweak);
-        }
+            this.to_le_bytes()
+        });
         if rest > 0 {
             // The last two tweaks change places when decrypting.
             let (one, two) = match direction {
@@ -168,13 +216,11 @@ impl Driver for Lrw {
         let mut first = [0; 16];
         first.copy_from_slice(iv);
         let mut number = u128::from_be_bytes(first);
-        for block in unit.chunks_exact_mut(16) {
-            let tweak = product(self.tweak, number).to_be_bytes();
-            xor(block, &tweak);
-            apply(&*self.data, direction, block);
-            xor(block, &tweak);
+        masked(&*self.data, direction, unit, || {
+            let this = number;
             number = number.wrapping_add(1);
-        }
+            product(self.tweak, this).to_be_bytes()
+        });
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import operator
 import os
 import threading
 import weakref
@@ -97,7 +98,7 @@ class Device(io.RawIOBase):
         bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}
         if whence not in bases:
             raise ValueError(f"whence {whence}: os.SEEK_SET, os.SEEK_CUR or os.SEEK_END")
-        place = bases[whence] + offset
+        place = bases[whence] + operator.index(offset)
         if place < 0:
             raise ValueError(f"seek to {place}, before the beginning")
         self._at = place

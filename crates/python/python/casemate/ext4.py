@@ -16,6 +16,14 @@ from . import _casemate
 from .device import Device, secret
 from .fscrypt import Context, Policy
 from .fsverity import Digest
+from .upkeep import Finding as Finding
+from .upkeep import Repaired as Repaired
+from .upkeep import Resized as Resized
+from .upkeep import check as check
+from .upkeep import minimize as minimize
+from .upkeep import minimum_size as minimum_size
+from .upkeep import repair as repair
+from .upkeep import resize as resize
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -71,18 +79,10 @@ class Extent(NamedTuple):
     written: bool
 
 
-class Finding(NamedTuple):
-    """A finding of a check: "fault" or "note", its kind, its place, and the problem."""
-
-    level: str
-    kind: str
-    place: str
-    text: str
-
-
 class Built(NamedTuple):
     """An image that was made: the file system's size in bytes, how many files there are in it, its UUID, the root hash of
-    dm-verity, and the digests of files with fs-verity by their paths."""
+    dm-verity, the digests of files with fs-verity by their paths, and the PKCS#7 signature of the root hash in DER, if there is a
+    signer."""
 
     size: int
     files: int
@@ -91,6 +91,14 @@ class Built(NamedTuple):
     uuid: str
     root_hash: bytes | None
     digests: dict[bytes, str]
+    root_hash_signature: bytes | None = None
+
+
+def _shown(made: Any, hidden: str) -> str:
+    """A named tuple as `repr` has it, without its secrets: it stands in logs and tracebacks."""
+    fields = made._asdict().items()
+    values = (f"{name}={'...' if name in hidden.split() and value is not None else repr(value)}" for name, value in fields)
+    return f"{type(made).__name__}({', '.join(values)})"
 
 
 class Encrypted(NamedTuple):
@@ -98,6 +106,9 @@ class Encrypted(NamedTuple):
 
     key: Buffer
     policy: Policy = Policy()
+
+    def __repr__(self) -> str:
+        return _shown(self, "key")
 
 
 class Protected(NamedTuple):
@@ -107,6 +118,9 @@ class Protected(NamedTuple):
     secret: str | Buffer
     source: Literal["custom_passphrase", "raw_key"] = "custom_passphrase"
     policy: Policy = Policy()
+
+    def __repr__(self) -> str:
+        return _shown(self, "secret")
 
 
 class Parity(NamedTuple):
@@ -124,6 +138,30 @@ class Description(NamedTuple):
     path: StrPath
 
 
+class Mode(NamedTuple):
+    """Permission bits of files that match a pattern, as chmod(1) takes them: "0644", "u+x,go=r"."""
+
+    pattern: str | bytes
+    mode: str
+
+
+class Xattr(NamedTuple):
+    """An extended attribute that files get which match a pattern."""
+
+    pattern: str | bytes
+    name: str | bytes
+    value: Buffer
+
+
+class Signer(NamedTuple):
+    """Signer of fs-verity's digests and of dm-verity's root hash: the private key in PEM, and its certificate in PEM or DER. In place
+    of the key a function may sign elsewhere, such as in a token: any thread calls it with the bytes to sign and the name of the
+    hash, and it returns an RSA PKCS#1 v1.5 block, or ECDSA's (r, s) in DER, which is verified with the certificate."""
+
+    key: Buffer | Callable[[bytes, str], Buffer]
+    certificate: Buffer
+
+
 class Luks(NamedTuple):
     """A LUKS2 volume around a new image. With a volume key, which is random otherwise, it follows from the build's seed."""
 
@@ -132,21 +170,8 @@ class Luks(NamedTuple):
     sector_size: int = 512
     pbkdf: Pbkdf | None = None
 
-
-def check(
-    device: Device,
-    *,
-    keys: Iterable[Buffer] = (),
-    passphrases: Iterable[str | Buffer] = (),
-    verity: bool = False,
-    threads: int | None = None,
-    progress: Callable[[int], object] | None = None,
-) -> list[Finding]:
-    """All that is wrong with the file system on a device, and what is odd; the device is not written. With `verity` files are
-    compared with their fs-verity trees."""
-    phrases = [secret(phrase) for phrase in passphrases]
-    found = device._open().ext4_check(list(keys), phrases, verity, (threads, progress))
-    return [Finding(*row) for row in found]
+    def __repr__(self) -> str:
+        return _shown(self, "passphrase volume_key")
 
 
 def build(
@@ -168,6 +193,9 @@ def build(
     block_size: int = 4096,
     uuid: str | None = None,
     owner: tuple[int, int] | None = None,
+    uid_map: Iterable[tuple[int, int, int]] = (),
+    gid_map: Iterable[tuple[int, int, int]] = (),
+    copy_xattrs: bool = True,
     seed: str | None = None,
     verity: bool | Iterable[str | bytes] = False,
     verity_manifest: StrPath | None = None,
@@ -176,6 +204,9 @@ def build(
     descriptions: Iterable[Description] = (),
     file_contexts: StrPath | None = None,
     mount_point: str | bytes = "/",
+    modes: Iterable[Mode] = (),
+    xattrs: Iterable[Xattr] = (),
+    signer: Signer | None = None,
     encrypt: Mapping[str | bytes, Encrypted | Protected | Buffer] | None = None,
     dm_verity: bool | StrPath = False,
     parity: Parity | None = None,
@@ -188,10 +219,12 @@ def build(
     `offset` on, or in a `partition`. The same files and options give the same bytes.
 
     `descriptions` change owners, modes and other attributes of files, and `file_contexts` labels them for SELinux; paths of
-    fs_config and of labels begin at `mount_point`. With `verity` all files have fs-verity, or those that match patterns, of
+    fs_config and of labels begin at `mount_point`. `modes` and `xattrs` do so for files that match patterns, of which each must
+    match one. `uid_map` and `gid_map` map owners of the sources: the first ID in the image, the first one of the source, and
+    their count; without `copy_xattrs` attributes of sources are left out. With `verity` all files have fs-verity, or those that match patterns, of
     which each must match one; those of `verity_manifest` must have its digests. `encrypt` names directories that are
     encrypted, with their master keys or with secrets. `dm_verity` makes a hash area behind the file system, or in a file of
-    its own, and `parity` goes with it. `luks` makes a volume around all of that. Something else at the target is lost with
+    its own, and `parity` goes with it. A `signer` signs the digests of files with fs-verity, and the root hash. `luks` makes a volume around all of that. Something else at the target is lost with
     `overwrite` alone."""
     spec = _casemate.Build(os.fspath(image), offset, partition)
     for kind, paths in (("folder", folders), ("tar", tars), ("layer", layers), ("oci", oci)):
@@ -205,6 +238,9 @@ def build(
         spec.uuid(uuid)
     if owner is not None:
         spec.owner(*owner)
+    spec.map_ids(list(uid_map), list(gid_map))
+    if not copy_xattrs:
+        spec.no_xattrs()
     if seed is not None:
         spec.seed(seed)
     if verity or verity_manifest is not None:
@@ -218,6 +254,12 @@ def build(
     if file_contexts is not None:
         spec.label(os.fspath(file_contexts))
     spec.mount_point(os.fsencode(mount_point))
+    for pattern, mode in modes:
+        spec.mode(os.fsencode(pattern), mode)
+    for pattern, name, value in xattrs:
+        spec.xattr(os.fsencode(pattern), os.fsencode(name), value)
+    if signer is not None:
+        spec.signer(*signer)
     for folder, how in (encrypt or {}).items():
         if isinstance(how, Protected):
             spec.protect(os.fsencode(folder), secret(how.secret), how.source, how.policy)
@@ -256,8 +298,28 @@ class Ext4:
         return self._native.uuid
 
     @property
+    def label(self) -> str:
+        return self._native.label
+
+    @property
     def block_size(self) -> int:
+        """Bytes of a block."""
         return self._native.block_size
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the file system."""
+        return self._native.blocks[0]
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that no file has, those that only root may use among them."""
+        return self._native.blocks[1]
+
+    @property
+    def reserved_blocks(self) -> int:
+        """Blocks that only root may use."""
+        return self._native.blocks[2]
 
     def read_many(
         self, paths: Iterable[Path], *, threads: int | None = None
@@ -648,6 +710,45 @@ class Writer:
     def setxattr(self, path: StrPath, name: str, value: Buffer | None) -> None:
         """Sets an extended attribute, or removes it with `None`."""
         self._native.setxattr(path, name, value)
+
+    def tune(
+        self,
+        *,
+        label: str | None = None,
+        uuid: str | None = None,
+        features: str = "",
+        mount_options: str = "",
+        extended: str = "",
+        on_errors: Literal["continue", "remount-ro", "panic"] | None = None,
+        last_mounted: StrPath | None = None,
+        journal_size: int | None = None,
+        reserved_blocks: int | None = None,
+        reserved_percent: float | None = None,
+        reserved_user: int | None = None,
+        reserved_group: int | None = None,
+        max_mounts: int | None = None,
+        mounts: int | None = None,
+        check_interval: int | None = None,
+        last_check: int | None = None,
+    ) -> None:
+        """Changes parameters of the file system, all of them or none; what is `None` stays as it is.
+
+        `label` has at most 16 bytes; "" removes it. `uuid` is a UUID, or "random", "time" or "clear"; another one makes all
+        checksums other ones, unless the file system has the feature metadata_csum_seed. `features` are names with commas to
+        add, or with a ^ to remove, `mount_options` default mount options to set or to clear, `extended` tune2fs' extended options:
+        stride, stripe_width, hash_alg, mount_opts, test_fs, force_fsck. `journal_size` are the bytes of a new journal, which is
+        added. `reserved_percent`, at most 50, or `reserved_blocks` are what only root, `reserved_user` and `reserved_group`
+        may use. The file system is checked after `max_mounts` mounts, of which there were `mounts` since the last check, and
+        after `check_interval` seconds; 0 stands for never. `last_check` is in seconds since 1970.
+
+        Raises `ArgumentError` for values that no file system can have, and `UnsupportedError` for features that can't be added
+        or removed."""
+        self._native.tune(
+            label=label, uuid=uuid, features=features, mount_options=mount_options, extended=extended, on_errors=on_errors,
+            last_mounted=last_mounted, journal_size=journal_size, reserved_blocks=reserved_blocks,
+            reserved_percent=reserved_percent, reserved_user=reserved_user, reserved_group=reserved_group,
+            max_mounts=max_mounts, mounts=mounts, check_interval=check_interval, last_check=last_check,
+        )
 
     def __enter__(self) -> Writer:
         return self

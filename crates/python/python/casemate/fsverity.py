@@ -86,7 +86,7 @@ class Tree:
         salt: Buffer = b"", threads: int | None = None, progress: Callable[[int], object] | None = None,
     ) -> Tree:
         """Makes the tree of a file in another one: the descriptor, zeros up to byte 4096, and the Merkle tree as `fsverity
-        digest --out-merkle-tree` writes it."""
+        digest --out-merkle-tree` writes it. An earlier tree is replaced; a file that holds a volume or a file system is refused."""
         from .device import Device, open
 
         data = file if isinstance(file, Device) else open(file)

@@ -19,11 +19,13 @@ class Server:
     """A server that answers clients on threads of its own until it is stopped, as the end of a `with` block does. There is
     none but on Linux."""
 
-    def __init__(self, device: Device, address: StrPath | tuple[str, int], *, name: str = "") -> None:
+    def __init__(
+        self, device: Device, address: StrPath | tuple[str, int], *, name: str = "", allow_remote: bool = False
+    ) -> None:
         if sys.platform != "linux":
             raise UnsupportedError("devices are served on Linux alone")
         where: str | tuple[str, int] = address if isinstance(address, tuple) else os.fspath(address)
-        self._native = _casemate.Server(device._open(), where, name)
+        self._native = _casemate.Server(device._open(), where, name, allow_remote)
 
     @property
     def uri(self) -> str | None:
@@ -52,6 +54,9 @@ class Server:
         return f"<Server at {self.uri}>"
 
 
-def serve(device: Device, address: StrPath | tuple[str, int], *, name: str = "") -> Server:
-    """Offers a device at a Unix socket's path, or at a host and port; whether clients write is what the device says."""
-    return Server(device, address, name=name)
+def serve(
+    device: Device, address: StrPath | tuple[str, int], *, name: str = "", allow_remote: bool = False
+) -> Server:
+    """Offers a device at a Unix socket's path, or at a host and port; whether clients write is what the device says. Connections
+    are not encrypted: a host that is not this machine alone needs `allow_remote`."""
+    return Server(device, address, name=name, allow_remote=allow_remote)

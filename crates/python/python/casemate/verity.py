@@ -21,9 +21,10 @@ class BadBlock(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Result of a check."""
+    """Result of a check. `unprotected_bytes` lie behind the data blocks that the root hash is of: nothing is known of them."""
 
     bad: list[BadBlock]
+    unprotected_bytes: int = 0
 
     @property
     def ok(self) -> bool:
@@ -71,7 +72,7 @@ def verify(
     threads: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Report:
-    """Checks all data and all hashes below a root hash."""
+    """Checks all data and all hashes below a root hash. Bytes behind the data that it is of are counted, not checked."""
     digest = bytes.fromhex(root_hash) if isinstance(root_hash, str) else root_hash
-    found = _casemate.verity_verify(_device(data), _device(hash_device), digest, hash_offset, (threads, progress))
-    return Report([BadBlock(*row) for row in found])
+    found, unprotected = _casemate.verity_verify(_device(data), _device(hash_device), digest, hash_offset, (threads, progress))
+    return Report([BadBlock(*row) for row in found], unprotected)

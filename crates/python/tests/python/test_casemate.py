@@ -2,6 +2,7 @@
 
 import array
 import base64
+import contextlib
 import doctest
 import errno
 import hashlib
@@ -9,6 +10,7 @@ import hmac
 import io
 import os
 import pathlib
+import shutil
 import signal
 import stat
 import subprocess
@@ -20,7 +22,7 @@ import warnings
 import zlib
 
 import casemate
-from casemate import fscrypt, fsverity, verity
+from casemate import ext4, fscrypt, fsverity, verity
 from world import World, run, tool
 
 
@@ -312,6 +314,80 @@ class Devices(World):
         with casemate.nbd.serve(casemate.Device.from_bytes(data), ("127.0.0.1", 0)) as server:
             self.assertRegex(server.uri, r"^nbd://127\.0\.0\.1:\d+")
 
+    def test_others_are_served_only_if_that_is_meant(self):
+        device = casemate.Device.from_bytes(bytes(4096))
+        for host in ["0.0.0.0", "::"]:
+            with self.assertRaisesRegex(casemate.ArgumentError, "allow_remote"):
+                casemate.nbd.serve(device, (host, 0))
+        with casemate.nbd.serve(device, ("0.0.0.0", 0), allow_remote=True) as server:
+            self.assertRegex(server.uri, r"^nbd://0\.0\.0\.0:\d+")
+        with casemate.nbd.serve(device, ("localhost", 0)) as server:
+            self.assertTrue(server.uri)
+
+    def test_bytes_behind_protected_data_are_counted(self):
+        data, hashes = self.folder / "data", self.folder / "hashes"
+        data.write_bytes(os.urandom(8192))
+        root = casemate.verity.format(data, hashes)
+        self.assertEqual(casemate.verity.verify(data, hashes, root).unprotected_bytes, 0)
+        with open(data, "ab") as file:
+            file.write(bytes(20_000))
+        report = casemate.verity.verify(data, hashes, root)
+        self.assertEqual((report.ok, report.unprotected_bytes), (True, 20_000))
+
+    def test_a_tree_replaces_no_volume_and_no_file_system(self):
+        file, place = self.folder / "file", self.blank(20 << 20)
+        file.write_bytes(os.urandom(1_000_000))
+        cheap = casemate.luks.Pbkdf("pbkdf2", 1000)
+        casemate.luks.format(casemate.open(place, writable=True), "x", pbkdf=cheap)
+        for path in [place, self.image()]:
+            before = path.read_bytes()
+            for out in [lambda: path, lambda: casemate.open(path, writable=True)]:
+                with self.assertRaisesRegex(casemate.ArgumentError, "would be lost"):
+                    fsverity.Tree.build(file, out())
+            self.assertEqual(path.read_bytes(), before)
+        # An earlier tree is replaced, and what is not known; the file is as long as the tree.
+        place.write_bytes(os.urandom(3_000_000))
+        for out in [lambda: place, lambda: place, lambda: casemate.open(place, writable=True)]:
+            tree = fsverity.Tree.build(file, out())
+            self.assertEqual(tree.digest, fsverity.digest(file))
+            self.assertEqual(fsverity.Tree.open(place, tree.digest).over(file).read(), file.read_bytes())
+            del tree
+            fresh = self.folder / "fresh"
+            fresh.unlink(missing_ok=True)
+            fsverity.Tree.build(file, fresh)
+            self.assertEqual(place.read_bytes(), fresh.read_bytes())
+            with open(place, "ab") as more:
+                more.write(bytes(70_000))
+        # A part of a file is as long as it was.
+        disk = self.folder / "disk"
+        disk.write_bytes(bytes(1 << 20))
+        fsverity.Tree.build(file, casemate.open(disk, writable=True).window(4096, 512 << 10))
+        self.assertEqual(disk.stat().st_size, 1 << 20)
+        fsverity.Tree.build(file, casemate.open(disk, writable=True).window(4096, 512 << 10))
+        with open(disk, "r+b") as other:
+            other.seek(4096)
+            other.write(os.urandom(4096))
+        with self.assertRaisesRegex(casemate.ArgumentError, "data of no known kind"):
+            fsverity.Tree.build(file, casemate.open(disk, writable=True).window(4096, 512 << 10))
+
+    def test_secrets_are_in_no_repr(self):
+        key = b"hunter2" * 6
+        for made in [
+            ext4.Luks("hunter2", key),
+            ext4.Protected("hunter2"),
+            ext4.Encrypted(key),
+            ext4.Luks(b"hunter2"),
+        ]:
+            self.assertNotIn("hunter2", f"{made!r} {made} {[made]}")
+        self.assertEqual(repr(ext4.Luks("hunter2")), "Luks(passphrase=..., volume_key=None, sector_size=512, pbkdf=None)")
+
+    def test_positions_are_whole_numbers(self):
+        device = casemate.Device.from_bytes(bytes(100))
+        for offset in [1.5, "1", None]:
+            with self.assertRaises(TypeError):
+                device.seek(offset)
+        self.assertEqual((device.tell(), device.seek(True)), (0, 1))
+
     def test_progress_is_told_and_can_end_the_work(self):
         told, data = [], os.urandom(3 << 20)
         device = casemate.Device.from_bytes(data)
@@ -554,6 +630,35 @@ class Ext4(World):
             self.assertFalse(fs.path("link").exists() or fs.path("large").exists())
         run(tool("e2fsck"), "-fn", image)
 
+    def test_a_writer_stays_with_its_process(self):
+        image = self.image()
+        for journal in [True, False]:
+            if not journal:
+                run(tool("mke2fs"), "-q", "-F", "-t", "ext4", "-O", "^has_journal", image, "16M")
+            with casemate.open(image, writable=True) as device, device.ext4_writer() as writer:
+                writer.write_bytes("/before", b"1" * 9000)
+                child = os.fork()
+                if child == 0:
+                    status = 1
+                    with contextlib.suppress(BaseException):
+                        writer.write_bytes("/child", b"2" * 9000)
+                    try:
+                        writer.commit()
+                    except OSError as error:
+                        status = 0 if error.errno == errno.EBUSY and "fork" in str(error) else 2
+                    finally:
+                        with contextlib.suppress(BaseException):
+                            writer.close()
+                        os._exit(status)
+                self.assertEqual(os.waitpid(child, 0)[1], 0)
+                writer.write_bytes("/parent", b"3" * 9000)
+                writer.commit()
+            run(tool("e2fsck"), "-fn", image)
+            with casemate.open(image) as device:
+                names = {path.name for path in device.ext4().root.iterdir()}
+            self.assertTrue({"before", "parent"} <= names and "child" not in names, names)
+            self.assertEqual([path.name for path in self.folder.glob("*journal*")], [])
+
     def test_a_device_has_one_writer_at_a_time(self):
         image, cheap = self.image(), casemate.luks.Pbkdf("pbkdf2", 1000)
         with casemate.open(image, writable=True) as device:
@@ -654,6 +759,59 @@ class Ext4(World):
             with self.assertRaises(ValueError, msg=wrong):
                 ext4.build(self.folder / "none.img", **options, **wrong)
         self.assertFalse((self.folder / "none.img").exists())
+
+    def test_rules_owners_and_signatures_are_those_of_the_command(self):
+        for name in ["home", "bin"]:
+            (self.folder / "tree" / name).mkdir(parents=True)
+        (self.folder / "tree/bin/tool").write_bytes(b"tool")
+        keys = pathlib.Path(__file__).parents[3] / "verity/tests/fixtures/fs-verity/keys"
+        key, certificate = keys / "rsa2048.key.pem", keys / "rsa2048.cert.pem"
+        owner = (self.folder / "tree/bin/tool").stat()
+        words = (f"ext4 build expected.img --from tree --seed one --uid-map 5000:{owner.st_uid}:1"
+                 f" --gid-map 6000:{owner.st_gid}:1 --no-xattrs --mode bin/*:u+x,go=r --mode home:700"
+                 f" --xattr bin/tool:user.origin=ci --verity=bin/tool --dm-verity expected.hash --signing-key {key}"
+                 f" --cert {certificate} --root-hash-signature expected.sig")
+        run(tool("casemate"), *words.split(), cwd=self.folder)
+        ext4 = casemate.ext4
+        options = dict(
+            folders=[self.folder / "tree"], seed="one", uid_map=[(5000, owner.st_uid, 1)], gid_map=[(6000, owner.st_gid, 1)],
+            copy_xattrs=False, modes=[ext4.Mode("bin/*", "u+x,go=r"), ext4.Mode(b"home", "700")],
+            xattrs=[ext4.Xattr("bin/tool", "user.origin", b"ci")], verity=["bin/tool"],
+        )
+        asked = []
+
+        def token(message, name):
+            asked.append(name)
+            (self.folder / "message").write_bytes(message)
+            run("openssl", "dgst", f"-{name}", "-sign", key, "-out", self.folder / "bare", self.folder / "message")
+            return (self.folder / "bare").read_bytes()
+
+        signers = [ext4.Signer(key.read_bytes(), certificate.read_bytes())]
+        if shutil.which("openssl"):
+            signers.append(ext4.Signer(token, certificate.read_bytes()))
+        for number, signer in enumerate(signers):
+            made = self.folder / f"made{number}.img"
+            built = ext4.build(made, dm_verity=made.with_suffix(".hash"), signer=signer, **options)
+            for kind in ["img", "hash"]:
+                self.assertTrue(made.with_suffix(f".{kind}").read_bytes() == (self.folder / f"expected.{kind}").read_bytes(), kind)
+            self.assertEqual(built.root_hash_signature, (self.folder / "expected.sig").read_bytes())
+        self.assertEqual(asked, ["sha256"] * 2 * (len(signers) - 1))
+
+        def broken(message, name):
+            raise LookupError("no token")
+
+        image, certificate = self.folder / "none.img", certificate.read_bytes()
+        for signer, error in [
+            (ext4.Signer(broken, certificate), LookupError), (ext4.Signer(lambda *_: b"none", certificate), casemate.Error),
+            (ext4.Signer(lambda *_: 3, certificate), TypeError), (ext4.Signer(b"none", certificate), casemate.Error),
+        ]:
+            with self.assertRaises(error, msg=signer):
+                ext4.build(image, signer=signer, **options)
+        for wrong in [dict(modes=[ext4.Mode("none", "700")]), dict(modes=[ext4.Mode("bin", "u+q")]),
+                      dict(xattrs=[ext4.Xattr("none", "user.a", b"")]), dict(verity=False, signer=signers[0])]:
+            with self.assertRaises(ValueError, msg=wrong):
+                ext4.build(image, **(options | wrong))
+        self.assertFalse(image.exists())
 
     def test_images_are_built_checked_and_extracted(self):
         self.image()

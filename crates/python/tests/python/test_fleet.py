@@ -1,11 +1,15 @@
 """Digests of many large files, on engines that are here."""
 
+import asyncio
+import contextlib
+import json
 import multiprocessing
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import types
 import unittest
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -14,7 +18,9 @@ import casemate
 import fsspec
 from casemate import fleet, fsverity
 from casemate.fleet import jobs, stores
+from casemate.fleet.plan import TASKS
 from casemate.fs import VerityFileSystem
+from fsspec.asyn import get_loop
 from world import World, run, tool
 
 #: Parts of 4 MiB.
@@ -26,6 +32,53 @@ def half(task):
     if any(piece.start for piece in task.pieces):
         os._exit(1)
     return fleet.run(task)
+
+
+class HTTPFileSystem(fsspec.AbstractFileSystem):
+    """Files of a web server, as fsspec's own asks for them, without a network: `serve(method, start, end)` answers with status,
+    headers and contents."""
+
+    protocol = "web"
+    cachable = False
+    serve = None
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.kwargs, self.loop = {}, get_loop()
+
+    def info(self, path, **_):
+        _, headers, _ = type(self).serve("HEAD", 0, None)
+        size = headers.get("Content-Length")
+        return {"name": path, "size": None if size is None else int(size), "type": "file", **headers}
+
+    def cat_file(self, path, start=None, end=None, **_):
+        return type(self).serve("GET", start, end)[2]
+
+    def encode_url(self, url):
+        return url
+
+    def _raise_not_found_for_status(self, answer, url):
+        if answer.status >= 400:
+            raise OSError(f"{url}: {answer.status}")
+
+    async def set_session(self):
+        return self
+
+    @contextlib.asynccontextmanager
+    async def get(self, url, headers):
+        start, end = headers["Range"].removeprefix("bytes=").split("-")
+        status, headers, data = type(self).serve("GET", int(start), int(end) + 1)
+
+        async def iter_chunked(size):
+            if data is None:
+                await asyncio.sleep(3600)
+            for at in range(0, len(data), 100_000):
+                yield data[at : at + 100_000]
+
+        yield types.SimpleNamespace(status=status, headers=headers, content=types.SimpleNamespace(iter_chunked=iter_chunked))
+
+
+fsspec.register_implementation("web", HTTPFileSystem, clobber=True)
 
 
 class Fleet(World):
@@ -356,6 +409,159 @@ class Fleet(World):
             (wrong,) = dict(fleet.verify([fleet.Entry(url, digest, SMALL)], shard=SMALL.unit)).values()
             self.assertIsInstance(wrong, OSError if name != "wrong" else casemate.MismatchError)
 
+    def web(self, data, **changes):
+        """The digest of what a web server has, some of whose answers are other ones than they should be: those of a kind that
+        `changes` names."""
+
+        def serve(method, start, end):
+            begin, behind = min(start or 0, len(data)), len(data) if end is None else min(end, len(data))
+            headers = {"ETag": '"one"', "Content-Length": str(behind - begin)}
+            status, found = 200, data[begin:behind]
+            if method == "GET" and end is not None:
+                status = 206 if begin < len(data) else 416
+                headers["Content-Range"] = f"bytes {begin}-{behind - 1}/{len(data)}" if status == 206 else f"bytes */{len(data)}"
+            for kind, change in changes.items():
+                if kind == method or (kind == "LATER" and method == "GET" and begin > 0):
+                    status, headers, found = change(status, dict(headers), found, begin)
+            return status, headers, found
+
+        HTTPFileSystem.serve = serve
+        (found,) = dict(fleet.digests(["web://host/file"], parameters=SMALL)).values()
+        return found
+
+    def test_web_answers_are_compared_with_what_was_asked(self):
+        data = os.urandom((20 << 20) + 5)
+        (self.folder / "same").write_bytes(data)
+        right, total = self.digest(self.folder / "same"), len(data)
+        self.assertEqual(self.web(data), right)
+        at = {"Content-Range": f"bytes 0-{(8 << 20) - 1}/{total}"}
+
+        def header(**named):
+            return lambda status, headers, found, _: (status, headers | {name.replace("_", "-"): text for name, text in named.items()}, found)
+
+        lies = {
+            "the beginning in place of a range": {"LATER": lambda status, headers, found, _: (206, headers | at, data[: len(found)])},
+            "a range that lies before": {
+                "LATER": lambda status, headers, found, begin: (
+                    206,
+                    headers | {"Content-Range": f"bytes {begin - 512}-{begin - 513 + len(found)}/{total}"},
+                    data[begin - 512 : begin - 512 + len(found)],
+                )
+            },
+            "no range": {"LATER": lambda status, headers, found, _: (206, {"ETag": '"one"'}, found)},
+            "all of it": {"LATER": lambda status, headers, found, _: (200, {"ETag": '"one"'}, data)},
+            "as much of all of it": {"LATER": lambda status, headers, found, _: (200, {"ETag": '"one"'}, data[: len(found)])},
+            "another version": {"LATER": header(ETag='"two"')},
+            "another version of all": {"GET": header(ETag='"two"')},
+            "another size": {"LATER": lambda status, headers, found, begin: (
+                206, headers | {"Content-Range": f"bytes {begin}-{begin + len(found) - 1}/{total + 1}"}, found
+            )},
+            "too small a size": {"HEAD": header(Content_Length="4096")},
+            "too large a size": {"HEAD": header(Content_Length=str(total + 1))},
+        }
+        for name, changes in lies.items():
+            self.assertIsInstance(self.web(data, **changes), OSError, name)
+        # What is no lie: caches make tags weak, HEAD has no length, a server tells no size.
+        for name, changes in {
+            "a weak tag": {"LATER": header(ETag='W/"one"')},
+            "no tag": {"GET": lambda status, headers, found, _: (status, {"Content-Range": headers["Content-Range"]}, found)},
+            "no length": {"HEAD": lambda status, headers, found, _: (200, {"ETag": '"one"'}, None)},
+            "a length of 0": {"HEAD": header(Content_Length="0")},
+            "an unknown size": {"GET": lambda status, headers, found, _: (
+                status, headers | {"Content-Range": headers["Content-Range"].rpartition("/")[0] + "/*"}, found
+            )},
+        }.items():
+            self.assertEqual(self.web(data, **changes), right, name)
+        (self.folder / "same").write_bytes(b"")
+        self.assertEqual(self.web(b""), self.digest(self.folder / "same"))
+        self.assertEqual(self.web(b"", HEAD=header(Content_Length="0"), GET=lambda *_: (200, {}, b"")), self.digest(self.folder / "same"))
+
+    def test_the_first_error_of_a_file_ends_the_work_on_it(self):
+        asked = []
+
+        def refuse(status, headers, found, begin):
+            asked.append(begin)
+            return 403, {}, b""
+
+        # More tasks than could ever be refused one by one.
+        size = TASKS * fleet.SHARD - 5
+        found = self.web(b"x", HEAD=lambda status, headers, _, __: (200, headers | {"Content-Length": str(size)}, None), GET=refuse)
+        self.assertIsInstance(found, OSError)
+        self.assertLess(len(asked), 1000)
+        for absurd in [1 << 62, -1]:
+            found = self.web(b"x", HEAD=lambda status, headers, _, __: (200, headers | {"Content-Length": str(absurd)}, None))
+            self.assertIsInstance(found, (ValueError, OSError))
+        # Others are not hurt by it, on any engine.
+        good = self.folder / "good"
+        good.write_bytes(os.urandom(3 * SMALL.unit))
+        HTTPFileSystem.serve = lambda method, start, end: (
+            (200, {"Content-Length": str(5 * SMALL.unit)}, None) if method == "HEAD" else (403, {}, b"")
+        )
+        with ThreadPoolExecutor(2) as pool:
+            for engine in [None, pool]:
+                options = {"shard": SMALL.unit, "parameters": SMALL}
+                rows = list(fleet.trees(["web://host/bad", good], lambda url: self.folder / f"tree-{url[-4:]}", engine, **options))
+                self.assertEqual(len(rows), 2)
+                self.assertEqual(dict(rows)[str(good)], self.digest(good))
+                self.assertIsInstance(dict(rows)["web://host/bad"], OSError)
+                self.assertEqual([path.name for path in self.folder.glob("tree*")], ["tree-good"])
+
+    def test_ctrl_c_ends_the_work(self):
+        """Of stores that are silent, and of large files on this machine."""
+        with open(self.folder / "large", "wb") as file:
+            file.truncate(1 << 42)
+        code = """
+import signal, sys, threading, fsspec
+from casemate import fleet
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Silent(fsspec.AbstractFileSystem):
+    protocol = "silent"
+    def info(self, path, **_):
+        return {"name": path, "size": 5 if "range" in path else 1 << 20, "type": "file", "ETag": "one"}
+    def cat_file(self, path, start=None, end=None, **_):
+        print("begun", flush=True)
+        threading.Event().wait()
+
+fsspec.register_implementation("silent", Silent)
+if sys.argv[2] == "large":
+    threading.Timer(0.5, print, ["begun"], {"flush": True}).start()
+work = {"digests": fleet.digests, "check": fleet.check_images}[sys.argv[1]]
+options = {"shard": 1 << 42} if sys.argv[2] == "large" else {}
+print(list(work([sys.argv[2]], **options)))
+"""
+        for words in [["digests", "silent://x"], ["check", "silent://x"], ["digests", "large"]]:
+            with subprocess.Popen(
+                [sys.executable, "-c", code, *words], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as process:
+                self.addCleanup(process.kill)
+                self.assertEqual(process.stdout.readline(), "begun\n", words)
+                process.send_signal(signal.SIGINT)
+                try:
+                    # Half a second on a machine that has nothing else to do.
+                    _, text = process.communicate(timeout=60)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    self.fail(f"{words} did not end")
+                self.assertIn("KeyboardInterrupt", text)
+                self.assertEqual(process.returncode, -signal.SIGINT, text)
+
+    def test_an_image_that_changes_while_it_is_checked_is_no_answer(self):
+        data = self.image().read_bytes()
+        for heads, of_ranges in [(["one", "one"], "two"), (["one", "two"], "one"), (["one", "one"], "one")]:
+            given = iter(heads)
+
+            def serve(method, start, end):
+                tag = next(given, heads[-1]) if method == "HEAD" else of_ranges
+                headers = {"ETag": f'"{tag}"', "Content-Length": str(len(data))}
+                if method == "HEAD":
+                    return 200, headers, None
+                return 206, headers | {"Content-Range": f"bytes {start}-{end - 1}/{len(data)}"}, data[start:end]
+
+            HTTPFileSystem.serve = serve
+            (found,) = dict(fleet.check_images(["web://host/file"])).values()
+            self.assertEqual(isinstance(found, OSError), {*heads, of_ranges} != {"one"}, (heads, of_ranges, found))
+
     def test_files_without_versions_are_read_again(self):
         store, data = fsspec.filesystem("memory"), os.urandom(2 * SMALL.unit + 5)
         url, resume = "memory://bucket/model.bin", self.folder / "resume"
@@ -497,6 +703,138 @@ class Fleet(World):
         self.assertIsInstance(error, casemate.ArgumentError)
         self.assertEqual(memory.cat("/store/file"), b"data")
 
+    def test_trees_replace_no_volumes_and_no_file_systems(self):
+        path, place = self.folder / "file", self.folder / "place"
+        path.write_bytes(os.urandom(3 * SMALL.unit))
+        memory = fsspec.filesystem("memory")
+        holding = {"an ext2, ext3 or ext4": self.image().read_bytes()}
+        volume = self.blank(20 << 20)
+        with casemate.open(volume, writable=True) as device:
+            casemate.luks.format(device, "x", pbkdf=casemate.luks.Pbkdf("pbkdf2", 1000))
+        holding["a LUKS header"] = volume.read_bytes()
+        for parameters in [SMALL, fleet.Area()]:
+            options = {"shard": SMALL.unit, "parameters": parameters}
+            for what, data in holding.items():
+                place.write_bytes(data)
+                memory.pipe("/store/place", data)
+                for where in [place, "memory://store/place"]:
+                    (error,) = dict(fleet.trees([path], lambda url: where, **options)).values()
+                    self.assertIsInstance(error, casemate.ArgumentError, (where, parameters))
+                    self.assertIn(what, str(error))
+                self.assertEqual((place.read_bytes(), memory.cat("/store/place")), (data, data))
+            # An earlier tree is made again, and so is what is nothing known. Of another kind it is what it is.
+            for earlier in [None, os.urandom(5000), b""]:
+                place.unlink()
+                memory.rm("/store/place")
+                if earlier is not None:
+                    place.write_bytes(earlier)
+                    memory.pipe("/store/place", earlier)
+                for where in [place, "memory://store/place"]:
+                    for _ in range(2):
+                        (found,) = dict(fleet.trees([path], lambda url: where, **options)).values()
+                        self.assertIsInstance(found, fsverity.Digest)
+                self.assertEqual(place.read_bytes(), memory.cat("/store/place"))
+        (error,) = dict(fleet.trees([path], lambda url: place, parameters=SMALL)).values()
+        self.assertIsInstance(error, casemate.ArgumentError)
+        # One that came while the work was done.
+        place.unlink()
+
+        def late(done):
+            place.write_bytes(holding["a LUKS header"])
+
+        ((_, error),) = fleet.trees([path], lambda url: place, shard=SMALL.unit, parameters=SMALL, progress=late)
+        self.assertIsInstance(error, casemate.ArgumentError)
+        place.unlink()
+        os.mkfifo(place)
+        ((_, error),) = fleet.trees([path], lambda url: place, parameters=SMALL)
+        self.assertIsInstance(error, OSError)
+
+    def test_a_tree_of_other_contents_is_made_again(self):
+        path, memory = self.folder / "file", fsspec.filesystem("memory")
+        for parameters in [SMALL, fleet.Area()]:
+            for place in [self.folder / "tree", "memory://store/tree"]:
+                path.write_bytes(os.urandom(2 * SMALL.unit))
+                options = {"shard": SMALL.unit, "parameters": parameters}
+                dict(fleet.trees([path], lambda url: place, **options))
+                path.write_bytes(os.urandom(2 * SMALL.unit))
+                resume = self.folder / "resume"
+                (entry,) = dict(fleet.manifest([path], resume=resume, **options)).values()
+                for again in [{"resume": resume}, {"before": [entry]}]:
+                    (found,) = dict(fleet.trees([path], lambda url: place, **options, **again)).values()
+                    self.assertEqual(found, entry.digest)
+                    tree = casemate.Device.from_bytes(memory.cat("/store/tree") if isinstance(place, str) else place.read_bytes())
+                    if parameters == SMALL:
+                        fsverity.Tree.open(tree, found).over(path).read()
+                    else:
+                        self.assertTrue(casemate.verity.verify(path, tree, found.digest).ok)
+                # That of these contents stays.
+                if not isinstance(place, str):
+                    before = place.stat().st_ino
+                    dict(fleet.trees([path], lambda url: place, **options, resume=resume))
+                    self.assertEqual(place.stat().st_ino, before)
+                    place.unlink()
+                resume.unlink()
+
+    def test_an_unfinished_tree_is_written_through_no_link(self):
+        path, resume, victim = self.folder / "file", self.folder / "resume", self.folder / "victim"
+        path.write_bytes(os.urandom(3 * SMALL.unit))
+        options = {"shard": SMALL.unit, "parameters": SMALL, "resume": resume}
+
+        def stop(done):
+            raise InterruptedError
+
+        for link in [os.symlink, os.link]:
+            with self.assertRaises(InterruptedError):
+                list(fleet.trees([path], **options, progress=stop))
+            (partial,) = self.folder.glob("*.part")
+            partial.unlink()
+            resume.unlink()
+            victim.write_bytes(b"that somebody needs")
+            link(victim, partial)
+            self.assertEqual(dict(fleet.trees([path], **options)), {str(path): self.digest(path)})
+            self.assertEqual(victim.read_bytes(), b"that somebody needs")
+            self.assertFalse(os.path.lexists(partial))
+            fsverity.Tree.open(f"{path}.fsverity", self.digest(path)).over(path).read()
+            os.unlink(f"{path}.fsverity")
+            resume.unlink()
+
+    def test_a_link_in_place_of_an_unfinished_tree_is_refused(self):
+        path, victim = self.folder / "file", self.folder / "victim"
+        path.write_bytes(os.urandom(3 * SMALL.unit))
+        victim.write_bytes(b"that somebody needs")
+        finish = jobs._Trees.finish
+        self.addCleanup(setattr, jobs._Trees, "finish", finish)
+
+        def swap(*_):
+            for partial in self.folder.glob("*.part"):
+                partial.unlink()
+                partial.symlink_to(victim)
+
+        def swap_before(trees, *given):
+            swap()
+            return finish(trees, *given)
+
+        options = {"shard": SMALL.unit, "parameters": SMALL}
+        for named in [{"progress": swap}, {}]:
+            jobs._Trees.finish = finish if named else swap_before
+            ((_, error),) = fleet.trees([path], **options, **named)
+            self.assertIsInstance(error, OSError)
+            self.assertEqual(victim.read_bytes(), b"that somebody needs")
+            self.assertFalse((self.folder / "file.fsverity").exists())
+
+    def test_bytes_that_no_hash_protects_are_told(self):
+        path = self.folder / "file"
+        path.write_bytes(os.urandom(10_000))
+        with self.assertLogs("casemate", "WARNING") as logs:
+            (entry,) = dict(fleet.manifest([path], parameters=fleet.Area())).values()
+        self.assertIn("1808 bytes behind byte 8192", logs.output[0])
+        with self.assertLogs("casemate", "WARNING"):
+            self.assertEqual(dict(fleet.verify([entry])), {str(path): None})
+        words = [sys.executable, "-m", "casemate.fleet", "format", path]
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"^casemate: .*file: 1808 bytes behind byte 8192 .*\n$")
+
     def test_the_command_s_exit_status_tells_a_failure_from_a_mismatch(self):
         def fleet_command(*words, **options):
             words = [sys.executable, "-m", "casemate.fleet", *map(str, words)]
@@ -507,6 +845,10 @@ class Fleet(World):
         manifest, empty = self.folder / "manifest", self.folder / "empty"
         manifest.write_text(f"{fsverity.digest(good)} {good}\n")
         empty.write_text("")
+        gone, folder, both = self.folder / "gone", self.folder / "folder", self.folder / "both"
+        gone.write_text(f"{fsverity.digest(good)} {self.folder}/none\n")
+        folder.write_text(f"{fsverity.digest(good)} {self.folder}\n")
+        both.write_text(f"{fsverity.digest(manifest)} {good}\n")
         lines = [
             (["digest", "nosuchprotocol://x", good], 2),
             (["tree", "memory://nothing/x"], 2),
@@ -517,6 +859,9 @@ class Fleet(World):
             (["digest", "--assume-unchanged", good], 2),
             (["verify", empty], 1),
             (["verify", manifest], 0),
+            (["verify", gone], 1),
+            (["verify", folder], 2),
+            (["verify", both], 1),
         ]
         for words, status in lines:
             done = fleet_command(*words, stdout=subprocess.PIPE)
@@ -524,6 +869,9 @@ class Fleet(World):
             self.assertNotIn("Traceback", done.stderr)
             if "--assume-unchanged" not in words:
                 self.assertEqual(len(done.stderr.splitlines()), status > 0, done.stderr)
+        # A mismatch is an answer, whatever else could not be read.
+        for names in [[folder, both], [both, folder], [folder, gone]]:
+            self.assertEqual(fleet_command("verify", *names).returncode, 1)
         self.assertIn("no file was verified", fleet_command("verify", empty).stderr)
         done = subprocess.run(["sh", "-c", f"{sys.executable} -m casemate.fleet digest {good} >&-"], stderr=subprocess.PIPE, text=True)
         self.assertEqual((done.returncode, done.stderr), (2, "casemate: standard output is closed\n"))
@@ -553,6 +901,62 @@ class Fleet(World):
             os.close(end)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertNotIn("Exception ignored", done.stderr)
+
+    def test_the_command_prints_files_in_the_order_of_its_arguments(self):
+        names = []
+        for number in range(40):
+            file = self.folder / f"f{number * 7 % 40}"
+            file.write_bytes(bytes([number]))
+            names.append(str(file))
+        # Tasks of its own, which last longer than that of all others.
+        os.truncate(names[0], 80 << 20)
+        asked = [*names[:20], str(self.folder / "none"), *names[20:], names[0]]
+        before = self.folder / "before"
+        known = [entry.to_line() for _, entry in fleet.manifest(names[10:20])]
+        before.write_text("".join(known))
+
+        def printed(*words):
+            words = [sys.executable, "-m", "casemate.fleet", *map(str, words)]
+            done = subprocess.run(words, capture_output=True, text=True)
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
+            return done.stdout
+
+        for _ in range(3):
+            lines = printed("digest", *asked).splitlines()
+            self.assertEqual([line.split(" ", 1)[1] for line in lines], names)
+            lines = printed("manifest", "--update", before, *asked).splitlines()
+            self.assertEqual([json.loads(line)["name"] for line in lines], names)
+
+    def test_the_command_reads_names_from_a_list(self):
+        # More names than a command line takes, with any bytes.
+        files = [os.fsencode(self.folder) + b"/f%d \xff" % number for number in range(20)]
+        for file in files:
+            with open(file, "wb") as opened:
+                opened.write(file)
+        listed = self.folder / "list"
+        listed.write_bytes(b"\n".join(files[5:]) + b"\n")
+        words = [sys.executable, "-m", "casemate.fleet", "digest"]
+        done = subprocess.run([*words, *files], stdout=subprocess.PIPE, check=True)
+        for line, stdin in [([*files[:5], "--files-from", listed], None), (["--files-from", "-", *files[:5]], listed.read_bytes())]:
+            self.assertEqual(subprocess.run([*words, *line], input=stdin, stdout=subprocess.PIPE, check=True).stdout, done.stdout)
+        # An empty list is no yes.
+        for line in [[], ["--files-from", os.devnull]]:
+            empty = subprocess.run([*words, *line], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            self.assertEqual((empty.returncode, empty.stdout), (2, ""), empty.stderr)
+            self.assertIn("no file is named", empty.stderr)
+        none = subprocess.run([*words, "--files-from", "none"], capture_output=True, text=True)
+        self.assertEqual((none.returncode, none.stderr), (2, "casemate: none: No such file or directory\n"))
+
+    def test_results_come_as_they_are_known(self):
+        # What needs no reading, and what fails, does not wait for what is read.
+        files = [self.folder / f"f{number}" for number in range(6000)]
+        for file in files:
+            file.write_bytes(b"x")
+        known = [entry for _, entry in fleet.manifest(files[:100])]
+        found = [url for url, _ in fleet.manifest([*files[:100], self.folder / "none", *files[100:]], before=known)]
+        self.assertEqual(len(found), 6001)
+        self.assertLess(found.index(str(self.folder / "none")), 5500)
+        self.assertLess(found.index(str(files[0])), 5500)
 
     def test_manifests_and_images_are_checked(self):
         image = self.image()

@@ -12,7 +12,7 @@
 //! - A flush that failed leaves in doubt what it was for, and no later flush ends that doubt: kernels call such pages
 //!   clean.
 //!
-//! What the notes can't say (memory that is mapped, `io_uring`, copies within the kernel) makes the recording fail, so
+//! Writes that strace does not show (mapped memory, `io_uring`, copies within the kernel) make the recording fail, so
 //! nothing is missed in silence.
 
 mod disk;

@@ -22,6 +22,12 @@ pub fn inode(stat: &Stat) -> (u64, u64) {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
 
+/// The number of the device that a node is.
+#[allow(clippy::unnecessary_cast)] // Its type is each system's own.
+pub fn device(stat: &Stat) -> u64 {
+    stat.st_rdev as u64
+}
+
 #[cfg(not(target_vendor = "apple"))]
 pub use rustix::fs::mknodat;
 

@@ -264,6 +264,11 @@ pub fn inode(_: &Stat) -> (u64, u64) {
     (0, 0)
 }
 
+/// There are no numbers of devices.
+pub fn device(_: &Stat) -> u64 {
+    0
+}
+
 /// The path of a name in a folder.
 ///
 /// A name is part of one path and no more: none that leads elsewhere, to a device or to a stream of another file.

@@ -81,7 +81,7 @@ pub fn verify(
 /// With `old_root` the hash blocks that change are checked against it first; see [`tree::update`].
 ///
 /// # Errors
-/// Those of [`tree::update`], and `Corrupt` if one of the devices is too short.
+/// Errors of [`tree::update`], and `Corrupt` if one of the devices is too short.
 pub fn update(
     layout: &Layout,
     data: &dyn BlockDevice,
@@ -100,6 +100,24 @@ pub fn update(
     let root_hash = tree::update(&job(layout, &hash, work), &stored, changed, old_root)?;
     hash_device.flush()?;
     Ok(root_hash)
+}
+
+/// Checks what an [`update`] takes as it is: see [`tree::check_unchanged`].
+///
+/// # Errors
+/// Errors of [`tree::check_unchanged`], and `Corrupt` if one of the devices is too short.
+pub fn check_unchanged(
+    layout: &Layout,
+    data: &dyn BlockDevice,
+    hash_device: &dyn BlockDevice,
+    changed: &Ranges,
+    work: &Work<'_>,
+) -> Result<(), Error> {
+    check_sizes(layout, data, hash_device)?;
+    let hash = layout.parameters().salted_hash(&work.providers)?;
+    let tree = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
+    let stored = Stored { geometry: layout.geometry(), data, tree: &tree };
+    tree::check_unchanged(&job(layout, &hash, work), &stored, changed)
 }
 
 fn job<'a>(layout: &Layout, hash: &'a SaltedHash, work: &'a Work<'a>) -> Job<'a> {

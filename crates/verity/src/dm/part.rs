@@ -54,7 +54,7 @@ impl Whole for Layout {
 /// the root hash.
 ///
 /// # Errors
-/// Those of [`Part::join`]; `Io`.
+/// Errors of [`Part::join`]; `Io`.
 pub fn join(
     parts: &[Part<Layout>],
     hash_device: &dyn BlockDevice,

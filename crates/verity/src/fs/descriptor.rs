@@ -207,7 +207,7 @@ mod tests {
         assert!(descriptor.to_disk(&[0; 16384 - 255]).is_err());
     }
 
-    /// Whatever is accepted has all of its bytes understood: it is written back as it was.
+    /// Every byte of an accepted descriptor is understood: it is written back as it was.
     #[test]
     fn hostile_bytes_are_refused_or_understood() {
         let mut rng = Rng::new(0xde5c);

@@ -76,7 +76,7 @@ impl Certificate {
     /// SHA-256 of the certificate's DER, which systemd calls its fingerprint.
     ///
     /// # Errors
-    /// Those of [`DigestAlgorithm::digest`].
+    /// Errors of [`DigestAlgorithm::digest`].
     pub fn fingerprint(&self, providers: &Providers) -> Result<Vec<u8>, Error> {
         DigestAlgorithm::Sha256.digest(&self.der, providers)
     }

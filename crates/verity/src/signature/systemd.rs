@@ -42,7 +42,7 @@ impl VeritySig {
     /// The partition's contents for a root hash and its signature.
     ///
     /// # Errors
-    /// Those of [`Signature::verify`]: nothing is attached that does not match.
+    /// Errors of [`Signature::verify`]: nothing is attached that does not match.
     pub fn new(
         root_hash: &[u8],
         signature: &Signature,

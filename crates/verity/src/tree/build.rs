@@ -1,7 +1,7 @@
 //! Building a hash tree on all cores.
 //!
-//! What is computed, in the simplest words: hash every data block, put the digests into blocks, hash these
-//! blocks, and so on. What is done: workers claim pieces, runs of data blocks that fill whole hash blocks as
+//! In the simplest words: hash every data block, put the digests into blocks, hash these
+//! blocks, and so on. In practice workers claim pieces, runs of data blocks that fill whole hash blocks as
 //! many levels up as fit in one piece. A worker reads its piece in chunks that stay in its core's cache,
 //! hashes each chunk in one call, lays out the hash blocks and writes them to their place, which no other
 //! worker touches. The few digests at the top of a piece go, in order, to the [`Climber`].

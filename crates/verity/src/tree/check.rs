@@ -233,7 +233,7 @@ impl Found {
 }
 
 /// The first byte of a hash block that belongs to none of its digests and is not zero.
-fn first_not_zero(shape: &Shape, block: &[u8], digests: usize) -> Option<usize> {
+pub(super) fn first_not_zero(shape: &Shape, block: &[u8], digests: usize) -> Option<usize> {
     let tail = digests * shape.digest_stride();
     let gap = |k: usize| k * shape.digest_stride() + shape.digest_len()..(k + 1) * shape.digest_stride();
     let gaps = (0..digests).map(gap).chain(std::iter::once(tail..block.len()));

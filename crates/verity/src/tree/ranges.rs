@@ -56,7 +56,7 @@ impl Ranges {
     }
 
     /// The parents of these blocks, where each has `fan_out` children.
-    pub(super) fn parents(&self, fan_out: u64) -> Ranges {
+    pub(crate) fn parents(&self, fan_out: u64) -> Ranges {
         let mut parents = Ranges::new();
         self.iter().for_each(|range| parents.insert(range.start / fan_out..range.end.div_ceil(fan_out)));
         parents

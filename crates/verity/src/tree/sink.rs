@@ -17,7 +17,7 @@ pub trait TreeSink: Sync {
     /// Takes whole hash blocks of `level` (0 holds the digests of data) from block `first` of that level on.
     ///
     /// # Errors
-    /// Whatever keeps them from being kept.
+    /// Errors of storing the blocks.
     fn write(&self, level: usize, first: u64, blocks: &[u8]) -> Result<(), Error>;
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use casemate_primitives::Messages;
 
 use super::plan::Plan;
-use super::{Job, Ranges, Stored};
+use super::{Block, Fault, Finding, Geometry, Job, Ranges, Stored};
 use crate::{Code, Error};
 
 /// Recomputes the digests of the data blocks in `changed`, and the hash blocks above them. Returns the new
@@ -29,18 +29,8 @@ pub fn update(
 ) -> Result<Vec<u8>, Error> {
     let geometry = stored.geometry;
     assert_eq!(job.shape, *geometry.shape());
-    if let Some(last) = changed.iter().last()
-        && last.end > geometry.data_blocks()
-    {
-        let (end, count) = (last.end, geometry.data_blocks());
-        return Err(Error::argument(format!("block {} was changed, but there are only {count}", end - 1)));
-    }
-    // For each level the blocks that will change; those of level 0 first.
-    let fan_out = job.shape.digests_per_block() as u64;
-    let mut dirty = Vec::new();
-    for _ in geometry.levels() {
-        dirty.push(dirty.last().unwrap_or(changed).parents(fan_out));
-    }
+    check_changed(geometry, changed)?;
+    let dirty = above(geometry, changed);
     if let Some(root_hash) = old_root {
         check_paths(job, stored, &dirty, root_hash)?;
     }
@@ -52,6 +42,76 @@ pub fn update(
         rehash(job, stored, level, children)?;
     }
     digest_of_top(job, stored)
+}
+
+/// Refuses blocks behind the end.
+fn check_changed(geometry: &Geometry, changed: &Ranges) -> Result<(), Error> {
+    match changed.iter().last() {
+        Some(Range { end, .. }) if end > geometry.data_blocks() => {
+            let count = geometry.data_blocks();
+            Err(Error::argument(format!("block {} was changed, but there are only {count}", end - 1)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// For each level the hash blocks that change with these data blocks; those of level 0 first.
+fn above(geometry: &Geometry, changed: &Ranges) -> Vec<Ranges> {
+    let fan_out = geometry.shape().digests_per_block() as u64;
+    let mut dirty = Vec::new();
+    for _ in geometry.levels() {
+        dirty.push(dirty.last().unwrap_or(changed).parents(fan_out));
+    }
+    dirty
+}
+
+/// Checks what an [`update`] of the data blocks in `changed` takes as it is: all other data blocks, and the hash blocks that are
+/// not above these, against the digests that the tree has for them.
+///
+/// # Errors
+/// `Mismatch` if some do not match; `Argument` if `changed` names a block behind the end; `Io` when reading or `job.work.events`
+/// fails.
+///
+/// # Panics
+/// If `job` and the geometry differ in their shapes.
+pub fn check_unchanged(job: &Job<'_>, stored: &Stored<'_>, changed: &Ranges) -> Result<(), Error> {
+    let geometry = stored.geometry;
+    check_changed(geometry, changed)?;
+    if geometry.levels().is_empty() {
+        // The root hash alone would tell of the only block.
+        return Ok(());
+    }
+    let dirty = above(geometry, changed);
+    let (mut first, mut more) = (None, 0_u64);
+    let mut report = |finding: Finding| {
+        let may_differ = match finding.block {
+            Block::Data(index) => changed.contains(index),
+            Block::Hash { level, index } => dirty[level].contains(index),
+        };
+        if may_differ || !matches!(finding.fault, Fault::Digest { .. }) {
+            return Ok(());
+        }
+        match first.is_none() {
+            true => first = Some(finding.block),
+            false => more += 1,
+        }
+        Ok(())
+    };
+    super::check(job, stored, &digest_of_top(job, stored)?, &mut report)?;
+    let block = match first {
+        None => return Ok(()),
+        Some(Block::Data(index)) => format!("data block {index}"),
+        Some(Block::Hash { level, index }) => format!("hash block {index} of level {level}"),
+    };
+    let blocks = match more {
+        0 => format!("{block} does not match the hash tree, and is"),
+        more => format!("{block} and {more} more do not match the hash tree, and are"),
+    };
+    let text = format!(
+        "{blocks} not among those that have changed; parity of damage could not restore what was there, so nothing was \
+         changed; repair it first"
+    );
+    Err(Error::coded(Code::BadDigest, text))
 }
 
 /// Checks every block that will change against the digest above it, from the top down.
@@ -184,7 +244,7 @@ mod tests {
 
     use super::*;
     use crate::ErrorKind;
-    use crate::tree::{Geometry, Shape, TreeDevice, build};
+    use crate::tree::{Shape, TreeDevice, build};
 
     #[test]
     fn an_updated_tree_is_the_tree_of_the_new_data() {

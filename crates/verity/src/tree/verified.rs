@@ -9,6 +9,7 @@ use casemate_blockdev::BlockDevice;
 use casemate_primitives::Messages;
 use casemate_providers::SaltedHash;
 
+use super::check::first_not_zero;
 use super::{Geometry, Ranges, TreeDevice};
 use crate::{Code, Error};
 
@@ -93,8 +94,30 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
     pub fn check_root(&self) -> Result<(), Error> {
         match self.geometry.levels().len() {
             0 => self.read_at(&mut vec![0; self.size() as usize], 0),
-            levels => self.hash_block(levels - 1, 0).map(drop),
+            levels => {
+                self.hash_block(levels - 1, 0)?;
+                self.check_end()
+            }
         }
+    }
+
+    /// Refuses a tree over more data than there are said to be: the root hash does not tell how many blocks it is over. Blocks that
+    /// can't be read are for whoever reads what is below them.
+    fn check_end(&self) -> Result<(), Error> {
+        for (level, blocks) in self.geometry.levels().iter().enumerate() {
+            let last = blocks.blocks - 1;
+            let Ok(block) = self.hash_block(level, last) else { continue };
+            let digests = self.geometry.digests_in(level, last);
+            if first_not_zero(self.geometry.shape(), &block, digests).is_some() {
+                let text = format!(
+                    "the hash tree is over more data blocks than the {} that it is said to be over: the number is forged, or the \
+                     tree was not made by the rules",
+                    self.geometry.data_blocks()
+                );
+                return Err(Error::coded(Code::BadDigest, text));
+            }
+        }
+        Ok(())
     }
 
     /// Bytes of a data block, which are verified together.

@@ -1,5 +1,8 @@
 //! Reencryptions that are refused, or that can't go on.
 
+use std::sync::Arc;
+
+use casemate::blockdev::MemoryDevice;
 use casemate::luks::luks2::reencrypt::{Part, State};
 use casemate::luks::{LuksKey, LuksOptions, Protection, ReencryptOptions, ReencryptionState, Volume};
 use casemate::{Error, ErrorKind, Image, Providers, SecretVec, Work};
@@ -27,8 +30,18 @@ fn work_without_protection_is_not_gone_on_with_where_it_was_cut_off() {
     let notes = Notes::default();
     let error = medium.resume(&key, &notes.work()).unwrap_err();
     assert!(error.kind() == ErrorKind::Corrupt && error.text().contains("some of them are lost"), "{error}");
-    assert!(medium.read(&key, &notes.work()).unwrap()[16384..] == plaintext[16384..]);
+    // What may be noise is an error, and never called data.
+    let error = medium.read(&key, &notes.work()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.text().contains("some of them are lost"), "{error}");
     assert!(notes.take().contains("without protection"));
+    let image = Image::over("image", medium.data.clone());
+    let opened = image.luks(None, &key, &LuksOptions::default(), &Work::default()).unwrap();
+    let mut rest = vec![0; plaintext.len() - 16384];
+    opened.device().read_at(&mut rest, 16384).unwrap();
+    assert!(rest == plaintext[16384..]);
+    let mut copy = Vec::new();
+    let rescued = opened.rescue_stream(("copy", &mut copy), &Work::default()).unwrap();
+    assert!(rescued.lost.len() == 1 && rescued.lost[0] == (0..16384) && copy[16384..] == plaintext[16384..]);
 }
 
 #[test]
@@ -99,4 +112,42 @@ fn what_can_not_be_reencrypted_stays_as_it_is() {
     );
     let none = [LuksKey::VolumeKey(SecretVec::new(vec![1; 16]))];
     refused(&none, with(|_| ()), ErrorKind::Argument, "needs passphrases");
+}
+
+/// The data have no end of their own, so a window's end leaves data without their key.
+#[test]
+fn a_window_is_not_taken_for_the_volume() {
+    let (key, work) = (passphrase(b"pass"), Work::default());
+    let (bytes, _) = volume(512, "aes-cbc-essiv:sha256", 180224, 96 << 10);
+    let device = Arc::new(MemoryDevice::new(bytes.clone()));
+    let window = |len| Image::over("image", device.clone()).window(0, Some(len)).unwrap();
+    let part = || window(bytes.len() as u64 - 4096).luks_volume(None, &Providers::default()).unwrap();
+    let run = |mut volume: Volume, options: &ReencryptOptions| {
+        volume.reencrypt(std::slice::from_ref(&key), &LuksOptions::default(), options, &work)
+    };
+    let (usual, allowed) = (
+        options(16384, |_| ()),
+        options(16384, |options| (options.allow_window, options.init_only) = (true, true)),
+    );
+    let export = Image::over("header", Arc::new(MemoryDevice::new(vec![0; 1 << 20])));
+    for error in [
+        run(part(), &usual).unwrap_err(),
+        part().decrypt(&key, Some(&export), &LuksOptions::default(), &usual, &work).unwrap_err(),
+    ] {
+        assert!(error.text().contains("a window that ends 4096 bytes before"), "{error}");
+    }
+    assert_eq!(part().bytes_left_out(), 4096);
+    assert!(bytes_of(&device) == bytes);
+    // What is allowed once goes on so, and otherwise not.
+    assert!(!run(part(), &allowed).unwrap());
+    assert_eq!(part().bytes_left_out(), 0);
+    let whole = || window(bytes.len() as u64).luks_volume(None, &Providers::default()).unwrap();
+    let error = run(whole(), &usual).unwrap_err();
+    assert!(
+        error.text().contains("begun with 94208 bytes of data, and there are 98304 bytes now"),
+        "{error}"
+    );
+    assert!(whole().open_reencrypting(&key, &LuksOptions::default(), None, &work).is_err());
+    assert!(part().open_reencrypting(&key, &LuksOptions::default(), None, &work).is_ok());
+    assert!(run(part(), &usual).unwrap());
 }

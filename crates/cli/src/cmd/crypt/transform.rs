@@ -1,19 +1,25 @@
 //! `casemate crypt encrypt` and `casemate crypt decrypt`.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use clap::ValueHint;
 use serde_json::json;
 
-use casemate::blockdev::{BlockDevice, FileDevice, Stream};
+use casemate::blockdev::{BlockDevice, FileDevice, PartitionId, Stream};
 use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, InPlaceOptions, Mapping};
+use casemate::image_spec::{ImageSpec, LayerSpec};
+use casemate::luks::Used;
 use casemate::target::{Loss, Made};
 use casemate::{Access, Error, Image, Output, probe};
 
 use super::mapping::OwnMappingArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
+use crate::cmd::layers::{Asking, spec_parser};
 use crate::cmd::overwrite::OverwriteArgs;
+use crate::cmd::place::{refuse_layers, with_partition};
 use crate::context::Context;
 use crate::passphrase::Asked;
 use crate::size::bytes;
@@ -27,12 +33,19 @@ use crate::size::bytes;
     image. Being killed or losing power at any moment loses nothing: the same command with --resume goes on. The \
     journal is removed at the end.")]
 pub struct Args {
-    /// The image to read; "-" is standard input.
-    source: PathBuf,
-    /// The image to write; "-" is standard output. A new file gets its name when it is whole.
-    #[arg(required_unless_present = "in_place", conflicts_with = "in_place")]
-    target: Option<PathBuf>,
-    /// Change the image in place.
+    /// The image to read: a file or block device, or a part of one, such as disk.img,partition=2, also with layers on it; "-" is
+    /// standard input.
+    #[arg(value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
+    source: ImageSpec,
+    /// The image to write, also a part of an existing one; "-" is standard output. A new file gets its name when it is whole.
+    #[arg(
+        required_unless_present = "in_place",
+        conflicts_with = "in_place",
+        value_parser = spec_parser(),
+        value_hint = ValueHint::FilePath
+    )]
+    target: Option<ImageSpec>,
+    /// Change the image in place. A file system that reaches behind the image's end is asked about; --overwrite cuts it unasked.
     #[arg(long)]
     in_place: bool,
     /// Continue work in place that was stopped.
@@ -66,34 +79,43 @@ impl Args {
     pub fn run(self, direction: Direction, context: &Context) -> Result<Answer, Error> {
         let given = self.mapping.get();
         let is_standard = |path: &Path| path.as_os_str() == "-";
-        let target = self.target.as_deref();
-        if is_standard(&self.source) && given.reads_standard_input() {
+        // The partition is one of the encrypted side.
+        let of_source = self.partition.filter(|_| self.in_place || direction == Direction::Decrypt);
+        let of_target = self.partition.filter(|_| of_source.is_none());
+        let spec = |image: &ImageSpec, number: Option<u32>| {
+            with_partition(image, number.map(PartitionId::Number), Vec::new())
+        };
+        let from = spec(&self.source, of_source)?;
+        let to = self.target.as_ref().map(|target| spec(target, of_target)).transpose()?;
+        self.refuse_own_layer(direction, &from, to.as_ref())?;
+        let source_file = from.file();
+        let target = to.as_ref().map(ImageSpec::file);
+        if is_standard(source_file) && given.reads_standard_input() {
             let text =
                 "standard input can't be both the key and the image; give the key as a file or a descriptor";
             return Err(Error::argument(text.to_owned()));
         }
-        let keys: Vec<&Path> = given.files().collect();
-        check_output(target.unwrap_or(&self.source), &keys)?;
+        let beside = from.files_beside().into_iter().chain(to.iter().flat_map(ImageSpec::files_beside));
+        let keys: Vec<&Path> = given.files().chain(beside).collect();
+        check_output(target.unwrap_or(source_file), &keys)?;
         // A resumed work knows its key, and decrypting shows a wrong one.
         let asked = match direction {
             Direction::Encrypt if !self.resume => Asked::Twice,
             _ => Asked::Once,
         };
-        let mapping = given.mapping(&self.source, asked, context)?;
-        let source = |access| {
-            let image = match self.resume {
-                true => Image::open_unfinished(&self.source, access)?,
-                false => Image::open(&self.source, access)?,
-            };
-            let encrypted = self.in_place || direction == Direction::Decrypt;
-            match self.partition.filter(|_| encrypted) {
-                Some(number) => image.partition(number),
-                None => Ok(image),
-            }
-        };
-        match target {
-            None => {
-                let image = source(if self.dry_run { Access::ReadLocked } else { Access::Change })?;
+        let mapping = given.mapping(source_file, asked, context)?;
+        let open = |spec: &ImageSpec, access| spec.lay(spec.open_part(access, false)?, &Asking::of(context));
+        match (&to, target) {
+            (None, _) | (_, None) => {
+                refuse_layers(&from, "work in place")?;
+                let access = if self.dry_run { Access::ReadLocked } else { Access::Change };
+                let image = match self.resume {
+                    true => from.open_part_to_look(access)?,
+                    false => from.open_part(access, false)?,
+                };
+                if !self.resume {
+                    self.ask_to_cut(direction, &mapping, &image, context)?;
+                }
                 let mut options = InPlaceOptions::default();
                 options.journal = self.journal.clone();
                 (options.resume, options.hot_zone) = (self.resume, self.hotzone_size);
@@ -102,20 +124,27 @@ impl Args {
                 let work = context.work(context.providers().clone(), &progress);
                 mapping.transform_in_place(direction, &image, &options, &work)?;
             }
-            Some(target) if is_standard(&self.source) || is_standard(target) => {
-                if self.partition.is_some() {
-                    return Err(Error::argument("--partition is for files: a stream has no partitions"));
+            (Some(to), Some(target)) if is_standard(source_file) || is_standard(target) => {
+                if !(from.layers().is_empty() && to.layers().is_empty()) {
+                    let text = "partitions, offsets and layers are of files: a stream has none";
+                    return Err(Error::argument(text));
                 }
-                stream(direction, &mapping, &self.source, target, self.overwrite, context)?;
+                stream(direction, &mapping, source_file, target, self.overwrite, context)?;
             }
-            Some(target) => {
-                let image = source(Access::ReadLocked)?;
+            (Some(to), Some(target)) => {
+                let image = open(&from, Access::ReadLocked)?;
                 let progress = context.progress(image.name(), image.device().size());
                 let consent = |loss: &Loss| self.overwrite.consent(loss);
-                let output = mapping.target(direction, &image, target, self.partition, &consent)?;
-                let work = context.work(context.providers().clone(), &progress);
                 let holes = if self.sparse { Holes::Keep } else { Holes::Data };
-                mapping.transform(direction, &image, &output, holes, &work)?;
+                let work = || context.work(context.providers().clone(), &progress);
+                if to.layers().is_empty() {
+                    let output = mapping.target(direction, &image, target, &consent)?;
+                    mapping.transform(direction, &image, &output, holes, &work())?;
+                } else {
+                    let output = || open(to, Access::Change);
+                    let output = mapping.target_on(direction, &image, target, output, &consent)?;
+                    mapping.transform(direction, &image, &output, holes, &work())?;
+                }
             }
         }
         if context.json() && !target.is_some_and(is_standard) {
@@ -125,13 +154,63 @@ impl Args {
                 "driver": cipher.driver_name(),
                 "batches_sectors": cipher.batches_sectors(),
                 "sector_size": cipher.sector_size(),
-                "bytes": size_of(target.unwrap_or(&self.source)),
+                "bytes": size_of(target.unwrap_or(source_file)),
                 "dry_run": self.dry_run,
             }))?;
         }
         let done = if direction == Direction::Encrypt { "encrypted" } else { "decrypted" };
-        context.done_or_tried(self.dry_run, target.unwrap_or(&self.source), done);
+        context.done_or_tried(self.dry_run, target.unwrap_or(source_file), done);
         Ok(Answer::Yes)
+    }
+
+    /// Asks before a part of what lies on the image is transformed, up to the end of a window or of the mapping, and the rest is not.
+    fn ask_to_cut(
+        &self,
+        direction: Direction,
+        mapping: &Mapping,
+        image: &Image,
+        context: &Context,
+    ) -> Result<(), Error> {
+        let Range { start, end } = mapping.data_range(image.device().size())?;
+        if image.left_out() == 0 && end == image.device().size() {
+            return Ok(());
+        }
+        let reaches = match direction {
+            Direction::Encrypt => image.reaching_behind(start, end)?,
+            Direction::Decrypt => {
+                let plain = image.clone().crypt(mapping.again(context.providers())?)?;
+                plain.reaching_behind(0, end - start)?
+            }
+        };
+        let Some(Used { what, end: behind, .. }) = reaches else { return Ok(()) };
+        let (done, end) = match direction {
+            Direction::Encrypt => ("encrypted", end),
+            Direction::Decrypt => ("decrypted", end - start),
+        };
+        self.overwrite.confirm(&format!(
+            "{}: {what} ends at byte {behind}, and only what lies before byte {end} would be {done}; the other {} bytes of it stay as \
+             they are, and nothing reads both parts as one",
+            image.name(),
+            behind - end
+        ))
+    }
+
+    /// Refuses a specification that decrypts the side which the command itself encrypts or decrypts.
+    fn refuse_own_layer(
+        &self,
+        direction: Direction,
+        from: &ImageSpec,
+        to: Option<&ImageSpec>,
+    ) -> Result<(), Error> {
+        let encrypted = if direction == Direction::Encrypt { to.unwrap_or(from) } else { from };
+        match encrypted.layers().last() {
+            Some(LayerSpec::Crypt(_)) => {
+                let text = "image specification: this command works on the mapping itself: leave out the last 'crypt' and its \
+                            options, and give its key with the command's own options";
+                Err(Error::argument(text).at(encrypted.file().display()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

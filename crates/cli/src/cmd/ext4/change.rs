@@ -7,11 +7,12 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use casemate::ext4::{
-    FileType, Inode, IntoNames, NewNode, PutReport, SeenDirectories, WriteOptions, Writer, source_date_epoch,
+    FileSystem, FileType, Inode, IntoNames, NewNode, PutReport, ReadOptions, SeenDirectories, WriteOptions,
+    Writer, source_date_epoch,
 };
 use casemate::image_spec::{ImageSpec, LayerSpec};
 use casemate::verity::Seed;
-use casemate::{Access, Error, probe};
+use casemate::{Access, Error, Image, probe};
 
 use super::entry::join;
 use super::keys::KeyArgs;
@@ -55,6 +56,14 @@ pub struct Change {
     _scratch: Option<TempDir>,
 }
 
+/// An image whose file system is about to be changed.
+pub struct Prepared {
+    pub image: Image,
+    pub options: WriteOptions,
+    /// Where a dry run writes to.
+    pub scratch: Option<TempDir>,
+}
+
 impl ChangeArgs {
     /// The image's file.
     pub fn file(&self) -> &Path {
@@ -63,6 +72,14 @@ impl ChangeArgs {
 
     /// Opens the file system for changes; an interrupted change is completed first.
     pub fn open(&self, context: &Context) -> Result<Change, Error> {
+        let Prepared { image, options, scratch } = self.prepare(context)?;
+        let writer = image.ext4_writer(&options, &context.opening());
+        let writer = writer.map_err(|error| explained(error, &image, probe::EXT))?;
+        Ok(Change { writer, _scratch: scratch })
+    }
+
+    /// Opens the image, and says how its file system is changed.
+    pub fn prepare(&self, context: &Context) -> Result<Prepared, Error> {
         let access = if self.dry_run { Access::ReadLocked } else { Access::Change };
         let spec = self.part.under(&self.image, self.crypt.specs()?)?;
         let is_part = spec.parts().1.is_empty();
@@ -88,9 +105,41 @@ impl ChangeArgs {
         options.superblock = file_system.superblock;
         options.seed = self.seed.as_deref().map(|text| seed(text, context)).transpose()?;
         options.time = source_date_epoch()?;
-        let writer = image.ext4_writer(&options, &context.opening());
-        let writer = writer.map_err(|error| explained(error, &image, probe::EXT))?;
-        Ok(Change { writer, _scratch: scratch })
+        Ok(Prepared { image, options, scratch })
+    }
+
+    /// Whether nothing is written.
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// Opens the image for reading. Options of changes are refused.
+    fn image_to_read(&self, context: &Context) -> Result<(Image, ReadOptions), Error> {
+        if self.dry_run || self.seed.is_some() {
+            return Err(Error::argument("--dry-run and --seed are for changes, and nothing is changed"));
+        }
+        let spec = self.part.under(&self.image, self.crypt.specs()?)?;
+        let image = spec.lay(spec.open_part(Access::Read, true)?, &Asking::of(context))?;
+        let file_system = file_system(&self.image, self.keys.spec())?;
+        let mut options = ReadOptions::default();
+        options.keys = file_system.keys()?;
+        options.superblock = file_system.superblock;
+        options.recovery_file = self.recovery_file.clone();
+        Ok((image, options))
+    }
+
+    /// Opens the file system for reading. Options of changes are refused.
+    pub fn open_to_read(&self, context: &Context) -> Result<FileSystem, Error> {
+        let (image, options) = self.image_to_read(context)?;
+        let fs = image.ext4(&options, &context.opening());
+        fs.map_err(|error| explained(error, &image, probe::EXT))
+    }
+
+    /// The fewest bytes that the file system may have. Options of changes are refused.
+    pub fn least_size(&self, context: &Context) -> Result<u64, Error> {
+        let (image, options) = self.image_to_read(context)?;
+        let size = image.ext4_least_size(&options, &context.opening());
+        size.map_err(|error| explained(error, &image, probe::EXT))
     }
 
     /// Opens the file system, changes it, and makes that permanent: all at once or not at all, but for what goes in
@@ -168,7 +217,7 @@ impl ChangeArgs {
 /// are not followed but, where `follow` says so, at the first path's own end.
 ///
 /// # Errors
-/// Those of reading a directory, of `change`, and of directories that lie within themselves.
+/// Errors of reading a directory, of `change`, and of directories that lie within themselves.
 pub fn each(
     writer: &mut Writer,
     top: &[u8],

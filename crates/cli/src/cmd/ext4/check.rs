@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use casemate::blockdev::NoEvents;
 use casemate::ext4::{
-    CheckReport, ChecksumKind, FileSystem, Finding, FindingKind, GroupNo, InodeNo, Level, Problem,
-    VerityPolicy,
+    Altered, CheckReport, ChecksumKind, FileSystem, Finding, FindingKind, GroupNo, InodeNo, Level, Problem,
+    RepairDepth, RepairHow, VerityPolicy,
 };
 use casemate::{Access, Error, ErrorKind, Image, Keys, Work, probe};
 
@@ -26,6 +26,9 @@ use crate::context::Context;
 
 /// Findings of a kind that are shown where nobody asks for more.
 const SHOWN: usize = 5;
+
+/// Files with changed contents that are named where nobody asks for more.
+const MOST_FILES: usize = 100;
 
 /// Check an image's file system, and list its faults.
 ///
@@ -63,21 +66,37 @@ pub struct Args {
     /// Not through --dm-verity.
     #[arg(long, conflicts_with = "dm_verity")]
     fix_checksums: bool,
-    /// Fix faults that need no guess, and ask before each kind of finding.
+    /// Fix faults, and ask before each kind of finding: those that need no guess, or with =all everything.
     ///
     /// Fixes counts, bitmaps, checksums, link counts, orphans, file types in names, quota usage, backups of superblock
     /// and descriptors, and directory indexes. Files without a name get one in lost+found. A damaged superblock is
     /// restored from a backup (with --superblock, from that one). Commits all at once through the journal, or without
     /// one through a file beside the image; in several steps if the journal has no room. Leaves alone what would need a
-    /// guess, such as blocks that two files share.
-    #[arg(long, conflicts_with_all = ["dm_verity", "fix_checksums", "no_replay", "ignore_checksums", "verity"])]
-    repair: bool,
+    /// guess, such as blocks that two files share. With =all these are fixed by the rules of docs/checks.md, too: both files get
+    /// the blocks, maps are cut at their damage, and what has lost its name gets one in lost+found.
+    #[arg(long, value_name = "DEPTH", value_enum, num_args = 0..=1, require_equals = true,
+        default_missing_value = "safe",
+        conflicts_with_all = ["dm_verity", "fix_checksums", "no_replay", "ignore_checksums", "verity"])]
+    repair: Option<Depth>,
+    /// Keep the blocks that the repair changes in a new file, as they were before. e2undo UNDOFILE IMAGE (e2fsprogs) puts them
+    /// back.
+    #[arg(long, value_name = "UNDOFILE", requires = "repair")]
+    undo: Option<PathBuf>,
     /// Ask nothing, and fix everything that can be fixed.
     #[arg(long, alias = "yes", short_alias = 'y', requires = "repair")]
     batch_mode: bool,
     /// Only list what --repair would fix, or --fix-checksums rewrite.
     #[arg(short = 'n', long)]
     dry_run: bool,
+}
+
+/// How much of the damage a repair fixes.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Depth {
+    /// Faults that need no guess.
+    Safe,
+    /// All faults, by the rules of docs/checks.md where something must be decided.
+    All,
 }
 
 /// The demand of a check on files with and without fs-verity.
@@ -91,13 +110,13 @@ enum Demand {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        if self.dry_run && !self.repair && !self.fix_checksums {
+        if self.dry_run && self.repair.is_none() && !self.fix_checksums {
             return Err(Error::argument(
                 "--dry-run goes with --repair or --fix-checksums; a check writes nothing",
             ));
         }
-        if self.repair {
-            return self.repair(context);
+        if let Some(depth) = self.repair {
+            return self.repair(depth, context);
         }
         // What changes meanwhile would be blamed on the image.
         let access = if self.fix_checksums && !self.dry_run { Access::Change } else { Access::ReadLocked };
@@ -111,7 +130,7 @@ impl Args {
         options.certificate = self.cert.as_deref().map(read_certificate).transpose()?;
         if options.superblock.is_some() {
             return Err(Error::argument(
-                "--superblock: a check finds a sound copy by itself; it goes with --repair",
+                "a check finds a sound copy of the superblock by itself: leave the copy out, which only --repair takes",
             ));
         }
         let name = image.name().to_owned();
@@ -172,7 +191,7 @@ impl Args {
         Ok(self.answer(&report))
     }
 
-    fn repair(&self, context: &Context) -> Result<Answer, Error> {
+    fn repair(&self, depth: Depth, context: &Context) -> Result<Answer, Error> {
         let image = match self.dry_run {
             true => self.image.trial(context)?,
             false => self.image.image(Access::Change, context)?,
@@ -191,28 +210,42 @@ impl Args {
             group(&mut text, context, kind, &findings.iter().collect::<Vec<_>>());
             ask(&text)
         };
-        let repaired = image.ext4_repair(&options, &mut approve, &context.opening());
+        let mut how = RepairHow::default();
+        how.depth = match depth {
+            Depth::Safe => RepairDepth::Safe,
+            Depth::All => RepairDepth::All,
+        };
+        how.undo = self.undo.clone().filter(|_| !self.dry_run);
+        let repaired = image.ext4_repair(&options, &how, &mut approve, &context.opening());
         let repaired = repaired.map_err(|error| explained(error, &image, probe::EXT))?;
         let mended = repaired.mended;
+        let mut left = "";
         if !context.json() && !mended.is_empty() {
             let verb = match (self.dry_run, mended.len()) {
                 (true, _) => "would be",
                 (false, 1) => "was",
                 (false, _) => "were",
             };
-            let mut text = String::new();
+            let mut text = String::from(if self.dry_run { "Would be fixed:\n" } else { "Fixed:\n" });
             groups(&mut text, context, &mended);
-            context.print(format!("{text}{} {verb} fixed\n", count(mended.len() as u64, "finding")))?;
+            if !repaired.report.is_clean() {
+                left = if self.dry_run { "Would be left:\n" } else { "Left:\n" };
+            }
+            writeln!(text, "{} {verb} fixed", count(mended.len() as u64, "finding"))
+                .expect("writing to a string");
+            files(&mut text, context, &repaired.altered, self.dry_run);
+            context.print(text)?;
         }
-        self.print_with(context, &repaired.report, &[], &mended)?;
+        context.print(left)?;
+        self.print_with(context, &repaired.report, &[], &mended, Some(&repaired.altered))?;
         if !context.json() && !repaired.report.is_clean() {
-            context.print(advice(&repaired.report, &repaired.withheld))?;
+            context.print(advice(&repaired.report, &repaired.withheld, depth))?;
         }
         Ok(if self.dry_run && !mended.is_empty() { Answer::No } else { self.answer(&repaired.report) })
     }
 
     fn print(&self, context: &Context, report: &CheckReport, rewritten: &[Finding]) -> Result<(), Error> {
-        self.print_with(context, report, rewritten, &[])
+        self.print_with(context, report, rewritten, &[], None)
     }
 
     fn print_with(
@@ -221,6 +254,7 @@ impl Args {
         report: &CheckReport,
         rewritten: &[Finding],
         mended: &[Finding],
+        altered: Option<&[Altered]>,
     ) -> Result<(), Error> {
         if context.json() {
             let checked: serde_json::Map<String, Value> = report
@@ -236,6 +270,7 @@ impl Args {
                 notes: Values(&report.notes),
                 rewritten: Values(rewritten),
                 mended: Values(mended),
+                altered: altered.map(|altered| altered.iter().map(alteration).collect()),
                 checked,
                 fs_verity: self.verity.then(|| {
                     let count = report.verity;
@@ -291,7 +326,7 @@ fn is_ext4(image: &Image) -> bool {
 }
 
 /// Advice on the faults that a repair has left.
-fn advice(report: &CheckReport, withheld: &[Finding]) -> String {
+fn advice(report: &CheckReport, withheld: &[Finding], depth: Depth) -> String {
     let mut text = String::new();
     if !withheld.is_empty() {
         let kinds: BTreeSet<&str> = withheld.iter().map(|finding| finding.kind().name()).collect();
@@ -300,14 +335,26 @@ fn advice(report: &CheckReport, withheld: &[Finding]) -> String {
         writeln!(text, "{number} of these ({kinds}) may be false: other damage hides what is right")
             .expect("writing to a string");
     }
-    text.push_str(match report.faults.iter().any(|fault| fault.kind() == FindingKind::RootInode) {
+    if matches!(depth, Depth::All)
+        && report.faults.iter().any(|fault| fault.kind() == FindingKind::ClaimedTwice)
+    {
+        text.push_str(
+            "the files that are named with claimed-twice share blocks, and there was no room for copies: copy one of them \
+             out, remove it, and repair again\n",
+        );
+    }
+    let has_no_root = report.faults.iter().any(|fault| fault.kind() == FindingKind::RootInode);
+    text.push_str(match has_no_root {
+        _ if matches!(depth, Depth::All) => {
+            "no rule mends the faults that are left: copy what can be read (casemate ext4 extract)\n"
+        }
         true => {
             "the root directory is lost, so no name can be read and nothing was fixed; \
-             run e2fsck -fy of e2fsprogs, which puts the files that it finds into lost+found\n"
+             --repair=all makes a new one, and puts the files that it finds into lost+found\n"
         }
         false => {
             "the faults that are left need guesses: copy what can be read (casemate ext4 extract), \
-             then run e2fsck -fy of e2fsprogs\n"
+             then let --repair=all decide by the rules of docs/checks.md\n"
         }
     });
     text
@@ -351,6 +398,31 @@ pub fn groups(text: &mut String, context: &Context, findings: &[Finding]) {
     kinds.iter().for_each(|(kind, findings)| group(text, context, *kind, findings));
 }
 
+/// Names the files whose contents a repair changed, or that may be others'.
+pub fn files(text: &mut String, context: &Context, altered: &[Altered], is_trial: bool) {
+    if altered.is_empty() {
+        return;
+    }
+    let verb = if is_trial { "would be changed" } else { "were changed" };
+    writeln!(text, "files whose contents {verb}, or may be those of others:").expect("writing to a string");
+    let shown = if context.verbose() { altered.len() } else { altered.len().min(MOST_FILES) };
+    for Altered { inode, how } in &altered[..shown] {
+        writeln!(text, "  <{inode}> {}", how.description()).expect("writing to a string");
+    }
+    if shown < altered.len() {
+        writeln!(text, "  and {} more; --verbose shows all", altered.len() - shown)
+            .expect("writing to a string");
+    }
+}
+
+fn alteration(altered: &Altered) -> Value {
+    json!({
+        "inode": altered.inode.get(),
+        "name": altered.how.name(),
+        "message": altered.how.description(),
+    })
+}
+
 fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
@@ -373,6 +445,8 @@ struct Printed<'a> {
     notes: Values<'a>,
     rewritten: Values<'a>,
     mended: Values<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    altered: Option<Vec<Value>>,
     checked: serde_json::Map<String, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fs_verity: Option<Value>,

@@ -1,7 +1,6 @@
 //! `casemate ext4 extract`.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -10,7 +9,7 @@ use serde_json::json;
 
 use casemate::blockdev::Events;
 use casemate::ext4::{
-    ExtractOptions, Failure, FileSystem, FileType, Inode, Pattern, Selection, Target, Time,
+    ExtractOptions, Failure, FileSystem, FileType, Inode, Pattern, RescueFolder, Selection, Target, Time,
 };
 use casemate::{Code, Error, Output};
 
@@ -68,8 +67,9 @@ pub struct Args {
     /// check. (--dm-verity verifies the device below.)
     #[arg(long, alias = "verity", value_name = "DEMAND", value_enum, default_value_t)]
     fsverity: Verity,
-    /// Copy instead what no name leads to: files and trees whose inodes are in use, and that no directory names which can be
-    /// read. Each is called # and its number, as e2fsck calls it in lost+found. Kinds of files are guesses.
+    /// Copy instead what a copy of the whole image leaves out, as no sound name leads to it: files and trees whose inodes are in
+    /// use. Each is called # and its number, as e2fsck calls it in lost+found. Kinds of files are guesses. DIR becomes its
+    /// owner's alone: nobody knows who could reach them.
     #[arg(long, conflicts_with_all = ["tar", "path", "include", "exclude", "merge", "overwrite"])]
     unreachable: bool,
 }
@@ -101,6 +101,7 @@ impl Args {
         options.owners = !self.no_owners;
         options.xattrs = !self.no_xattrs;
         options.overwrite = self.overwrite;
+        options.kept = context.named().to_vec();
         options.selection = selection;
         let work = context.work(context.providers().clone(), &progress);
         let copy = |target: Target<'_>| fs.extract(&self.path, target, &options, &work);
@@ -149,6 +150,14 @@ impl Args {
             context
                 .note(&format!("names that are taken already: {taken}; --overwrite replaces what has them"));
         }
+        let not_copied = failures.len() as u64 + report.failures_left_out;
+        if not_copied > taken as u64 {
+            let text = format!(
+                "not copied, or only in part: {not_copied} paths, with all below those that are folders; --unreachable copies files \
+                 without a name, --ignore-checksums reads what has a wrong checksum"
+            );
+            context.note(&text);
+        }
         if context.json() && tar != Some(Path::new("-")) {
             context.print_json(&json!({
                 "files": report.files,
@@ -173,8 +182,10 @@ impl Args {
         let progress = context.progress(fs.name(), fs.check_size());
         let found = fs.unreachable_inodes(&context.work(context.providers().clone(), &progress))?;
         drop(progress);
-        fs::create_dir_all(folder).map_err(|error| Error::io(folder.display(), error))?;
+        let made = RescueFolder::make(folder)?;
+        super::undelete::note_open(&made, context);
         let mut failures = Failures::default();
+        super::undelete::tell_unread(found.unread, fs, &mut failures, context);
         let mut options = ExtractOptions::default();
         (options.owners, options.xattrs) = (!self.no_owners, !self.no_xattrs);
         let work = context.opening();

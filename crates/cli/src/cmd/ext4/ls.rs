@@ -128,7 +128,8 @@ impl Args {
                 Ok(dir)
             });
             let rows = dir.map_err(|error| self.image.error(error));
-            let mut rows = rows.and_then(|dir| self.rows(context, fs, &dir)).unwrap_or_else(|error| {
+            let rows = rows.and_then(|dir| self.rows(context, fs, &dir, &mut failures));
+            let mut rows = rows.unwrap_or_else(|error| {
                 failures.add(context, error);
                 Names::default()
             });
@@ -183,8 +184,17 @@ impl Args {
     }
 
     /// The names in a directory, in the order of their bytes.
-    fn rows(&self, context: &Context, fs: &Ext4, dir: &Inode) -> Result<Names, Error> {
+    fn rows(
+        &self,
+        context: &Context,
+        fs: &Ext4,
+        dir: &Inode,
+        failures: &mut Failures,
+    ) -> Result<Names, Error> {
         let mut rows = fs.names(dir).map_err(|error| self.image.error(error))?;
+        if let Err(error) = rows.check_dots(dir) {
+            failures.add(context, self.image.error(error));
+        }
         rows.retain(|name| !name.bytes.starts_with(b".") || self.all || context.json());
         Ok(rows)
     }

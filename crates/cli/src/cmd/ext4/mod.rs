@@ -17,19 +17,23 @@ mod getfattr;
 pub mod image;
 mod info;
 pub mod keys;
+mod label;
 mod ln;
 mod ls;
+mod minimize;
 mod mkdir;
 mod mv;
 mod put;
 mod readlink;
 mod recover;
+pub mod resize;
 mod rm;
 mod setfattr;
 mod stat;
-mod touch;
+pub mod touch;
 mod tree;
 mod truncate;
+pub mod tune;
 mod undelete;
 mod walk;
 
@@ -83,6 +87,10 @@ commands! {
         Chown(chown::Args),
         Touch(touch::Args),
         Setfattr(setfattr::Args),
+        Label(label::Args),
+        Tune(tune::Args),
+        Resize(resize::Args),
+        Minimize(minimize::Args),
         Recover(recover::Args),
     }
 }

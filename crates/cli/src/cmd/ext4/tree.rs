@@ -166,6 +166,9 @@ impl Walk<'_> {
             self.failures.add(self.context, self.args.image.error(error));
             Names::default()
         });
+        if let Err(error) = names.check_dots(dir) {
+            self.failures.add(self.context, self.args.image.error(error));
+        }
         names.retain(|name| {
             let hidden = name.bytes.starts_with(b".") && !self.args.all && !self.context.json();
             !hidden && (!self.args.directories || self.is_dir(name))

@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 
 use casemate::Error;
 use casemate::blockdev::os::OsStrExt;
-use casemate::ext4::{Deleted, DeletedFile, DeletedSource, FileSystem, FileType, Pattern, Time, place_below};
+use casemate::ext4::{
+    Deleted, DeletedFile, DeletedSource, FileSystem, FileType, Pattern, RescueFolder, Time, Unread,
+    place_below,
+};
 
 use super::entry::{path_value, short_time, shown};
 use super::image::ImageArgs;
@@ -23,9 +26,14 @@ use crate::streams::visible;
 /// the map in the inode. Names are those that directories, or their copies in the journal, still have; a file without one is called
 /// # and its inode's number.
 ///
-/// A file is likely whole if its map is, and all its blocks are free. Nothing tells whether a free block was used by another file
-/// for a while. Files with blocks that are in use again are named, and are copied with --doubtful. The exit status is 1 if not
-/// all files that were asked for were copied, or one of them is doubtful.
+/// A file is likely whole if its map is, all its blocks are free, and it matches its fs-verity tree if it has one. Nothing else
+/// tells whether a free block was used by another file for a while. Files with blocks that are in use again, or whose bitmap is
+/// damaged, are named, and are copied with --doubtful. Symbolic links become text files that hold their targets; directories are made where their names are
+/// known. The exit status is 1 if not all files that were asked for were copied, or one of them is doubtful. It is 2 if something
+/// could not be read, where there may be more.
+///
+/// DIR becomes its owner's alone, as nobody knows for sure who could reach the files; folders in it have the permissions of their
+/// directories.
 ///
 /// Stop using a file system from which files are to be had back. ext4 ls --deleted -l lists them.
 #[derive(clap::Args, Debug)]
@@ -61,24 +69,36 @@ impl Args {
             return Err(Error::argument(text));
         }
         let deleted = search(&fs, context)?;
-        fs::create_dir_all(&self.folder).map_err(|error| Error::io(self.folder.display(), error))?;
-        let (mut taken, mut failures) = (HashSet::new(), Failures::default());
+        let is_meant = |file: &&DeletedFile| {
+            let is_dir = file.inode.is_dir();
+            what.is_empty()
+                || what.iter().any(|what| match what {
+                    What::Inode(number) => file.inode.number().get() == *number,
+                    What::Matching(pattern) => {
+                        file.paths.iter().any(|path| pattern.matches(&path[1..], is_dir))
+                    }
+                })
+        };
+        let mut failures = Failures::default();
+        tell_unread(deleted.unread, &fs, &mut failures, context);
+        let (folders, files): (Vec<_>, Vec<_>) =
+            deleted.files.iter().filter(is_meant).partition(|file| file.inode.is_dir());
+        if files.is_empty() && folders.is_empty() && !what.is_empty() {
+            return Err(Error::argument("no deleted file is called so").at(fs.name()));
+        }
+        let mut made = RescueFolder::make(&self.folder)?;
+        note_open(&made, context);
+        let mut taken = HashSet::new();
         let (mut copied, mut is_sure, mut bytes) = (0_u64, true, 0);
-        for file in deleted.files.iter().filter(|file| has_contents(file)) {
-            let is_meant = |what: &What| match what {
-                What::Inode(number) => file.inode.number().get() == *number,
-                What::Matching(pattern) => file.paths.iter().any(|path| pattern.matches(&path[1..], false)),
-            };
-            if !what.is_empty() && !what.iter().any(is_meant) {
-                continue;
-            }
-            let verdict = Verdict::of(file);
+        for file in files {
+            let judged = Judged::new(file, &fs, context)?;
+            let verdict = judged.verdict;
             let is_copied = verdict == Verdict::Likely || self.doubtful && verdict == Verdict::Doubtful;
             is_sure &= verdict == Verdict::Likely;
             let mut target = None;
             if is_copied {
-                let place = place(&self.folder, file, &mut taken);
-                match make_parents(&self.folder, &place).and_then(|()| fs.undelete(file, &place)) {
+                let (place, way) = place(&self.folder, file, &mut taken);
+                match made.make_way(&place, way).and_then(|()| fs.undelete(file, &place)) {
                     Ok(len) => {
                         bytes += len;
                         copied += 1;
@@ -87,12 +107,20 @@ impl Args {
                     Err(error) => failures.add(context, error),
                 }
             }
-            self.tell(file, target.as_deref(), context)?;
+            tell(&judged, target.as_deref(), context)?;
         }
-        note_left_out(&deleted, context);
-        if copied == 0 && !what.is_empty() && is_sure {
-            return Err(Error::argument("no deleted file is called so").at(fs.name()));
+        // A directory without a name has nothing that a file in it does not tell.
+        for folder in folders {
+            let named = named(&self.folder, folder).filter(|(place, _)| is_free(place, &taken));
+            let Some((place, way)) = named else { continue };
+            if let Err(error) = made.make_folder(&place, way, folder.inode.mode()) {
+                failures.add(context, error);
+            }
         }
+        if let Err(error) = made.finish() {
+            failures.add(context, error);
+        }
+        note_left_out(deleted.left_out, context);
         let folder = self.folder.display();
         context.done(format_args!("{folder}: {copied} files, {bytes} bytes"));
         match (failures.finish()?, is_sure) {
@@ -100,19 +128,23 @@ impl Args {
             (answer, _) => Ok(answer),
         }
     }
+}
 
-    fn tell(&self, file: &DeletedFile, target: Option<&Path>, context: &Context) -> Result<(), Error> {
-        if context.json() {
-            let mut value = value(file);
-            value["target"] = target.map(|target| target.to_string_lossy().into_owned()).into();
-            return context.print_json(&value);
-        }
-        let place = match target {
-            Some(target) => format!("{}: ", visible(&target.to_string_lossy())),
-            None => "not copied: ".to_owned(),
-        };
-        context.print([place.as_bytes(), &line(file), b"\n"].concat())
+fn tell(judged: &Judged<'_>, target: Option<&Path>, context: &Context) -> Result<(), Error> {
+    if context.json() {
+        let mut value = value(judged);
+        value["target"] = target.map(|target| target.to_string_lossy().into_owned()).into();
+        return context.print_json(&value);
     }
+    let is_link = judged.file.inode.kind() == FileType::Symlink;
+    let place = match target {
+        Some(target) if is_link => {
+            format!("{} (a text, the target of the symbolic link): ", visible(&target.to_string_lossy()))
+        }
+        Some(target) => format!("{}: ", visible(&target.to_string_lossy())),
+        None => "not copied: ".to_owned(),
+    };
+    context.print([place.as_bytes(), &line(judged), b"\n"].concat())
 }
 
 /// Reads what to copy.
@@ -130,40 +162,56 @@ fn search(fs: &FileSystem, context: &Context) -> Result<Deleted, Error> {
     fs.deleted_files(&context.work(context.providers().clone(), &progress))
 }
 
-fn has_contents(file: &DeletedFile) -> bool {
-    matches!(file.inode.kind(), FileType::Regular | FileType::Symlink)
-}
-
-fn note_left_out(deleted: &Deleted, context: &Context) {
-    use casemate::blockdev::Events as _;
-    if deleted.left_out > 0 {
-        context.note(&format!("{} more files, or copies of them, were left out", deleted.left_out));
+/// Tells what a search of an image could not read: it did only part of its work.
+pub fn tell_unread(unread: Unread, fs: &FileSystem, failures: &mut Failures, context: &Context) {
+    for error in unread.errors {
+        failures.add(context, error.at(fs.name()));
+    }
+    if unread.left_out > 0 {
+        let text = format!("{} more places that could not be read", unread.left_out);
+        failures.add(context, Error::corrupt(text).at(fs.name()));
     }
 }
 
-/// A file's place in the folder, which no other file has.
-fn place(folder: &Path, file: &DeletedFile, taken: &mut HashSet<PathBuf>) -> PathBuf {
+fn note_left_out(left_out: u64, context: &Context) {
+    use casemate::blockdev::Events as _;
+    if left_out > 0 {
+        context.note(&format!("{left_out} more files, or copies of them, were left out"));
+    }
+}
+
+/// Tells that others can read what is copied into a folder.
+pub fn note_open(folder: &RescueFolder, context: &Context) {
+    use casemate::blockdev::Events as _;
+    if let Some(error) = folder.open_to_others() {
+        context.note(&format!("{error}: who can enter this folder can read files that were private"));
+    }
+}
+
+/// A file's place in the folder, which no other file has, and the permissions of the folders that lead there.
+fn place<'a>(folder: &Path, file: &'a DeletedFile, taken: &mut HashSet<PathBuf>) -> (PathBuf, &'a [u16]) {
     let number = file.inode.number();
-    // A name that is a folder of another file's path can't be a file's, too.
-    let is_free = |place: &PathBuf, taken: &HashSet<PathBuf>| {
-        !taken.contains(place) && !place.exists() && place.ancestors().skip(1).all(|above| !above.is_file())
-    };
-    let named = file.paths.iter().find_map(|path| place_below(folder, path));
+    let named = named(folder, file);
     let numbered = (0..).map(|again| match again {
         0 => folder.join(format!("#{number}")),
         _ => folder.join(format!("#{number}.{again}")),
     });
-    let mut places = named.into_iter().chain(numbered);
+    let mut places = named.into_iter().chain(numbered.map(|place| (place, &[][..])));
     // OK to unwrap: there is no end of numbers.
-    let place = places.find(|place| is_free(place, taken)).unwrap();
+    let (place, way) = places.find(|(place, _)| is_free(place, taken)).unwrap();
     taken.insert(place.clone());
-    place
+    (place, way)
 }
 
-/// Makes the folders that a place lies in. All of them are ours: the folder was empty.
-fn make_parents(folder: &Path, place: &Path) -> Result<(), Error> {
-    let parent = place.parent().unwrap_or(folder);
-    fs::create_dir_all(parent).map_err(|error| Error::io(parent.display(), error))
+/// The place of the likeliest path that a file of the host can have, and the permissions of the folders that lead there.
+fn named<'a>(folder: &Path, file: &'a DeletedFile) -> Option<(PathBuf, &'a [u16])> {
+    let mut paths = file.paths.iter().zip(&file.ways);
+    paths.find_map(|(path, way)| Some((place_below(folder, path)?, &way[..])))
+}
+
+/// Whether a file can lie there. A name that is a folder of another file's path can't be a file's, too.
+fn is_free(place: &Path, taken: &HashSet<PathBuf>) -> bool {
+    !taken.contains(place) && !place.exists() && place.ancestors().skip(1).all(|above| !above.is_file())
 }
 
 /// How sure it is that contents are those of the file.
@@ -175,14 +223,6 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn of(file: &DeletedFile) -> Verdict {
-        match (file.source, file.blocks.is_map_whole) {
-            (DeletedSource::MapGone, _) | (_, false) => Verdict::Lost,
-            _ if file.is_likely_whole() => Verdict::Likely,
-            _ => Verdict::Doubtful,
-        }
-    }
-
     fn name(self) -> &'static str {
         match self {
             Verdict::Likely => "likely whole",
@@ -192,45 +232,80 @@ impl Verdict {
     }
 }
 
+/// A deleted file, and how sure its contents are.
+struct Judged<'a> {
+    file: &'a DeletedFile,
+    verdict: Verdict,
+    /// Why they are not sure.
+    why: Option<String>,
+}
+
+impl<'a> Judged<'a> {
+    fn new(file: &'a DeletedFile, fs: &FileSystem, context: &Context) -> Result<Judged<'a>, Error> {
+        let blocks = file.blocks;
+        let (verdict, why) = match file.inode.kind() {
+            FileType::Regular | FileType::Symlink | FileType::Directory => match file.source {
+                DeletedSource::MapGone => (Verdict::Lost, "the map of its blocks is gone".to_owned()),
+                _ if !blocks.is_map_whole => (Verdict::Lost, "its map is damaged".to_owned()),
+                _ if blocks.in_use > 0 => {
+                    let text = format!("{} of {} blocks are in use again", blocks.in_use, blocks.all);
+                    (Verdict::Doubtful, text)
+                }
+                _ if blocks.unknown > 0 => {
+                    let (unknown, all) = (blocks.unknown, blocks.all);
+                    let text = format!(
+                        "a damaged block bitmap does not tell whether {unknown} of {all} blocks are free"
+                    );
+                    (Verdict::Doubtful, text)
+                }
+                _ if blocks.shared > 0 => {
+                    (Verdict::Doubtful, format!("{} of {} blocks were used again", blocks.shared, blocks.all))
+                }
+                _ => match fs.contradiction(file, &context.opening())? {
+                    Some(error) => (Verdict::Doubtful, error.to_string()),
+                    None => return Ok(Judged { file, verdict: Verdict::Likely, why: None }),
+                },
+            },
+            other => (Verdict::Lost, format!("a {} has no contents", other.name())),
+        };
+        Ok(Judged { file, verdict, why: Some(why) })
+    }
+}
+
 /// All deleted files, in a list.
 pub fn list(fs: &FileSystem, context: &Context) -> Result<Answer, Error> {
     let deleted = search(fs, context)?;
     for file in &deleted.files {
+        let judged = Judged::new(file, fs, context)?;
         match context.json() {
-            true => context.print_json(&value(file))?,
-            false => context.print([&line(file)[..], b"\n"].concat())?,
+            true => context.print_json(&value(&judged))?,
+            false => context.print([&line(&judged)[..], b"\n"].concat())?,
         }
     }
-    note_left_out(&deleted, context);
-    Ok(Answer::Yes)
+    note_left_out(deleted.left_out, context);
+    let mut failures = Failures::default();
+    tell_unread(deleted.unread, fs, &mut failures, context);
+    failures.finish()
 }
 
 /// A deleted file in a line: the inode, when it was deleted, its size, how sure it is, and its name.
-fn line(file: &DeletedFile) -> Vec<u8> {
+fn line(judged: &Judged<'_>) -> Vec<u8> {
+    let file = judged.file;
     let inode = &file.inode;
     let time = match file.deleted {
         Some(seconds) => short_time(Time { seconds: seconds.into(), nanoseconds: 0 }),
         None => "unknown time".to_owned(),
     };
-    let blocks = file.blocks;
-    let why = match Verdict::of(file) {
-        Verdict::Likely => String::new(),
-        Verdict::Doubtful if blocks.in_use > 0 => {
-            format!(" ({} of {} blocks are in use again)", blocks.in_use, blocks.all)
-        }
-        Verdict::Doubtful => format!(" ({} of {} blocks were used again)", blocks.shared, blocks.all),
-        Verdict::Lost if file.source == DeletedSource::MapGone => " (no map is left)".to_owned(),
-        Verdict::Lost => " (its map is damaged)".to_owned(),
-    };
+    let why = judged.why.as_ref().map(|why| format!(" ({})", visible(why))).unwrap_or_default();
     let source = match file.source {
-        DeletedSource::Journal(transaction) => format!("journal {transaction}"),
-        DeletedSource::Inode => "inode".to_owned(),
-        DeletedSource::MapGone => "nothing".to_owned(),
+        DeletedSource::Journal(transaction) => format!("from journal {transaction}, "),
+        DeletedSource::Inode => "from inode, ".to_owned(),
+        DeletedSource::MapGone => String::new(),
     };
     let size = inode.size();
-    let verdict = Verdict::of(file).name();
+    let verdict = judged.verdict.name();
     let head = format!(
-        "<{}> {time} {} {size} bytes, from {source}, {verdict}{why} ",
+        "<{}> {time} {} {size} bytes, {source}{verdict}{why} ",
         inode.number(),
         inode.kind().letter()
     );
@@ -238,7 +313,8 @@ fn line(file: &DeletedFile) -> Vec<u8> {
     [head.as_bytes(), &path].concat()
 }
 
-fn value(file: &DeletedFile) -> Value {
+fn value(judged: &Judged<'_>) -> Value {
+    let file = judged.file;
     let inode = &file.inode;
     let mut value = match file.paths.first() {
         Some(path) => path_value(path),
@@ -263,7 +339,9 @@ fn value(file: &DeletedFile) -> Value {
     value["transaction"] = transaction.into();
     value["blocks"] = file.blocks.all.into();
     value["blocks_in_use"] = file.blocks.in_use.into();
+    value["blocks_unknown"] = file.blocks.unknown.into();
     value["blocks_shared"] = file.blocks.shared.into();
-    value["verdict"] = Verdict::of(file).name().into();
+    value["verdict"] = judged.verdict.name().into();
+    value["why"] = judged.why.clone().into();
     value
 }

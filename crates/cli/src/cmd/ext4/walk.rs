@@ -30,7 +30,7 @@ struct Level {
 /// being at 0. Links are not followed.
 ///
 /// # Errors
-/// Those of `see`.
+/// Errors of `see`.
 pub fn walk(
     fs: &FileSystem,
     paths: &[OsString],
@@ -64,7 +64,12 @@ fn walk_one(
         if let Some((path, inode)) = now.take() {
             if see(Step::Found(&path, &inode), depth)? && inode.is_dir() {
                 match seen.enter(fs.inodes(), &path, &inode).and_then(|()| fs.inodes().names(&inode)) {
-                    Ok(names) => levels.push(Level { path, rest: names.into_iter() }),
+                    Ok(names) => {
+                        if let Err(error) = names.check_dots(&inode) {
+                            see(failed(&path, error), depth)?;
+                        }
+                        levels.push(Level { path, rest: names.into_iter() });
+                    }
                     Err(error) => {
                         see(failed(&path, error), depth)?;
                         see(Step::Left(&path), depth)?;

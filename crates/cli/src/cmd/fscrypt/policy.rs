@@ -10,16 +10,16 @@ use crate::size::bytes;
 /// An encryption policy, but for the key.
 #[derive(clap::Args, Debug)]
 pub struct FscryptPolicyArgs {
-    /// The mode of contents.
+    /// Cipher mode of file contents.
     #[arg(long, value_name = "MODE", default_value = "aes-256-xts")]
     contents: Mode,
-    /// The mode of names and link targets.
+    /// Cipher mode of names and link targets.
     #[arg(long, value_name = "MODE", default_value = "aes-256-cts")]
     filenames: Mode,
     /// Pad names to a multiple of this many bytes.
     #[arg(long, value_name = "BYTES", default_value = "32", value_parser = bytes::<usize>)]
     padding: usize,
-    /// Derivation of keys and IVs, if not for each file.
+    /// Derive keys and IVs by this policy flag [default: a key for each file].
     #[arg(long, value_enum)]
     flag: Option<Flag>,
     /// The policy's version.

@@ -72,6 +72,8 @@ struct Tally {
     right: u64,
     wrong: u64,
     unreadable: u64,
+    /// Files that are not there, of the unreadable ones: a list that names one is not fulfilled.
+    missing: u64,
     malformed: u64,
 }
 
@@ -132,7 +134,7 @@ impl Args {
         if nothing {
             return Err(Error::mismatch(format!("{}: no file was verified", list.display())));
         }
-        let wrong = tally.wrong > 0 || (self.list.strict && tally.malformed > 0);
+        let wrong = tally.wrong > 0 || tally.missing > 0 || (self.list.strict && tally.malformed > 0);
         Ok(if wrong { Answer::No } else { Answer::Yes })
     }
 
@@ -168,6 +170,7 @@ impl Args {
                     Err(error) if self.list.ignore_missing && error.is_not_found() => continue,
                     Err(error) => {
                         tally.unreadable += 1;
+                        tally.missing += u64::from(error.is_not_found());
                         if self.list.status {
                             failures.add_silently()
                         } else {

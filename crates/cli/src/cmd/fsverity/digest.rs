@@ -10,6 +10,7 @@ use casemate::{Error, Output, hex};
 
 use super::parameters::TreeArgs;
 use crate::answer::Answer;
+use crate::cmd::info::quoted;
 use crate::context::{Context, Failures};
 
 /// Compute the fs-verity digests of files.
@@ -103,6 +104,15 @@ impl Args {
             match result {
                 Ok(descriptor) => lines.extend(self.line(context, path, &descriptor)?),
                 Err(error) if error.is_interrupt() => return Err(error),
+                Err(error) if path.is_dir() && !context.is_other_tool() => {
+                    let folder = quoted(path);
+                    failures.add(
+                        context,
+                        error.map_text(|text| {
+                            format!("{text}; for its files: find {folder} -type f -exec casemate fsverity digest {{}} +")
+                        }),
+                    );
+                }
                 Err(error) => failures.add(context, error),
             }
         }

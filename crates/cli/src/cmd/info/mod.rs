@@ -69,14 +69,14 @@ impl Args {
         if let Some(path) = &self.html {
             let text = page::html(&file.display().to_string(), &found, &place);
             if path == Path::new("-") {
-                context.print(text)?;
+                context.print_data(text)?;
                 return Ok(answer);
             }
             Output::write_whole(path, &[file], text.as_bytes())?;
         }
         match context.json() {
-            true => context.print_json(&value(&found, &place))?,
-            false => context.print(lines(&file.display().to_string(), &found, &place))?,
+            true => context.print_data(context.json_line(&value(&found, &place))?)?,
+            false => context.print_data(lines(&file.display().to_string(), &found, &place))?,
         }
         Ok(answer)
     }
@@ -95,8 +95,8 @@ impl Args {
         };
         let place = Place { spec: spec.unwrap_or_else(|| ImageSpec::of_file(&name)), by_backup: false };
         match context.json() {
-            true => context.print_json(&scan::json(&found, &place))?,
-            false => context.print(scan::text(&name, &found, &place))?,
+            true => context.print_data(context.json_line(&scan::json(&found, &place))?)?,
+            false => context.print_data(scan::text(&name, &found, &place))?,
         }
         if !found.unreadable.is_empty() {
             return Ok(Answer::Failed);
@@ -155,8 +155,10 @@ fn commands_through_layers(found: &Found, place: &Place) -> Vec<String> {
         }
         Some(probe::LUKS) => {
             let inner = spec.with_layer(LayerSpec::Luks(LuksSpec::default()));
-            vec![format!("casemate info {}", quoted(Path::new(&inner.to_os_string())))]
+            let inner = quoted(Path::new(&inner.to_os_string()));
+            vec![format!("casemate luks dump {image}"), format!("casemate info {inner}")]
         }
+        Some(probe::INTEGRITY) => vec![format!("casemate integrity dump {image}")],
         Some(probe::VERITY | probe::GPT | probe::MBR) | None => Vec::new(),
         Some(_) => vec![format!("casemate serve -r -U - {image}   # for any NBD client")],
     }
@@ -166,7 +168,7 @@ fn commands_through_layers(found: &Found, place: &Place) -> Vec<String> {
 fn commands(found: &Found, place: &Place) -> Vec<String> {
     let Some((partition, offset)) = place.options() else { return commands_through_layers(found, place) };
     let file = place.spec.file();
-    // Those that take a specification know a comma of a name by another one.
+    // In a specification two commas are one of a name; other tools know none.
     let (image, plain) = (quoted(Path::new(&ImageSpec::of_file(file).to_os_string())), quoted(file));
     let at = match (found.partition.map(PartitionId::Number).or(partition), offset) {
         // By their numbers other commands find those of the table at the beginning.
@@ -185,14 +187,14 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
         Some(probe::VERITY) => {
             let start = found.start.saturating_add(offset);
             let offset = if start == 0 { String::new() } else { format!(" --hash-offset {start}") };
-            vec![format!("casemate verity dump{offset} {plain}")]
+            vec![format!("casemate verity dump{offset} {image}")]
         }
         Some(probe::GPT | probe::MBR) => Vec::new(),
         Some(probe::LUKS) if found.fact("under way").is_some() => {
-            vec![format!("casemate luks dump{at} {plain}"), format!("casemate luks reencrypt{at} {plain}")]
+            vec![format!("casemate luks dump{at} {image}"), format!("casemate luks reencrypt{at} {image}")]
         }
-        Some(probe::LUKS) => vec![format!("casemate luks dump{at} {plain}")],
-        Some(probe::INTEGRITY) => vec![format!("casemate integrity dump{at} {plain}")],
+        Some(probe::LUKS) => vec![format!("casemate luks dump{at} {image}")],
+        Some(probe::INTEGRITY) => vec![format!("casemate integrity dump{at} {image}")],
         Some(probe::QCOW2) => vec![format!("qemu-img convert -O raw {plain} raw.img")],
         Some(probe::SPARSE) => vec![format!("simg2img {plain} raw.img")],
         Some("gzip data") => vec![format!("gzip -dc {plain}")],
@@ -208,7 +210,7 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
 }
 
 /// A path as a shell takes it, without characters that steer a terminal.
-fn quoted(path: &Path) -> String {
+pub fn quoted(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+=:,@%".contains(byte);
     let printable = |text: &str| visible(text) == text;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::ArgGroup;
 
-use casemate::image_spec::{HashPartition, ImageSpec, IntegritySpec, LayerSpec, VeritySpec};
-use casemate::{Error, Image};
+use casemate::Error;
+use casemate::image_spec::{HashPartition, IntegritySpec, LayerSpec, VeritySpec};
 
 pub use self::image::{Asking, file_system, spec_parser};
 use self::stack::{LayerOptions, Stack, ids};
@@ -17,7 +17,6 @@ use super::crypt::mapping::MappingArgs;
 use super::luks::options::{OtherDataArgs, UnlockArgs};
 use super::verity::options::HashArgs;
 use crate::cmd::integrity::JournalArgs;
-use crate::context::Context;
 use crate::size::bytes;
 
 /// dm-crypt, LUKS, dm-integrity and dm-verity over an image, any number of times, in the order in which they are given.
@@ -211,13 +210,6 @@ impl CryptArgs {
     /// The mappings as values.
     pub fn specs(&self) -> Result<Vec<LayerSpec>, Error> {
         self.layers().iter().map(CryptLayer::spec).collect()
-    }
-
-    /// Lays the mappings on an image, if there are any.
-    pub fn over(&self, image: Image, context: &Context) -> Result<Image, Error> {
-        let file = ImageSpec::of_file(image.name());
-        let spec = self.specs()?.into_iter().fold(file, ImageSpec::with_layer);
-        spec.lay(image, &Asking::of(context))
     }
 }
 

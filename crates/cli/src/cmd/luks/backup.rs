@@ -11,7 +11,7 @@ use super::confirm::Confirm;
 use super::dump::shown;
 use super::options::HeaderArgs;
 use crate::answer::Answer;
-use crate::cmd::place::PlaceArgs;
+use crate::cmd::place::{PlaceArgs, VolumeKind};
 use crate::context::Context;
 
 /// Save a LUKS header with its key slots to a new file, as cryptsetup luksHeaderBackup does.
@@ -70,7 +70,7 @@ impl Backup {
 impl Restore {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let backup = HeaderBackup::open(&self.file, context.providers())?;
-        let image = self.place.open(Access::Change)?;
+        let image = self.place.open(Access::Change, VolumeKind::Luks, context)?;
         let replaced = backup.compare(&image, context.providers())?;
         let mut what = match &replaced.uuid {
             None => "the target has no LUKS header; its present contents will be lost".to_owned(),
@@ -91,11 +91,11 @@ impl Restore {
         if !backup.requirements().is_empty() {
             what += "; the backup is of a reencryption that was not finished, and no state but that one can be read with it";
         }
-        self.confirm.ask(&format!("{}: {what}", self.place.image.display()))?;
+        self.confirm.ask(&format!("{}: {what}", self.place.file().display()))?;
         backup.restore(&image, context.providers())?;
         context.done(format_args!(
             "{}: the header is as in {}",
-            self.place.image.display(),
+            self.place.file().display(),
             self.file.display()
         ));
         Ok(Answer::Yes)

@@ -62,16 +62,20 @@ impl Args {
         if context.json() {
             let rules = broken.iter().map(|broken| json!({ "rule": broken.rule, "text": broken.text }));
             let policy = self.print_policy.then(|| own.to_text()).transpose()?;
-            context.print_json(&json!({ "broken_rules": rules.collect::<Vec<_>>(), "policy": policy }))?;
+            let value = json!({ "broken_rules": rules.collect::<Vec<_>>(), "policy": policy });
+            match self.print_policy {
+                true => context.print_data(context.json_line(&value)?)?,
+                false => context.print_json(&value)?,
+            }
         } else if self.print_policy && broken.is_empty() {
-            context.print(own.to_text()?)?;
+            context.print_data(own.to_text()?)?;
         } else {
             broken.iter().try_for_each(|broken| context.print(visible(&broken.to_string()) + "\n"))?;
         }
         if !broken.is_empty() {
             return Ok(Answer::No);
         }
-        context.done(format_args!("{}: the header keeps the policy", self.place.image.display()));
+        context.done(format_args!("{}: the header keeps the policy", self.place.file().display()));
         Ok(Answer::Yes)
     }
 }

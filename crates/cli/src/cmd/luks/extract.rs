@@ -11,6 +11,7 @@ use super::options::VolumeArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
 use crate::cmd::overwrite::OverwriteArgs;
+use crate::cmd::place::VolumeKind;
 use crate::cmd::rescue::KeepGoingArgs;
 use crate::context::Context;
 
@@ -41,7 +42,7 @@ impl Args {
         let key = self.volume.key(&volume, Wanted::Open, context)?;
         let options = self.volume.unlock.options()?;
         let size = volume.data_size();
-        let progress = context.progress(&self.volume.place.image.display().to_string(), size);
+        let progress = context.progress(&self.volume.place.file().display().to_string(), size);
         let work = context.work(context.providers().clone(), &progress);
         if self.target == Path::new("-") {
             let mut output = context.output().for_data()?;
@@ -63,7 +64,7 @@ impl Args {
         maps.check(&self.target, &files)?;
         let header = self.volume.unlock.luks_header.as_ref();
         let header = header.map(|path| Image::open(path, Access::Read)).transpose()?;
-        let image = maps.under(self.volume.place.open(Access::Read)?)?;
+        let image = maps.under(self.volume.place.open(Access::Read, VolumeKind::Luks, context)?)?;
         let volume = image.luks_volume(header.as_ref(), context.providers())?;
         let key = self.volume.key(&volume, Wanted::Open, context)?;
         let plain = volume.open(&key, &self.volume.unlock.options()?, &context.opening())?;

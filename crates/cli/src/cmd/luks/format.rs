@@ -16,7 +16,7 @@ use super::pbkdf::{PbkdfArgs, note_limit};
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
 use crate::cmd::overwrite::OverwriteArgs;
-use crate::cmd::place::PlaceArgs;
+use crate::cmd::place::{PlaceArgs, VolumeKind};
 use crate::context::Context;
 use crate::size::{bytes, place_with_unit};
 
@@ -129,15 +129,16 @@ impl Args {
             let text = "standard input can't be both the passphrase and the data; give the passphrase as a file or a descriptor";
             return Err(Error::argument(text));
         }
+        self.place.refuse_partition()?;
         let inputs = [self.passphrase.file(), self.volume_key_file.as_deref(), self.from.as_deref()];
         let inputs: Vec<&Path> = inputs.into_iter().flatten().collect();
-        check_output(&self.place.image, &inputs)?;
+        check_output(self.place.file(), &inputs)?;
         if let Some(header) = &self.luks_header {
-            check_output(header, &[&inputs[..], &[&*self.place.image]].concat())?;
+            check_output(header, &[&inputs[..], &[self.place.file()]].concat())?;
         }
         let mut new = New { options: self.options(context)?, passphrase: SecretVec::zeroed(0), header: None };
         new.options.check(&context.opening())?;
-        new.passphrase = self.passphrase.read(Wanted::New, &self.place.image, context)?;
+        new.passphrase = self.passphrase.read(Wanted::New, self.place.file(), context)?;
         new.options.allow_empty_passphrase = self.empty.check(&new.passphrase)?;
         new.header = self.luks_header.as_deref().map(|path| self.anew_header(path)).transpose()?;
         let is_standard = |path: &Path| path == standard;
@@ -145,11 +146,11 @@ impl Args {
             None => self.on_image(new, context),
             // Tags lie before the data that they are of, so what has some goes to no stream.
             Some(from)
-                if is_standard(from) && self.integrity.is_some() && !is_standard(&self.place.image) =>
+                if is_standard(from) && self.integrity.is_some() && !is_standard(self.place.file()) =>
             {
                 self.of_file(None, new, context)
             }
-            Some(from) if self.place.is_part() || ![from, &self.place.image].into_iter().any(is_standard) => {
+            Some(from) if self.place.is_part() || ![from, self.place.file()].into_iter().any(is_standard) => {
                 self.of_file(Some(from), new, context)
             }
             Some(from) => self.streamed(from, new, context),
@@ -158,11 +159,10 @@ impl Args {
 
     /// Makes the volume where an image is, whose data become noise.
     fn on_image(&self, new: New, context: &Context) -> Result<Answer, Error> {
-        self.place.refuse_partition()?;
         let is_apart = new.header.is_some();
         // With a header apart the data stay as they are.
         let consent = |loss: &Loss| if is_apart { Ok(()) } else { self.overwrite.consent(loss) };
-        let image = self.place.open_or_grow(self.size, LUKS, &consent)?;
+        let image = self.place.open_or_grow(self.size, VolumeKind::Luks, &consent, context)?;
         let header = new.header.as_deref();
         new.options.check_image(&*image, header, true, &context.opening())?;
         let made = self.prepare(&new, context)?;
@@ -191,8 +191,10 @@ impl Args {
         let source = from.map(|from| Image::open(from, Access::ReadLocked)).transpose()?;
         let target = match self.place.is_part() {
             // A part of a disk is written where it lies.
-            true => Target::on(self.place.open(Access::Change)?, LUKS, &|loss| self.overwrite.consent(loss))?,
-            false => self.anew(&self.place.image)?,
+            true => Target::on(self.place.open(Access::Change, VolumeKind::Luks, context)?, LUKS, &|loss| {
+                self.overwrite.consent(loss)
+            })?,
+            false => self.anew(self.place.file())?,
         };
         let made = self.prepare(&new, context)?;
         let (name, len) =
@@ -209,7 +211,7 @@ impl Args {
 
     /// Encrypts what comes as it comes.
     fn streamed(&self, from: &Path, new: New, context: &Context) -> Result<Answer, Error> {
-        let (standard, target) = (Path::new("-"), &*self.place.image);
+        let (standard, target) = (Path::new("-"), self.place.file());
         let input = if from == standard { Stream::input() } else { Stream::open(from) };
         let mut input = input.map_err(|error| Error::io(from.display(), error))?;
         let name = from.display().to_string();
@@ -302,7 +304,7 @@ impl Args {
         }
         context.done(format_args!(
             "{}: LUKS{} volume {}",
-            self.place.image.display(),
+            self.place.file().display(),
             header.version(),
             header.uuid()
         ));

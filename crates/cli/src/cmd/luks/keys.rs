@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::passphrase::{self, Part};
 use crate::size::bytes;
 
-/// Add a passphrase to a LUKS volume, which an existing one opens.
+/// Add a passphrase to a LUKS volume. An existing passphrase is needed for it.
 ///
 /// The new key slot is written first, and then the header: at any moment the volume opens with the passphrases of before.
 #[derive(clap::Args, Debug)]
@@ -204,7 +204,7 @@ impl AddKey {
         if self.unbound {
             let key = self.key_for_no_data(context)?;
             let (passphrase, mut options) =
-                self.new.passphrase(Wanted::Added, &args.place.image, &volume, context)?;
+                self.new.passphrase(Wanted::Added, args.place.file(), &volume, context)?;
             options.keyslot = self.new_key_slot;
             let slot = volume.add_unbound_key(&key, &passphrase, &options, &work)?;
             context.did(Did::CreateSlot(slot))?;
@@ -222,7 +222,7 @@ impl AddKey {
             context.did(Did::UnlockSlot(slot))?;
         }
         let (passphrase, mut options) =
-            self.new.passphrase(Wanted::Added, &args.place.image, &volume, context)?;
+            self.new.passphrase(Wanted::Added, args.place.file(), &volume, context)?;
         options.keyslot = self.new_key_slot;
         let slot = volume.add_key(&unlocked, &passphrase, &options, &work)?;
         context.did(Did::CreateSlot(slot))?;
@@ -255,7 +255,7 @@ impl ChangeKey {
             context.did(Did::UnlockSlot(slot))?;
         }
         let (passphrase, mut options) =
-            self.new.passphrase(Wanted::Changing, &args.place.image, &volume, context)?;
+            self.new.passphrase(Wanted::Changing, args.place.file(), &volume, context)?;
         options.keyslot = unlocking.keyslot;
         let slot = volume.change_key(&unlocked, &passphrase, &options, &work)?;
         context.did(Did::CreateSlot(slot))?;
@@ -331,7 +331,7 @@ impl KillSlot {
 
     /// The passphrase that stays, if one is wanted.
     fn key(&self, context: &Context) -> Result<Option<LuksKey>, Error> {
-        let image = &self.header.place.image;
+        let image = self.header.place.file();
         let part = Part { offset: self.keyfile_offset, size: self.keyfile_size };
         let Some(path) = &self.key_file else {
             let of = image.display().to_string();

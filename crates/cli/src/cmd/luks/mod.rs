@@ -27,7 +27,7 @@ use crate::context::Context;
 
 /// Make LUKS volumes, decrypt them, and change their headers.
 ///
-/// Works with LUKS1 and LUKS2. Other commands read volumes with --luks.
+/// Works with LUKS1 and LUKS2. Other commands read what is in a volume: see casemate help layers.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]

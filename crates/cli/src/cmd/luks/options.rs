@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ArgAction;
+
 use casemate::blockdev::os::FileTypeExt;
-use casemate::blockdev::{Partition, partitions};
 use casemate::image_spec::{KeyPlace, LuksSpec, read_policy};
 use casemate::luks::{AreaCipher, LuksKey, LuksOptions, Policy, Volume};
 use casemate::target::{Consent, Made};
@@ -11,7 +12,7 @@ use casemate::{Access, Error, Image, SecretSource, SecretVec, Target, probe};
 
 use super::manners::Wanted;
 use crate::cmd::explained::explained;
-use crate::cmd::place::PlaceArgs;
+use crate::cmd::place::{PlaceArgs, VolumeKind};
 use crate::context::Context;
 use crate::passphrase::{self, Part};
 use crate::size::{bytes, place_with_unit};
@@ -64,8 +65,9 @@ pub struct PolicyArgs {
 pub struct PassphraseArgs {
     /// Read the passphrase from this file, including line ends; "-" is standard input [default: ask at a terminal,
     /// otherwise the first line of standard input].
-    #[arg(short = 'd', long, value_name = "FILE")]
-    key_file: Option<PathBuf>,
+    // Once, but for commands that take several passphrases.
+    #[arg(short = 'd', long, value_name = "FILE", action = ArgAction::Set)]
+    key_file: Vec<PathBuf>,
     /// Read the passphrase from this open file descriptor, until its end.
     #[arg(long, value_name = "NUMBER", conflicts_with = "key_file")]
     key_fd: Option<u32>,
@@ -206,7 +208,7 @@ impl PolicyArgs {
 impl PassphraseArgs {
     /// Where the passphrase is, if that was said.
     pub fn source(&self) -> Option<SecretSource> {
-        let source = match (&self.key_file, self.key_fd) {
+        let source = match (self.key_file.first(), self.key_fd) {
             (Some(path), _) => SecretSource::file(path),
             (None, Some(number)) => SecretSource::descriptor(number),
             (None, None) => return None,
@@ -214,8 +216,28 @@ impl PassphraseArgs {
         Some(source.from_byte(self.keyfile_offset))
     }
 
+    /// The passphrases of several files, in the order of the command line; empty where there is one place at most.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn read_several(&self) -> Result<Vec<LuksKey>, Error> {
+        let read = |path: &PathBuf| {
+            LuksKey::file(&SecretSource::file(path).from_byte(self.keyfile_offset), self.keyfile_size)
+        };
+        match &self.key_file[..] {
+            [] | [_] => Ok(Vec::new()),
+            files => files.iter().map(read).collect(),
+        }
+    }
+
     /// The passphrase: of the place that was named, or of a person who is asked for it.
+    ///
+    /// # Errors
+    /// `Argument` for several files; `Io`; those of a person who is asked.
     pub fn read(&self, wanted: Wanted, of: &Path, context: &Context) -> Result<SecretVec, Error> {
+        if self.key_file.len() > 1 {
+            return Err(Error::argument("one passphrase is wanted here; give --key-file once"));
+        }
         let key = match self.source() {
             Some(source) => LuksKey::file(&source, self.keyfile_size)?,
             None => {
@@ -229,12 +251,12 @@ impl PassphraseArgs {
 
     /// The file that the passphrase is read from.
     pub fn file(&self) -> Option<&Path> {
-        self.key_file.as_deref()
+        self.key_file.first().map(PathBuf::as_path)
     }
 
     /// Whether the passphrase is read from standard input, which then has no data.
     pub fn reads_standard_input(&self) -> bool {
-        let from_file = self.key_file.as_ref().is_some_and(|path| path.as_os_str() != "-");
+        let from_file = self.key_file.first().is_some_and(|path| path.as_os_str() != "-");
         !(from_file || self.key_fd.is_some())
     }
 }
@@ -291,39 +313,32 @@ impl AreaArgs {
 impl PlaceArgs {
     /// Opens what a volume is made on; with a size, which no part has, a file that is made or grows to it. Consent is asked before
     /// it grows.
-    pub fn open_or_grow(&self, size: Option<u64>, made: Made, consent: Consent<'_>) -> Result<Target, Error> {
+    ///
+    /// # Errors
+    /// `Argument` for a size of a part; those of [`PlaceArgs::open`] and [`Target`]; whatever the consent says.
+    pub fn open_or_grow(
+        &self,
+        size: Option<u64>,
+        volume: VolumeKind,
+        consent: Consent<'_>,
+        context: &Context,
+    ) -> Result<Target, Error> {
+        let made = Made::Known(match volume {
+            VolumeKind::Integrity => probe::INTEGRITY,
+            VolumeKind::Luks => probe::LUKS,
+        });
         let image = match size {
-            Some(_) => Target::create(&self.image, made, consent)?,
-            None => Target::on(self.open(Access::Change)?, made, consent)?,
+            Some(_) if self.is_part() => {
+                let text = "--size makes or extends a whole file: it does not go with a part of an image or with layers";
+                return Err(Error::argument(text).at(self.file().display()));
+            }
+            Some(_) => Target::create(self.file(), made, consent)?,
+            None => Target::on(self.open(Access::Change, volume, context)?, made, consent)?,
         };
         if let Some(size) = size {
             image.grow_to(size)?;
         }
         Ok(image)
-    }
-
-    /// Refuses a partition's start as an offset: what reaches from there to the device's end goes over those behind it.
-    ///
-    /// # Errors
-    /// `Argument`, which names the partition; `Io`.
-    pub fn refuse_partition(&self) -> Result<(), Error> {
-        if self.part.offset == 0 {
-            return Ok(());
-        }
-        let image = Image::open(&self.image, Access::Read)?;
-        // Where there is no table, no partition is named.
-        let all = partitions(&image.device()).unwrap_or_default();
-        match all.iter().find(|partition| partition.start == self.part.offset) {
-            Some(Partition { number, .. }) => {
-                let text = format!(
-                    "partition {number} begins at --offset {}, from where all up to the end would change, other partitions too: \
-                     --partition {number} takes that one alone",
-                    self.part.offset
-                );
-                Err(Error::argument(text).at(image.name()))
-            }
-            None => Ok(()),
-        }
     }
 
     /// The volume, to be changed; a header that lies apart is what changes then.
@@ -333,14 +348,9 @@ impl PlaceArgs {
         self.volume(access, header.as_ref(), context)
     }
 
-    /// True if the volume is a part of the image.
-    pub fn is_part(&self) -> bool {
-        self.part.partition.is_some() || self.part.offset > 0
-    }
-
     /// The header and its data; where there is none, what is there instead is said.
     pub fn volume(&self, access: Access, header: Option<&Image>, context: &Context) -> Result<Volume, Error> {
-        let image = self.open(access)?;
+        let image = self.open(access, VolumeKind::Luks, context)?;
         let found = image.luks_volume(header, context.providers());
         found.map_err(|error| explained(error, header.unwrap_or(&image), probe::LUKS))
     }
@@ -349,7 +359,7 @@ impl PlaceArgs {
 impl HeaderArgs {
     /// The file that the header lies in.
     pub fn path(&self) -> &Path {
-        self.luks_header.as_deref().unwrap_or(&self.place.image)
+        self.luks_header.as_deref().unwrap_or(self.place.file())
     }
 
     /// The header and its data.
@@ -370,10 +380,10 @@ impl HeaderArgs {
     }
 
     /// The image that the header lies in.
-    pub fn image(&self, access: Access) -> Result<Image, Error> {
+    pub fn image(&self, access: Access, context: &Context) -> Result<Image, Error> {
         match &self.luks_header {
             Some(path) => Image::open(path, access),
-            None => self.place.open(access),
+            None => self.place.open(access, VolumeKind::Luks, context),
         }
     }
 
@@ -415,15 +425,15 @@ impl VolumeArgs {
     pub fn key_of(&self, len: Option<usize>, wanted: Wanted, context: &Context) -> Result<LuksKey, Error> {
         match &self.unlock.volume_key_file {
             Some(path) => volume_key(path, len, context).map(LuksKey::VolumeKey),
-            None => self.passphrase.read(wanted, &self.place.image, context).map(LuksKey::Passphrase),
+            None => self.passphrase.read(wanted, self.place.file(), context).map(LuksKey::Passphrase),
         }
     }
 
     /// The files that header and key are read from.
     pub fn files(&self) -> Vec<&Path> {
         let UnlockArgs { luks_header, volume_key_file, .. } = &self.unlock;
-        let files = [Some(&*self.place.image), luks_header.as_deref(), volume_key_file.as_deref()];
-        files.into_iter().chain([self.passphrase.file()]).flatten().collect()
+        let files = [luks_header.as_deref(), volume_key_file.as_deref(), self.passphrase.file()];
+        self.place.files().into_iter().chain(files.into_iter().flatten()).collect()
     }
 
     /// The header and its data.

@@ -10,7 +10,7 @@ use casemate::{Access, Error, ErrorKind};
 use super::manners::{Did, Wanted};
 use super::options::{HeaderArgs, VolumeArgs};
 use crate::answer::Answer;
-use crate::cmd::place::PlaceArgs;
+use crate::cmd::place::{PlaceArgs, VolumeKind};
 use crate::context::Context;
 use crate::streams::say;
 
@@ -52,7 +52,7 @@ pub struct TestPassphrase {
 
 impl IsLuks {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let image = self.place.open(Access::Read)?;
+        let image = self.place.open(Access::Read, VolumeKind::Luks, context)?;
         match image.luks_volume(None, context.providers()) {
             Ok(volume) => {
                 let version = volume.header().version();

@@ -1,6 +1,6 @@
 //! `casemate luks reencrypt`.
 
-use clap::ValueEnum;
+use clap::{ArgAction, ValueEnum};
 use serde_json::json;
 
 use casemate::luks::luks2::reencrypt::Mode;
@@ -15,6 +15,7 @@ use super::manners::Wanted;
 use super::options::{EmptyArgs, OtherDataArgs, VolumeArgs, place_of_header};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
+use crate::cmd::place::VolumeKind;
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::{bytes, place_with_unit};
@@ -23,15 +24,19 @@ use crate::size::{bytes, place_with_unit};
 /// in place.
 ///
 /// If this is interrupted, the volume can be read, and the same command, or cryptsetup's, continues; different options
-/// are refused then. The passphrases stay; with --key-slot only that slot's. The volume must not be in use meanwhile. --encrypt turns plain data into a
+/// are refused then. The passphrases stay, and that of every key slot is needed: type them, repeat --key-file, or give
+/// one a line on standard input. With --key-slot N the passphrase of that slot is enough, and the other slots are
+/// removed. The volume must not be in use meanwhile. --encrypt turns plain data into a
 /// volume: its header goes to --luks-header, or before the data with --reduce-device-size. --decrypt turns a volume
 /// into plain data: a header before the data goes to --luks-header.
 #[derive(clap::Args, Debug)]
 #[command(mut_arg("allow_empty_key", |arg| arg.requires("encrypt")))]
+#[command(mut_arg("key_file", several))]
 #[command(mut_arg("offset", place_of_header))]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks reencrypt vault.img --key-file pass.key\n\
     \x20 casemate luks reencrypt disk.luks --key-file pass.key --key-size 256 --sector-size 4096\n\
+    \x20 casemate luks reencrypt shared.img --key-file pass.key --key-file new.key   # two key slots\n\
     \x20 casemate luks reencrypt vault.img --key-file pass.key --init-only\n\
     \x20 casemate luks reencrypt vault.img --key-file pass.key --resume-only\n\
     \x20 casemate luks reencrypt root.img --encrypt --luks-header root.header --key-file pass.key \\\n\
@@ -92,6 +97,16 @@ pub struct Args {
     other_data: OtherDataArgs,
     #[command(flatten)]
     confirm: Confirm,
+    /// Whether a part of the data is transformed on purpose.
+    #[arg(skip)]
+    is_part_meant: bool,
+}
+
+/// The passphrases of several key slots, each in a file.
+fn several(arg: clap::Arg) -> clap::Arg {
+    let help = "Read a passphrase from this file, including line ends; \"-\" is standard input. May be repeated: a file for \
+                each key slot [default: ask at a terminal, otherwise a line of standard input for each]";
+    arg.action(ArgAction::Append).help(help)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -114,16 +129,23 @@ fn done(mode: Mode) -> &'static str {
 }
 
 impl Args {
-    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+    pub fn run(mut self, context: &Context) -> Result<Answer, Error> {
         let (place, unlock) = (&self.volume.place, &self.volume.unlock);
-        let name = place.image.display().to_string();
+        let name = place.file().display().to_string();
+        place.refuse_layers("work in place")?;
         place.refuse_partition()?;
         let is_export = self.decrypt && unlock.luks_header.as_ref().is_some_and(|path| !path.exists());
         let is_new = self.encrypt && self.is_unencrypted(context)?;
+        if let (true, Some(offset)) = (is_new, self.crypt_offset) {
+            let data = place.open(Access::Read, VolumeKind::Luks, context)?;
+            data.check_partitions_in(offset..data.device().size())?;
+        }
         let rest = self.fate_of_rest(is_new, is_export, context)?;
         if let Some(rest) = &rest {
             self.confirm.ask(&format!("{name}: {rest}"))?;
+            self.is_part_meant = true;
         }
+        let place = &self.volume.place;
         let (mode, is_done) = match is_new {
             true => (Mode::Encrypt, self.encrypt(context)?),
             false if is_export => {
@@ -149,11 +171,14 @@ impl Args {
         let found = match header {
             Some(path) if !path.exists() => return Ok(true),
             Some(path) => {
-                let data = place.open(Access::Read)?;
+                let data = place.open(Access::Read, VolumeKind::Luks, context)?;
                 data.luks_volume(Some(&Image::open(path, Access::Read)?), context.providers())?
             }
             // Whether it is the rest of one is seen where it is encrypted.
-            None => match place.open(Access::Read)?.luks_volume(None, context.providers()) {
+            None => match place
+                .open(Access::Read, VolumeKind::Luks, context)?
+                .luks_volume(None, context.providers())
+            {
                 Ok(found) => found,
                 Err(_) => return Ok(true),
             },
@@ -161,7 +186,7 @@ impl Args {
         match found.begun()? {
             Some(_) => Ok(false),
             None => {
-                let path = header.as_ref().unwrap_or(&place.image).display();
+                let path = header.as_deref().unwrap_or(place.file()).display();
                 Err(Error::argument(format!(
                     "{path}: holds a LUKS header already, and nothing to go on with"
                 )))
@@ -169,26 +194,33 @@ impl Args {
         }
     }
 
-    /// Text about the data behind the first ones, where only these are transformed.
+    /// Text about the data behind the first ones, where only these are transformed: with --device-size, or in a window of the image
+    /// that has an end of its own.
     fn fate_of_rest(
         &self,
         is_new: bool,
         is_export: bool,
         context: &Context,
     ) -> Result<Option<String>, Error> {
-        let Some(first) = self.device_size else { return Ok(None) };
         let place = &self.volume.place;
-        let (mode, len) = if is_new {
+        if self.device_size.is_none() && !place.has_end()? {
+            return Ok(None);
+        }
+        let (mode, len, behind) = if is_new {
             // Data that move to make room have no offset yet.
             let start = if self.reduce_device_size.is_some() { 0 } else { self.crypt_offset.unwrap_or(0) };
-            (Mode::Encrypt, place.open(Access::Read)?.device().size().saturating_sub(start))
+            let image = place.open(Access::Read, VolumeKind::Luks, context)?;
+            let end = image.device().size();
+            let reaches = if image.left_out() > 0 { image.reaching_behind(start, end)? } else { None };
+            (Mode::Encrypt, end.saturating_sub(start), reaches.map_or(0, |used| used.end - end))
         } else {
             let header = self.volume.unlock.luks_header.as_ref().filter(|_| !is_export);
             let header = header.map(|path| Image::open(path, Access::Read)).transpose()?;
             let volume = place.volume(Access::Read, header.as_ref(), context)?;
             let asked = if self.decrypt { Mode::Decrypt } else { Mode::Reencrypt };
-            (volume.begun()?.unwrap_or(asked), volume.data_size())
+            (volume.begun()?.unwrap_or(asked), volume.data_size(), volume.bytes_left_out())
         };
+        let first = self.device_size.unwrap_or(len);
         let fate = match mode {
             Mode::Reencrypt => {
                 "stay as they are, and can never be read again: the key that they have is removed"
@@ -197,7 +229,8 @@ impl Args {
             Mode::Decrypt => "stay encrypted, and can never be read again: their key is removed",
         };
         // What can't be is refused later.
-        Ok((first < len).then(|| format!("the first {first} bytes alone; the other {} {fate}", len - first)))
+        let others = len.saturating_sub(first).saturating_add(behind);
+        Ok((others > 0).then(|| format!("the first {first} bytes alone; the other {others} {fate}")))
     }
 
     /// Asks before the passphrases of all key slots but the named one are lost. cryptsetup does not ask.
@@ -233,7 +266,7 @@ impl Args {
         }
         self.volume.unlock.refuse_for_new()?;
         let place = &self.volume.place;
-        let image = place.open(Access::Change)?;
+        let image = place.open(Access::Change, VolumeKind::Luks, context)?;
         let mut format = LuksFormatOptions::default();
         format.cipher = self.crypt.clone().unwrap_or(format.cipher);
         format.key_bits = self.key_size;
@@ -244,7 +277,7 @@ impl Args {
         let made = Made::Known(probe::LUKS);
         let header = self.volume.unlock.luks_header.as_deref();
         let header = header.map(|path| Target::anew_private(path, made, &target::refuse)).transpose()?;
-        let passphrase = self.volume.passphrase.read(Wanted::New, &place.image, context)?;
+        let passphrase = self.volume.passphrase.read(Wanted::New, place.file(), context)?;
         format.allow_empty_passphrase = self.empty.check(&passphrase)?;
         format.pbkdf = Some(self.pbkdf.get(false, self.hash(), 64, context)?);
         let progress = context.progress(image.name(), image.device().size());
@@ -260,7 +293,7 @@ impl Args {
         }
         let export = self.volume.unlock.luks_header.as_ref().filter(|path| !path.exists());
         let key = self.volume.key(&volume, Wanted::Open, context)?;
-        let progress = context.progress(&self.volume.place.image.display().to_string(), volume.data_size());
+        let progress = context.progress(&self.volume.place.file().display().to_string(), volume.data_size());
         let export = export.map(Image::replace_private).transpose()?;
         let work = context.work(context.providers().clone(), &progress);
         let pbkdf = self.pbkdf.is_given().then(|| self.pbkdf.fixed(false, self.hash())).transpose()?;
@@ -304,7 +337,7 @@ impl Args {
         self.ask_to_lose_slots(&volume, begun, context)?;
         let keys = self.keys(&volume, context)?;
         let size = self.device_size.unwrap_or(volume.data_size());
-        let progress = context.progress(&place.image.display().to_string(), size);
+        let progress = context.progress(&place.file().display().to_string(), size);
         let work = context.work(context.providers().clone(), &progress);
         let options = self.options(asked, pbkdf);
         let is_done = volume.reencrypt(&keys, &self.unlocking()?, &options, &work)?;
@@ -342,6 +375,10 @@ impl Args {
     /// The passphrases: of one place, or each slot's from a person.
     fn keys(&self, volume: &Volume, context: &Context) -> Result<Vec<LuksKey>, Error> {
         let args = &self.volume;
+        let several = args.passphrase.read_several()?;
+        if !several.is_empty() {
+            return Ok(several);
+        }
         let one = || args.key(volume, Wanted::Open, context).map(|key| vec![key]);
         let slots: Vec<u32> = match volume.header() {
             Header::Luks2(header) if header.metadata.requirements().is_empty() => {
@@ -356,7 +393,7 @@ impl Args {
             return one();
         }
         let ask = |id: u32| {
-            let of = format!("key slot {id} of {}", args.place.image.display());
+            let of = format!("key slot {id} of {}", args.place.file().display());
             LuksKey::passphrase(&passphrase::source(Asked::Once), &of)
         };
         slots.into_iter().map(ask).collect()
@@ -389,6 +426,7 @@ impl Args {
         options.resilience_hash = self.resilience_hash.clone();
         options.hotzone_size = self.hotzone_size;
         options.device_size = self.device_size;
+        options.allow_window = self.is_part_meant;
         options.reduce_device_size = self.reduce_device_size;
         options.offset = self.crypt_offset;
         options.init_only = self.init_only;

@@ -37,7 +37,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let image = self.header.image(Access::Change)?;
+        let image = self.header.image(Access::Change, context)?;
         if !image.begins_with_luks()? {
             let there = probe::beginning(&*image.device())?.unwrap_or("something that is not known");
             self.confirm.ask(&format!(
@@ -78,7 +78,7 @@ impl Args {
         };
         let Some(state) = state else { return Ok(None) };
         let is_asked = context.is_other_tool() || self.passphrase.source().is_some();
-        let image = self.header.place.image.display();
+        let image = self.header.place.file().display();
         if !is_asked && state != ReencryptionState::Unproven {
             Events::note(
                 context,
@@ -105,7 +105,7 @@ impl Args {
             }
             _ => Wanted::Verified,
         };
-        let key = LuksKey::Passphrase(self.passphrase.read(wanted, &self.header.place.image, context)?);
+        let key = LuksKey::Passphrase(self.passphrase.read(wanted, self.header.place.file(), context)?);
         let mut options = LuksOptions::default();
         if context.is_other_tool() {
             options = options.raised(CRYPTSETUP_LIMIT);

@@ -191,7 +191,7 @@ impl Export {
         match &self.file {
             None => context.print(text)?,
             Some(path) => {
-                let mut output = Output::create(path, &[&self.header.place.image])?;
+                let mut output = Output::create(path, &[self.header.place.file()])?;
                 output.write_all(&text).map_err(|error| Error::io(path.display(), error))?;
                 output.commit()?;
             }

@@ -54,7 +54,7 @@ impl DumpVolumeKey {
                 "the volume is being reencrypted, and has two keys: name the key slot with --key-slot, or finish first with \
                  casemate luks reencrypt",
             )
-            .at(args.place.image.display()));
+            .at(args.place.file().display()));
         }
         if self.file.is_none() {
             self.confirm
@@ -87,7 +87,7 @@ impl DumpVolumeKey {
 
     /// The key as cryptsetup prints it; what it says of one that goes to a file.
     fn text(&self, volume: &Volume, unlocked: &Unlocked) -> String {
-        let image = self.volume.unlock.luks_header.as_ref().unwrap_or(&self.volume.place.image);
+        let image = self.volume.unlock.luks_header.as_deref().unwrap_or(self.volume.place.file());
         let key = unlocked.volume_key().expose();
         let mut text = format!("LUKS header information for {}\n", image.display());
         let stored = self.file.as_ref().map(|file| format!("Key stored to file {}.", file.display()));

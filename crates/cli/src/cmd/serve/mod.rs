@@ -5,6 +5,7 @@ mod statistics;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
@@ -194,7 +195,11 @@ struct PidFile<'a>(&'a Path);
 
 impl PidFile<'_> {
     fn write<'a>(path: &'a Path, images: &[&Path]) -> Result<PidFile<'a>, Error> {
-        // What has the name may be somebody's file.
+        // What has the name may be somebody's file. To open a FIFO would wait for its other end.
+        let file_type = path.metadata().map(|metadata| metadata.file_type());
+        if file_type.is_ok_and(|kind| !kind.is_file() && !kind.is_char_device()) {
+            return Err(Error::argument("not a regular file; a PID file is written anew").at(path.display()));
+        }
         if path.is_file() {
             let mut old = Vec::new();
             let read = File::open(path).and_then(|file| file.take(64).read_to_end(&mut old));
@@ -218,7 +223,7 @@ impl PidFile<'_> {
 impl Drop for PidFile<'_> {
     fn drop(&mut self) {
         // Another server may have taken the name, and somebody else may have removed it.
-        if std::fs::read_to_string(self.0).is_ok_and(|text| text == PidFile::text()) {
+        if self.0.is_file() && std::fs::read_to_string(self.0).is_ok_and(|text| text == PidFile::text()) {
             let _ = std::fs::remove_file(self.0);
         }
     }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use casemate::Error;
-use casemate::target::Loss;
 use casemate::verity::{FormatOptions, Seed, Uuid, hex};
 
 use super::info;
@@ -50,10 +49,7 @@ impl Args {
         options.area = area;
         options.uuid = self.uuid.as_deref().map(Uuid::from_text).transpose()?;
         options.seed = self.seed.as_deref().map(Seed::from_text);
-        let consent = |loss: &Loss| match self.changed.dry_run {
-            true => self.overwrite.rehearse(loss),
-            false => self.overwrite.consent(loss),
-        };
+        let consent = self.overwrite.on_trial(self.changed.dry_run);
         let progress = context.progress(data.name(), options.work_size(&data));
         let formatted =
             data.verity_format_with(&hash, &options, &consent, &stored.work(context, &progress))?;
@@ -66,7 +62,7 @@ impl Args {
         } else {
             context.print(info::formatted_lines(&hash.name(), stored.fec.fec_offset, &formatted))?;
         }
-        context.done_or_tried(self.changed.dry_run, &stored.hash, "formatted");
+        context.done_or_tried(self.changed.dry_run, stored.hash(), "formatted");
         Ok(Answer::Yes)
     }
 }

@@ -3,13 +3,16 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::ValueHint;
+
 use casemate::blockdev::{Events, PartitionId, is_same_file};
-use casemate::image_spec::read_root_hash;
+use casemate::image_spec::{ImageSpec, read_root_hash};
 use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume};
 use casemate::{Access, Advice, Error, Image, Output, Work};
 
-use crate::cmd::explained::without_hash_area;
-use crate::cmd::layers::CryptArgs;
+use crate::cmd::explained::{hash_area_within, without_hash_area};
+use crate::cmd::layers::{Asking, CryptArgs, spec_parser};
+use crate::cmd::place::with_partition;
 use crate::context::Context;
 use crate::size::bytes;
 
@@ -31,7 +34,7 @@ pub struct HashArgs {
     /// Protect only N data blocks [default: all whole ones].
     #[arg(long, value_name = "BLOCKS")]
     pub data_blocks: Option<u64>,
-    /// The salt in hex, or '-' for none [default: 32 random bytes when formatting].
+    /// The salt in hex, or '-' for none [default: as in the superblock; of a new hash area 32 random bytes].
     #[arg(short, long, value_name = "HEX")]
     pub salt: Option<String>,
     /// Hash with this driver, even if the policy would not choose it ("casemate providers" lists them).
@@ -42,13 +45,13 @@ pub struct HashArgs {
 /// Data with its hash area.
 #[derive(clap::Args, Debug)]
 pub struct StoredArgs {
-    /// The data: a file or a block device.
-    #[arg(value_name = "DATA_DEVICE")]
-    pub data: PathBuf,
-    /// The hash device; it may be the data device.
-    #[arg(value_name = "HASH_DEVICE")]
-    pub hash: PathBuf,
-    /// First byte of the hash area on the hash device.
+    /// The data: a file or a block device, or a part of one, such as disk.img,partition=2, also with layers on it.
+    #[arg(value_name = "DATA_DEVICE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
+    data: ImageSpec,
+    /// The hash device, which may be the data device, or a part of it.
+    #[arg(value_name = "HASH_DEVICE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
+    hash: ImageSpec,
+    /// First byte of the hash area on the hash device. Commands that only read find one that was appended to a file system.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     pub hash_offset: u64,
     /// Make or expect no superblock; the other options give the parameters.
@@ -88,7 +91,7 @@ pub struct FecArgs {
     /// First byte of the parity.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = "fec_device")]
     pub fec_offset: u64,
-    /// Parity bytes for each codeword of 255, from 2 to 24 [default: as the size of the parity tells; 2 for a new one].
+    /// Parity bytes for each codeword of 255, from 2 to 24 [default: 2; of existing parity as its size tells].
     #[arg(long, value_name = "COUNT", requires = "fec_device")]
     pub fec_roots: Option<u32>,
 }
@@ -134,6 +137,16 @@ pub enum Changes {
 }
 
 impl StoredArgs {
+    /// The file or block device that the data lie in.
+    pub fn data(&self) -> &Path {
+        self.data.file()
+    }
+
+    /// The file or block device that the hash area lies in.
+    pub fn hash(&self) -> &Path {
+        self.hash.file()
+    }
+
     /// The data, the hash device, and the options with the parity; what lies in one file is opened once. What is written
     /// on trial goes to temporary files.
     fn images(
@@ -142,11 +155,15 @@ impl StoredArgs {
         on_trial: bool,
         context: &Context,
     ) -> Result<(Image, Image, VerityOptions), Error> {
+        let data_spec = with_partition(&self.data, self.partition.clone(), self.crypt.specs()?)?;
+        let hash_spec = with_partition(&self.hash, self.hash_partition.clone(), Vec::new())?;
+        let (data, hash) = (self.data(), self.hash());
+        let opener = Asking::of(context);
         let parity = matches!(changes, Some(Changes::New | Changes::HashArea));
         let fec = self.fec.fec_device.as_deref();
         let is_changed = |path: &Path| {
-            (changes == Some(Changes::Data) && is_same_file(path, &self.data))
-                || (changes.is_some() && is_same_file(path, &self.hash))
+            (changes == Some(Changes::Data) && is_same_file(path, data))
+                || (changes.is_some() && is_same_file(path, hash))
                 || (parity && fec.is_some_and(|fec| is_same_file(path, fec)))
         };
         let open = |path: &Path| match (is_changed(path), changes) {
@@ -156,36 +173,56 @@ impl StoredArgs {
             (true, _) if on_trial => Image::open(path, Access::ReadLocked)?.on_trial(),
             (true, _) => Image::open(path, Access::Change),
         };
-        let disk =
-            if self.data.exists() { open(&self.data) } else { Image::open(&self.data, Access::ReadLocked) }?;
-        let data = match &self.partition {
-            Some(id) => disk.clone().partition_named(id, false)?,
-            None => disk.clone(),
-        };
-        let data = self.crypt.over(data, context)?;
-        let hash = match (&self.hash_partition, disk.is_file(&self.hash)) {
-            (Some(id), true) => disk.partition_named(id, false)?,
-            (Some(id), false) => open(&self.hash)?.partition_named(id, false)?,
-            (None, true) => data.clone(),
-            (None, false) => open(&self.hash)?,
+        let disk = if data.exists() { open(data) } else { Image::open(data, Access::ReadLocked) }?;
+        let is_one_file = disk.is_file(hash);
+        let data_image = data_spec.lay_all(disk.clone(), &opener)?;
+        let hash_image = match is_one_file {
+            // Opened once, so that each sees what is written to the other.
+            true if hash_spec.layers().is_empty() || hash_spec.layers() == data_spec.layers() => {
+                data_image.clone()
+            }
+            true => hash_spec.lay_all(disk, &opener)?,
+            false => hash_spec.lay_all(open(hash)?, &opener)?,
         };
         let mut options = self.options.options(self.hash_offset, self.no_superblock)?;
         if let Some(path) = fec {
             let image = match path {
-                path if is_same_file(path, &self.hash) => hash.clone(),
-                path if is_same_file(path, &self.data) => data.clone(),
+                path if is_same_file(path, hash) => hash_image.clone(),
+                path if is_same_file(path, data) => data_image.clone(),
                 path => open(path)?,
             };
             let mut fec = Fec::new(image);
             (fec.offset, fec.roots) = (self.fec.fec_offset, self.fec.fec_roots);
             options.fec = Some(fec);
         }
-        Ok((data, hash, options))
+        Ok((data_image, hash_image, options))
     }
 
     /// Opens everything for reading.
     pub fn open(&self, context: &Context) -> Result<Volume, Error> {
-        self.volume(self.images(None, false, context)?, context)
+        let (data, hash, mut options) = self.images(None, false, context)?;
+        if let Some(place) = self.appended(&data, &hash, &options, context) {
+            options.hash_offset = place;
+        }
+        self.volume((data, hash, options), context)
+    }
+
+    /// First byte of a hash area that was appended to a file system, where both are in one image and no place was named. What
+    /// is there is as good as a superblock in a named place: the root hash tells.
+    fn appended(
+        &self,
+        data: &Image,
+        hash: &Image,
+        options: &VerityOptions,
+        context: &Context,
+    ) -> Option<u64> {
+        let may_be = self.hash_offset == 0 && !self.no_superblock && !context.is_other_tool();
+        let place = match data.verity_volume(hash, options) {
+            Err(error) if may_be && data.is_same(hash) => hash_area_within(&error, hash)?,
+            _ => return None,
+        };
+        context.hint(&format!("the hash area begins at byte {place}: --hash-offset {place}"));
+        Some(place)
     }
 
     fn volume(
@@ -230,8 +267,9 @@ impl ChangedArgs {
     /// Begins the file for the root hash: what can't be written is known before anything is changed.
     pub fn begin(&self, root_hash_file: Option<&Path>) -> Result<Option<Output>, Error> {
         let StoredArgs { data, hash, fec, .. } = &self.stored;
-        let parity = fec.fec_device.as_deref();
-        let others: Vec<&Path> = [&**data, hash].into_iter().chain(parity).collect();
+        let beside = data.files_beside().into_iter().chain(hash.files_beside());
+        let others = [data.file(), hash.file()].into_iter().chain(beside).chain(fec.fec_device.as_deref());
+        let others: Vec<&Path> = others.collect();
         let file = root_hash_file.map(|path| Output::create(path, &others)).transpose()?;
         Ok(file.filter(|_| !self.dry_run))
     }

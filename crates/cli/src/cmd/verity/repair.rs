@@ -34,7 +34,7 @@ impl Args {
         let root_hash = self.root_hash.get()?;
         let volume = self.changed.open(Changes::Data, context)?;
         let size = volume.layout().geometry().data_size();
-        let progress = context.progress(&stored.data.display().to_string(), size);
+        let progress = context.progress(&stored.data().display().to_string(), size);
         let work = stored.work(context, &progress);
         let repaired = volume.repair(&root_hash, &work)?;
         drop(progress);
@@ -52,7 +52,7 @@ impl Args {
         if !repaired.left.is_clean() {
             return Ok(Answer::No);
         }
-        context.done_or_tried(*dry_run, &stored.data, "repaired");
+        context.done_or_tried(*dry_run, stored.data(), "repaired");
         Ok(Answer::Yes)
     }
 }

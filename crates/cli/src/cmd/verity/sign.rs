@@ -84,7 +84,9 @@ impl Args {
                 .map_err(|error| Error::io("standard output", error))?;
             return Ok(Answer::Yes);
         }
-        Output::write_whole(&out, &self.signer.inputs().collect::<Vec<_>>(), &bytes)?;
+        let others: Vec<&Path> =
+            self.signer.inputs().chain(context.named().iter().map(PathBuf::as_path)).collect();
+        Output::write_whole(&out, &others, &bytes)?;
         if context.json() {
             context.print_json(&json!({
                 "root_hash": hex::encode(&root_hash),

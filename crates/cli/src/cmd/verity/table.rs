@@ -1,24 +1,28 @@
 //! `casemate verity table`.
 
 use std::fmt::Display;
+use std::path::Path;
 
 use clap::ValueEnum;
 use serde_json::json;
 
 use casemate::Error;
-use casemate::verity::{OnFault, partition_uuids};
+use casemate::verity::{OnFault, Volume, hex, partition_uuids};
 
 use super::info;
 use super::options::{RootHashArgs, StoredArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Print the device-mapper table line for a device, the same as a kernel argument, and the partition UUIDs by which
-/// systemd finds data and hash partition.
+/// Print the device-mapper table line for a device, the same as arguments of the kernel and of systemd, and the partition
+/// UUIDs by which systemd finds data and hash partition.
+///
+/// The line names the devices as the booting machine knows them: give their names with --data-name and --hash-name.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate verity table root.img root.verity @root.hash.txt \\\n\
     \x20     --data-name=/dev/vda --hash-name=/dev/vdb\n\
+    \x20 casemate verity table boot.img boot.img @boot.txt --data-name=PARTUUID=12345678-02\n\
     \x20 casemate verity table /dev/vda /dev/vdb @root.hash.txt --print=table > table\n\
     \x20 dmsetup create root -r --table \"$(cat table)\"")]
 pub struct Args {
@@ -32,7 +36,7 @@ pub struct Args {
     /// Name of the data device for the kernel: a path, MAJOR:MINOR, PARTUUID=... [default: DATA_DEVICE].
     #[arg(long, value_name = "NAME")]
     data_name: Option<String>,
-    /// Name of the hash device for the kernel [default: HASH_DEVICE].
+    /// Name of the hash device for the kernel [default: HASH_DEVICE; if that is the data device, --data-name].
     #[arg(long, value_name = "NAME")]
     hash_name: Option<String>,
     /// Name of the parity device for the kernel [default: that of --fec-device].
@@ -82,17 +86,31 @@ enum Print {
 }
 
 impl Args {
-    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+    pub fn run(mut self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
         let volume = self.stored.open(context)?;
+        let is_one = volume.is_in_one_device();
+        if is_one && self.hash_name.is_none() {
+            self.hash_name.clone_from(&self.data_name);
+        }
         let name = |given: &Option<String>, location: &dyn Display| {
             given.clone().unwrap_or_else(|| location.to_string())
         };
         let (data, hash) = (
-            name(&self.data_name, &self.stored.data.display()),
-            name(&self.hash_name, &self.stored.hash.display()),
+            name(&self.data_name, &self.stored.data().display()),
+            name(&self.hash_name, &self.stored.hash().display()),
         );
         let fec = self.stored.fec.fec_device.as_ref().map(|device| name(&self.fec_name, &device.display()));
+        for (option, name) in [("--data-name", &data), ("--hash-name", &hash)] {
+            // What is no file here may be a device there. Who takes the table alone gives it to tools that say so.
+            let is_told = matches!(self.print, None | Some(Print::KernelArgument));
+            if is_told && !(is_one && option == "--hash-name") && Path::new(name).is_file() {
+                context.hint(&format!(
+                    "{name} is a file, and the kernel opens devices: give the name of the one that will hold it with {option}"
+                ));
+            }
+        }
+        let systemd = systemd_arguments(&volume, &root_hash, &data, &hash);
         let mut table = volume.table(&root_hash, data, hash, fec.unwrap_or_default())?;
         table.on_corruption =
             choice(self.ignore_corruption, self.restart_on_corruption, self.panic_on_corruption);
@@ -111,6 +129,7 @@ impl Args {
             None if context.json() => context.print_json(&json!({
                 "table": table.to_string(),
                 "kernel_argument": argument.ok(),
+                "systemd_arguments": systemd,
                 "data_partition_uuid": uuids.as_ref().ok().map(|uuids| uuids.data.to_string()),
                 "hash_partition_uuid": uuids.as_ref().ok().map(|uuids| uuids.hash.to_string()),
             }))?,
@@ -118,13 +137,28 @@ impl Args {
                 let mut text = format!("Table:              \t{table}\n");
                 if let Ok(argument) = argument {
                     text += &format!("Kernel argument:    \t{argument}\n");
+                    text += &format!("Root argument:      \troot=/dev/dm-{}\n", self.minor.unwrap_or(0));
                 }
-                text += &info::partition_lines(&root_hash);
+                text += &format!("Systemd arguments:  \t{systemd}\n");
+                // Data and hash area of one device are no two partitions.
+                if !is_one {
+                    text += &info::partition_lines(&root_hash);
+                }
                 context.print(text)?;
             }
         }
         Ok(Answer::Yes)
     }
+}
+
+/// Arguments of the kernel from which systemd opens the root file system.
+fn systemd_arguments(volume: &Volume, root_hash: &[u8], data: &str, hash: &str) -> String {
+    let offset = match volume.layout().hash_offset() {
+        0 => String::new(),
+        offset => format!(" systemd.verity_root_options=hash-offset={offset}"),
+    };
+    let root_hash = hex::encode(root_hash);
+    format!("roothash={root_hash} systemd.verity_root_data={data} systemd.verity_root_hash={hash}{offset}")
 }
 
 fn choice(ignore: bool, restart: bool, panic: bool) -> Option<OnFault> {

@@ -12,13 +12,14 @@ use casemate::verity::hex;
 
 use super::options::{ChangedArgs, Changes};
 use crate::answer::Answer;
+use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
 use crate::size::bytes;
 
 /// Bring a hash area up to date after a part of the data has changed, and print the new root hash.
 ///
 /// Only the changed data blocks are read, and only the hash blocks above them are written, in place. Parity, if its
-/// device is given, is made anew.
+/// device is given, is made anew; all other blocks are then compared with the hash tree first.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate verity update root.img root.verity --changed=1M+4K --old-root-hash=@root.hash.txt")]
@@ -35,6 +36,8 @@ pub struct Args {
     /// Write the new root hash in hex to this file.
     #[arg(long, value_name = "FILE")]
     root_hash_file: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 }
 
 impl Args {
@@ -47,8 +50,10 @@ impl Args {
         let bytes: Ranges = self.changed.into_iter().collect();
         let blocks = volume.blocks_of(&bytes);
         let total = volume.update_size(&blocks);
-        let progress = context.progress(&stored.data.display().to_string(), total);
-        let root_hash = volume.update(&blocks, old_root.as_deref(), &stored.work(context, &progress))?;
+        let progress = context.progress(&stored.data().display().to_string(), total);
+        let consent = self.overwrite.on_trial(self.area.dry_run);
+        let work = stored.work(context, &progress);
+        let root_hash = volume.update_with(&blocks, old_root.as_deref(), &consent, &work)?;
         drop(progress);
         if let Some(file) = root_hash_file {
             file.finish(hex::encode(&root_hash).as_bytes())?;
@@ -61,7 +66,7 @@ impl Args {
         } else {
             context.print(format!("Root hash:      \t{}\n", hex::encode(&root_hash)))?;
         }
-        context.done_or_tried(self.area.dry_run, &stored.hash, "updated");
+        context.done_or_tried(self.area.dry_run, stored.hash(), "updated");
         Ok(Answer::Yes)
     }
 }
@@ -71,5 +76,6 @@ fn byte_range(text: &str) -> Result<Range<u64>, String> {
         let (offset, len) = (bytes::<u64>(offset).ok()?, bytes::<u64>(len).ok()?);
         Some(offset..offset.checked_add(len)?)
     });
-    parts.ok_or_else(|| "must be OFFSET+LENGTH in bytes, such as 1M+4K".to_owned())
+    let range = parts.filter(|range| !range.is_empty());
+    range.ok_or_else(|| "must be OFFSET+LENGTH in bytes, such as 1M+4K, with at least one byte".to_owned())
 }

@@ -34,7 +34,7 @@ impl Args {
         let volume = self.stored.open(context)?;
         let layout = volume.layout();
         let progress =
-            context.progress(&self.stored.data.display().to_string(), layout.geometry().data_size());
+            context.progress(&self.stored.data().display().to_string(), layout.geometry().data_size());
         let mut out = BufWriter::new(context.output());
         let mut separator = "{\"findings\":[";
         let mut report = |finding: Finding| {
@@ -72,7 +72,7 @@ impl Args {
                 0 => String::new(),
                 bytes => format!("; the root hash says nothing of the {bytes} bytes behind them"),
             };
-            let name = self.stored.data.display();
+            let name = self.stored.data().display();
             context.done(format_args!("{name}: verified, {blocks} data blocks{behind}"));
         }
         Ok(if is_good { Answer::Yes } else { Answer::No })
@@ -89,7 +89,7 @@ impl Args {
         if volume.fec_layout().is_none() {
             return Ok(None);
         }
-        let device = self.stored.fec.fec_device.as_ref().unwrap_or(&self.stored.hash);
+        let device = self.stored.fec.fec_device.as_deref().unwrap_or(self.stored.hash());
         let progress = context.progress(&device.display().to_string(), volume.parity_size());
         let work = self.stored.work(context, &progress);
         Ok(Some(match summary.is_clean() {
@@ -207,8 +207,9 @@ pub fn summary_lines(summary: &Summary) -> String {
     }
     let (data, hash, unverified) =
         (summary.bad_data.count(), summary.bad_hash_blocks, summary.unverified.count());
-    write!(text, "Verification failed: {data} bad data blocks, {hash} bad hash blocks")
-        .expect("writing to a string");
+    let plural = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let (data, hash) = (plural(data, "bad data block"), plural(hash, "bad hash block"));
+    write!(text, "Verification failed: {data}, {hash}").expect("writing to a string");
     let mut more = |count: u64, what: &str| {
         if count > 0 {
             write!(text, ", {count} {what}").expect("writing to a string");

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
+use casemate::image_spec::ImageSpec;
 use casemate::{Access, Image};
 
 use super::options::Tool;
@@ -63,7 +64,8 @@ impl Line {
 
     fn on(mut self, device: &OsStr) -> Line {
         self.devices.insert(0, device.to_owned());
-        self.word(device)
+        // That tool's device is the name of a file, whatever commas there are in it.
+        self.word(&ImageSpec::of_file(device).to_os_string())
     }
 
     fn word(mut self, word: &OsStr) -> Line {

@@ -95,7 +95,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
             return ended(status, &context);
         }
     };
-    let (cli, command, outputs) = match crate::parse(Cli::command(), &line.args) {
+    let crate::Parsed { cli, command, named } = match crate::parse(Cli::command(), &line.args) {
         Ok(parsed) => parsed,
         Err(error) => return wrong_usage(&super::first_line(&error)),
     };
@@ -120,7 +120,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
         Some(question) => Confirm { batch_mode: tool.asks_nothing() }.ask(question),
         None => Ok(()),
     };
-    exit(&outputs.and(asked).and_then(|()| cli.command.run(&context)), &tool, &line, &context)
+    exit(&named.map(drop).and(asked).and_then(|()| cli.command.run(&context)), &tool, &line, &context)
 }
 
 /// Prints results; the status of a command that ends well.

@@ -383,10 +383,10 @@ impl<'t> Directory<'t> {
         if self.inodes.space().transaction().sums().covers(Subject::DirectoryBlock) { dir::TAIL } else { 0 }
     }
 
-    /// Refuses what is no directory.
+    /// Refuses what is not a directory.
     fn refuse_directory(&self) -> Result<()> {
         if !self.dir.is_dir() {
-            let text = format!("inode {} is no directory", self.dir.number());
+            let text = format!("inode {} is not a directory", self.dir.number());
             return Err(invalid(std::io::ErrorKind::NotADirectory, text));
         }
         Ok(())

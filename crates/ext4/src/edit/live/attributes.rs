@@ -93,7 +93,7 @@ impl Writer {
     /// anything.
     ///
     /// # Errors
-    /// Those of storing an inode.
+    /// Errors of storing an inode.
     pub fn drop_privileges(&mut self, number: InodeNo, is_in_group: bool) -> Result<bool> {
         let old = self.inode(number)?;
         let mut inode = old.clone();
@@ -109,7 +109,7 @@ impl Writer {
     /// ACL as `set_id` says.
     ///
     /// # Errors
-    /// Those of [`set_xattr`](Writer::set_xattr); `AlreadyExists` and `NotFound` for one that is there or is not, against
+    /// Errors of [`set_xattr`](Writer::set_xattr); `AlreadyExists` and `NotFound` for one that is there or is not, against
     /// what was said.
     pub fn set_xattr_of(
         &mut self,

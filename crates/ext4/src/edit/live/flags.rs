@@ -36,7 +36,7 @@ impl Inode {
 impl Writer {
     /// Changes the flags of an inode, and its project. Those that nobody may change stay as they are.
     ///
-    /// Who may set which is the caller's to ask.
+    /// The caller checks permissions: which user may set which flag.
     ///
     /// # Errors
     /// `Unsupported` for flags that files of this kind can't have, without the features project and casefold for what these

@@ -6,7 +6,7 @@ mod steps;
 mod stream;
 mod tar;
 
-pub(crate) use self::tar::{tell_left_out, tell_open};
+pub(crate) use self::tar::{LeftOut, tell_open};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -142,7 +142,7 @@ impl Writer {
     /// gets the new file, a directory stays and is added to. Large copies are committed on the way.
     ///
     /// # Errors
-    /// What the host says of the source; `StorageFull`; `IsADirectory` and `NotADirectory` when one would
+    /// Errors of the host about the source; `StorageFull`; `IsADirectory` and `NotADirectory` when one would
     /// replace the other. When the source can't be read, or the device not be written, after a file got its place,
     /// nothing can be committed any more.
     pub fn put(

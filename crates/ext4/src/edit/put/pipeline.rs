@@ -100,7 +100,7 @@ impl Pipeline {
     /// Runs the owner, and the other threads beside it. Everything that it gave to be written is then.
     ///
     /// # Errors
-    /// What the owner says; or what went wrong with a write, with `true`.
+    /// Errors of the owner; or that of a write, with `true`.
     pub fn run<T>(&self, owner: impl FnOnce() -> Result<T>) -> std::result::Result<T, (Error, bool)> {
         thread::scope(|scope| {
             let _over = Over(self);

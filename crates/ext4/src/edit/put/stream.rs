@@ -80,7 +80,7 @@ impl Writer {
     /// bits that [`make_file`](Writer::make_file) would give it for 0666 without 0022.
     ///
     /// # Errors
-    /// What `from` says; `IsADirectory`, `NotFound`, `StorageFull`.
+    /// Errors of `from`; `IsADirectory`, `NotFound`, `StorageFull`.
     pub fn put_contents(
         &mut self,
         from: &mut dyn Read,

@@ -41,12 +41,47 @@ pub(crate) fn tell_open(tar: &TarReader<'_>, name: &str, events: &dyn Events) {
     }
 }
 
-/// Reports attributes of a member with names that no file of ext4 can have.
-pub(crate) fn tell_left_out(member: &Member, events: &dyn Events) {
-    for (name, _) in member.xattrs().filter(|(name, _)| name.len() > MOST_NAME) {
-        let text =
-            format!("an attribute whose name has {} bytes is left out; ext4 takes {MOST_NAME}", name.len());
-        events.note(&format!("{}: {text}", member.shown()));
+/// Attributes of a stream's members that ext4 does not store. They are told at its end: all members may have them.
+#[derive(Default)]
+pub(crate) struct LeftOut {
+    /// How many members have each.
+    names: BTreeMap<Vec<u8>, u64>,
+    /// Members with others.
+    more: u64,
+}
+
+/// Names of attributes that are told.
+const MOST_LEFT_OUT: usize = 16;
+
+impl LeftOut {
+    /// Notes attributes of a member with names that no file of ext4 can have; too long ones are told at once.
+    pub(crate) fn note(&mut self, member: &Member, events: &dyn Events) {
+        for (name, _) in member.xattrs().filter(|(name, _)| !is_storable(name)) {
+            if name.len() > MOST_NAME {
+                let text = format!(
+                    "an attribute whose name has {} bytes is left out; ext4 takes {MOST_NAME}",
+                    name.len()
+                );
+                events.note(&format!("{}: {text}", member.shown()));
+            } else if self.names.len() < MOST_LEFT_OUT || self.names.contains_key(name) {
+                *self.names.entry(name.to_vec()).or_default() += 1;
+            } else {
+                self.more += 1;
+            }
+        }
+    }
+
+    /// Reports what was noted of the stream of this name.
+    pub(crate) fn tell(self, stream: &str, events: &dyn Events) {
+        for (name, members) in self.names {
+            let name = name.escape_ascii();
+            let text = format!("ext4 has no attributes of this kind; members with it: {members}");
+            events.note(&format!("{stream}: tar stream: the attribute '{name}' is left out: {text}"));
+        }
+        if self.more > 0 {
+            let text = format!("{} more attributes of members are left out", self.more);
+            events.note(&format!("{stream}: tar stream: {text}"));
+        }
     }
 }
 
@@ -88,15 +123,17 @@ impl Writer {
         }
         let mut from = unpacked(from).map_err(|error| error.at(name))?;
         let mut tar = TarReader::new(&mut from, name).or_open();
+        let mut left_out = LeftOut::default();
         while let Some(member) = tar.next()? {
             work.events.advance(0)?;
             let path = os::path(&member.path);
             if options.xattrs {
-                tell_left_out(&member, work.events);
+                left_out.note(&member, work.events);
             }
             self.put_member(&mut put, &mut tar, &member).map_err(|error| from_source(&path, error))?;
         }
         tell_open(&tar, name, work.events);
+        left_out.tell(name, work.events);
         // All names are in them by now.
         for (number, time) in put.made {
             let Some(time) = time else { continue };
@@ -259,6 +296,6 @@ impl Chunks for Contents<'_, '_> {
 
 fn no_directory(path: &[u8]) -> Error {
     let text =
-        format!("{}: is no directory, and a link to one is not followed", String::from_utf8_lossy(path));
+        format!("{}: is not a directory, and a link to one is not followed", String::from_utf8_lossy(path));
     invalid(ErrorKind::NotADirectory, text)
 }

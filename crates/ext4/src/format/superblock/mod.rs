@@ -2,9 +2,12 @@
 //!
 //! Source: Documentation/filesystems/ext4/super.rst.
 
+mod details;
 mod edit;
+pub(crate) mod guess;
 mod new;
 
+pub use details::{FoundError, SuperblockDetails};
 pub(crate) use edit::SuperblockMut;
 pub(crate) use new::NewSuperblock;
 
@@ -39,13 +42,17 @@ const CLUSTERS_PER_GROUP: Le32 = Le32(0x24);
 const INODES_PER_GROUP: Le32 = Le32(0x28);
 const MOUNTED: Split<Le32, Byte> = Split(Le32(0x2c), Byte(0x275));
 const WRITTEN: Split<Le32, Byte> = Split(Le32(0x30), Byte(0x274));
+const MOUNTS: Le16 = Le16(0x34);
 const MOST_MOUNTS: Le16 = Le16(0x36);
 const MAGIC_AT: Le16 = Le16(0x38);
 const STATE: Le16 = Le16(0x3a);
 const ON_ERRORS: Le16 = Le16(0x3c);
 const CHECKED: Split<Le32, Byte> = Split(Le32(0x40), Byte(0x277));
+const CHECK_INTERVAL: Le32 = Le32(0x44);
 const CREATOR: Le32 = Le32(0x48);
 const REVISION: Le32 = Le32(0x4c);
+const RESERVED_UID: Le16 = Le16(0x50);
+const RESERVED_GID: Le16 = Le16(0x52);
 const FIRST_INODE: Le32 = Le32(0x54);
 const INODE_SIZE: Le16 = Le16(0x58);
 const GROUP: Le16 = Le16(0x5a);
@@ -79,6 +86,7 @@ const MMP_INTERVAL: Le16 = Le16(0x166);
 const MMP_BLOCK: Le64 = Le64(0x168);
 const LOG_GROUPS_PER_FLEX: Byte = Byte(0x174);
 const CHECKSUM_TYPE: Byte = Byte(0x175);
+const EXTENDED_MOUNT_OPTIONS: Bytes<64> = Bytes(0x200);
 const QUOTA_INODES: [Le32; 3] = [Le32(0x240), Le32(0x244), Le32(0x26c)];
 const OVERHEAD_CLUSTERS: Le32 = Le32(0x248);
 const BACKUP_GROUPS: [Le32; 2] = [Le32(0x24c), Le32(0x250)];
@@ -92,6 +100,9 @@ const ORPHAN_FILE: Le32 = Le32(0x280);
 /// Flags of a file system that was made where `char` is signed, and where it is not.
 const SIGNED_HASH: u32 = 0x1;
 const UNSIGNED_HASH: u32 = 0x2;
+
+/// Flag of a file system for tests.
+const TEST_FS: u32 = 0x4;
 
 /// Numbers of the modes of encryption that a superblock names: AES-256 in XTS and in CTS.
 const ENCRYPTION_MODES: [u8; 4] = [1, 4, 0, 0];
@@ -192,7 +203,7 @@ impl Superblock {
         }
         let raw: Box<[u8; SUPERBLOCK_SIZE]> = Box::new(array(bytes, 0));
         if !Superblock::has_magic(&raw) {
-            return bad("no magic number 0xef53: this is no ext2, ext3 or ext4 file system");
+            return bad("no magic number 0xef53: this is not an ext2, ext3 or ext4 file system");
         }
         let s_rev_level = REVISION.get(bytes);
         if s_rev_level > 1 {
@@ -235,12 +246,12 @@ impl Superblock {
         let inode_size = if dynamic { u32::from(INODE_SIZE.get(bytes)) } else { OLD_INODE_SIZE };
         // OK to compare as u32: a 64 KiB inode can't be written in the field, so 32 KiB is the largest.
         if inode_size < 128 || inode_size > block_size || !inode_size.is_power_of_two() {
-            return bad("the inode size is no power of two from 128 to the block size");
+            return bad("the inode size is not a power of two from 128 to the block size");
         }
         let descriptor_size = if bits64 { u32::from(DESCRIPTOR_SIZE.get(bytes)) } else { 32 };
         let largest = block_size.min(1024);
         if bits64 && !(64..=largest).contains(&descriptor_size) || !descriptor_size.is_power_of_two() {
-            return bad("the descriptor size is no power of two from 64 to 1024");
+            return bad("the descriptor size is not a power of two from 64 to 1024");
         }
         let blocks = BLOCKS.get_if(bits64, bytes);
         let inode = |field: Le32| InodeNo::new(field.get(bytes));
@@ -334,6 +345,34 @@ impl Superblock {
     /// `s_checksum_type`; 1 is CRC-32C, the only one there is.
     pub fn checksum_type(&self) -> u8 {
         CHECKSUM_TYPE.get(&self.raw[..])
+    }
+
+    /// How often it was mounted since the last check, and how often it may be; at 0 or 65535 as often as one likes
+    /// (`s_mnt_count`, `s_max_mnt_count`).
+    pub fn mounts(&self) -> [u16; 2] {
+        [MOUNTS, MOST_MOUNTS].map(|field| field.get(&self.raw[..]))
+    }
+
+    /// When it was checked last in seconds since 1970, and for how many seconds that is enough; with 0 for ever
+    /// (`s_lastcheck`, `s_checkinterval`).
+    pub fn checked(&self) -> (i64, u32) {
+        let raw = &self.raw[..];
+        (CHECKED.get(raw).cast_signed(), CHECK_INTERVAL.get(raw))
+    }
+
+    /// The user and the group that may use reserved blocks besides root (`s_def_resuid`, `s_def_resgid`).
+    pub fn reserved_owner(&self) -> [u16; 2] {
+        [RESERVED_UID, RESERVED_GID].map(|field| field.get(&self.raw[..]))
+    }
+
+    /// `s_errors`: 1 continue, 2 read-only, 3 panic.
+    pub fn on_errors(&self) -> u16 {
+        ON_ERRORS.get(&self.raw[..])
+    }
+
+    /// `s_default_mount_opts`, a set of flags.
+    pub fn mount_options(&self) -> u32 {
+        MOUNT_OPTIONS.get(&self.raw[..])
     }
 
     /// When it was made, last mounted and last written: seconds since 1970 with their high bytes.

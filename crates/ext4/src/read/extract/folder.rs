@@ -5,6 +5,7 @@
 //! the top, without following links, and every file is new.
 
 use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -210,7 +211,7 @@ impl Extract<'_> {
         let made =
             open_folder(self.root, parent).and_then(|parent| match host::make_folder(parent.as_fd(), name) {
                 Err(_) if self.options.overwrite => {
-                    host::remove(parent.as_fd(), name)?;
+                    self.make_room(parent.as_fd(), name)?;
                     host::make_folder(parent.as_fd(), name)
                 }
                 made => made,
@@ -224,6 +225,12 @@ impl Extract<'_> {
     fn make_room(&self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
         if !self.options.overwrite {
             return Ok(());
+        }
+        if let Some(found) = host::identity(parent, name)?
+            && self.options.kept.contains(&found)
+        {
+            let text = "the host's file is read by this command, and was not replaced";
+            return Err(Error::path(ErrorKind::InvalidInput, text));
         }
         match host::remove(parent, name) {
             Err(error) if !error.is_not_found() => Err(error),
@@ -307,7 +314,7 @@ impl Extract<'_> {
             }
             FileType::Directory => {
                 let place = Place::inode(Structure::Directory, inode.number());
-                return Err(place.malformed("has a name that says it is no directory"));
+                return Err(place.malformed("has a name that says it is not a directory"));
             }
             FileType::Symlink => {
                 let target = link_target(self.fs, inode)?;

@@ -6,13 +6,13 @@ mod tar;
 use std::fmt;
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, FileId};
 use casemate_trees::{Choice, Selection, Trail, join};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
 use crate::read::fs::Ext4;
-use crate::read::names::Names;
+use crate::read::names::{Name, Names};
 use crate::units::InodeNo;
 
 pub use casemate_trees::tar::Record;
@@ -28,6 +28,8 @@ pub struct ExtractOptions<'a> {
     /// Whether what is there already under the name of a file, a folder aside, gives way to it; without, it stays, and the
     /// file is a failure.
     pub overwrite: bool,
+    /// Files of the host that are never replaced: those that the image is read from.
+    pub kept: &'a [FileId],
     /// Selection of the files to copy; all if `None`.
     pub selection: Option<&'a Selection>,
     /// Reader of the contents of files.
@@ -149,14 +151,18 @@ struct Entered {
 /// A name in a directory, for when it is needed again.
 type FirstName = (Arc<Folder>, Box<[u8]>);
 
+/// A directory's names, where those that stand for others are no copy of the directory.
+fn children(fs: &Ext4, dir: &Inode, fail: impl FnMut(&[u8], Error)) -> Result<Names> {
+    fs.require_key(dir)?;
+    accepted_names(fs, dir, fail)
+}
+
 /// A directory's names in the order of their bytes. Inodes are read when their turn comes: many names may stand
 /// for one large inode.
 ///
 /// A name that is there several times is left out and told to `fail`: whoever unpacks a link, and then a folder of the
 /// same name, could be led anywhere.
-fn children(fs: &Ext4, dir: &Inode, mut fail: impl FnMut(&[u8], Error)) -> Result<Names> {
-    // Names that stand for others are no copy of the directory.
-    fs.require_key(dir)?;
+pub(crate) fn accepted_names(fs: &Ext4, dir: &Inode, mut fail: impl FnMut(&[u8], Error)) -> Result<Names> {
     let mut names = fs.names(dir)?;
     let place = Place::inode(Structure::Directory, dir.number());
     names.drop_repeated(|name, times| fail(name, place.malformed(format!("has this name {times} times"))));
@@ -167,6 +173,11 @@ fn children(fs: &Ext4, dir: &Inode, mut fail: impl FnMut(&[u8], Error)) -> Resul
 fn link_target(fs: &Ext4, inode: &Inode) -> Result<Vec<u8>> {
     fs.require_key(inode)?;
     fs.symlink_target(inode)
+}
+
+/// Whether an inode is what its name says: nothing that another name calls a file is gone through.
+pub(crate) fn is_of_its_kind(name: &Name<'_>, inode: &Inode) -> bool {
+    !inode.is_dir() || name.kind.is_none_or(|kind| kind == FileType::Directory)
 }
 
 /// Whether a file can have names elsewhere in the tree.

@@ -35,7 +35,7 @@ impl FastCommits {
                     break 'blocks;
                 }
                 if record.features() != 0 {
-                    let text = "the journal ends in fast commits with features that nobody here knows";
+                    let text = "the journal ends in fast commits with unknown features";
                     return Err(Error::unsupported(text));
                 }
                 crc = journal.checksums.update(Some(crc), record.covered());

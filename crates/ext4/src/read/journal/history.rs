@@ -27,6 +27,8 @@ pub(crate) struct History {
     copies: HashMap<Block, Vec<(u32, Copy)>>,
     /// Copies that were not noted, as there are too many.
     pub left_out: u64,
+    /// The error of the first block that could not be read.
+    pub unread: Option<Error>,
     /// Copies that were read.
     reads: AtomicU64,
 }
@@ -35,6 +37,11 @@ pub(crate) struct History {
 const MOST_READS: u64 = 1 << 22;
 
 impl History {
+    /// The history that a journal has which can't be read: none.
+    pub fn unread(error: Error) -> History {
+        History { unread: Some(error), ..History::default() }
+    }
+
     /// Reads all of the journal. A file system without one has no history.
     ///
     /// # Errors
@@ -45,7 +52,13 @@ impl History {
         let superblock = journal.superblock();
         let mut count = 0;
         for at in superblock.first..superblock.end() {
-            let Ok(bytes) = journal.read(at) else { continue };
+            let bytes = match journal.read(at) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    history.unread.get_or_insert(error);
+                    continue;
+                }
+            };
             let Some((Kind::Descriptor, sequence)) = journal_block::header(&bytes) else { continue };
             let place = Place::of(Structure::JournalBlock).at(Block::new(at.into()));
             if journal.check(Kind::Descriptor, &bytes, place).is_err() {

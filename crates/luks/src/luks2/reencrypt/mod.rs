@@ -113,6 +113,8 @@ pub struct Reencryption {
     pub digests: [Option<u32>; 2],
     /// Bytes of the data, from the first one on, that it was begun for, if not for all; a note of this project's.
     pub device_size: Option<u64>,
+    /// Bytes of all data when it was begun; a note of this project's, that cryptsetup does not make.
+    pub data_size: Option<u64>,
     regular: Vec<Segment>,
     /// Digests and the regular segments that they are of.
     bound: Vec<(u32, u32)>,
@@ -120,6 +122,9 @@ pub struct Reencryption {
 
 /// The member of the reencryption's keyslot that says how much of the data it was begun for.
 const DEVICE_SIZE: &str = "casemate_device_size";
+
+/// The member of the reencryption's keyslot that says how many bytes all data had when it was begun.
+const DATA_SIZE: &str = "casemate_data_size";
 
 /// Bytes that have one checksum, at most.
 const LARGEST_BLOCK: u32 = 1 << 20;
@@ -255,6 +260,7 @@ impl Reencryption {
             backups,
             digests,
             device_size: None,
+            data_size: None,
             regular,
             bound,
         };
@@ -341,6 +347,7 @@ impl Reencryption {
         let regular = segments.into_iter().filter(|segment| !is_backup(segment)).collect();
         let area = slot.area.offset..slot.area.offset.saturating_add(slot.area.size);
         let keyslot = slot.id;
+        let number = |name: &str| object.get(name).and_then(|size| size.text()?.parse().ok());
         let found = Reencryption {
             mode,
             direction,
@@ -350,7 +357,8 @@ impl Reencryption {
             area,
             backups,
             digests,
-            device_size: object.get(DEVICE_SIZE).and_then(|size| size.text()?.parse().ok()),
+            device_size: number(DEVICE_SIZE),
+            data_size: number(DATA_SIZE),
             regular,
             bound,
         };
@@ -509,7 +517,10 @@ impl Reencryption {
                 SegmentSize::Dynamic => len,
             };
             if end <= start || end > len {
-                return Err(bad(format!("segment {} passes the end of the data", segment.id)));
+                return Err(bad(format!(
+                    "segment {} passes the end of the data, of which there are {len} bytes",
+                    segment.id
+                )));
             }
             let state = self.state_of(segment, start)?;
             let crosses = state != State::New && start < self.moved_len() && end > self.moved_len();

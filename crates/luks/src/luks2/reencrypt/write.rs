@@ -1,6 +1,6 @@
 //! A reencryption as metadata: how it begins, goes on and ends.
 
-use super::{Backups, DEVICE_SIZE, Part, Reencryption, Resilience, State};
+use super::{Backups, DATA_SIZE, DEVICE_SIZE, Part, Reencryption, Resilience, State};
 use crate::json::{Json, Object};
 use crate::luks2::metadata::{DIGESTS, Digest, Metadata, Segment, SegmentSize};
 use crate::luks2::{BINARY_LEN, validate};
@@ -30,7 +30,8 @@ impl Reencryption {
             .with("key_size", 1)
             .with("mode", self.mode.name())
             .with("direction", self.direction.name())
-            .with("priority", 0);
+            .with("priority", 0)
+            .with(DATA_SIZE, len.to_string());
         let slot = match self.device_size {
             Some(size) => slot.with(DEVICE_SIZE, size.to_string()),
             None => slot,

@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import fsspec
 
 from ..errors import Error, MismatchError
 from . import SHARD, Area, Checksum, Entry, Kind, Parameters, check_images, manifest, read_manifest, verify
-from .plan import told
+from .plan import names, told
+
+_Found = TypeVar("_Found")
 
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -50,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
         "--storage-option", action="append", default=[], type=_option, metavar="NAME=VALUE",
         help="an option that fsspec needs to open the files; may be repeated",
     )
-    group.add_argument("--resume", metavar="FILE", help="continue a run with this file")
+    group.add_argument(
+        "--resume", metavar="FILE", help="keep progress in this file, and continue from it; it is created if there is none",
+    )
     group.add_argument(
         "--assume-unchanged", action="store_true",
         help="with --resume and --update: take files of the same size for the same, if the store has no versions",
@@ -62,17 +67,29 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, text: str, what: str = "URL") -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, description=text + ".", parents=[common])
-        made.add_argument("files", nargs="+", metavar=what, help="files as fsspec names them: paths, s3://...")
+    def command(
+        name: str, text: str, more: str = "", what: str = "URL", named: str = "files as fsspec names them: paths, s3://...",
+    ) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=f"{text}. {more}".strip(), parents=[common])
+        made.add_argument("files", nargs="*" if what == "URL" else "+", metavar=what, help=named)
+        if what == "URL":
+            made.add_argument(
+                "--files-from", action="append", default=[], metavar="FILE",
+                help="read more names from this file, one a line; - is standard input; may be repeated",
+            )
         return made
 
-    for name, text in [
-        ("digest", "Print files' fs-verity digests as `fsverity digest` does"),
-        ("tree", "Make an fs-verity tree beside each file: FILE.fsverity"),
-        ("manifest", "Print a manifest of all that is known of files, for `verify` and --update"),
+    ordered = "Lines have the order of the arguments."
+    for name, text, more in [
+        ("digest", "Print files' fs-verity digests as `fsverity digest` does", ordered),
+        ("tree", "Make an fs-verity tree beside each file: FILE.fsverity", ordered),
+        (
+            "manifest", "Print a manifest of all that is known of files, for `verify` and --update",
+            f"{ordered} To compare two machines, run `verify` with the manifest of one on the other: manifests differ in "
+            "`version`, which is a local file's time of change. `digest` prints the same lines for the same files.",
+        ),
     ]:
-        made = command(name, text)
+        made = command(name, text, more)
         made.add_argument("--hash-alg", choices=["sha256", "sha512"], default="sha256")
         made.add_argument("--block-size", type=int, default=4096, metavar="BYTES")
         made.add_argument("--salt", type=_salt, default=b"", metavar="HEX")
@@ -86,7 +103,12 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--hash-block-size", type=int, default=4096, metavar="BYTES")
     made.add_argument("--salt", type=_salt, metavar="HEX", help="- for none [default: derived from the file's name]")
     made.add_argument("--uuid", help="[default: derived from the file's name]")
-    command("verify", "Compare files with manifests, or with lines of `fsverity digest` or `sha256sum`", "MANIFEST")
+    command(
+        "verify", "Compare files with manifests, or with lines of `fsverity digest` or `sha256sum`",
+        "The exit status is 1 if a file does not match or is missing, and else 2 if one could not be read. Files that no manifest "
+        "names are not looked for.", "MANIFEST",
+        "manifests of `fleet manifest`, or lines of `fsverity digest` or `sha256sum`",
+    )
     command("check", "Check ext4 images")
     return parser
 
@@ -126,6 +148,24 @@ def _engine(name: str, address: str | None, shown: Callable[[str], object]) -> I
         raise SystemExit(2) from None
 
 
+def _in_order(urls: list[str], results: Iterable[tuple[str, _Found]]) -> Iterator[tuple[str, _Found]]:
+    """Results in the order of the files' names: two runs can be compared. Those that come too early wait; engines have a bounded
+    number of tasks on their way."""
+    early: dict[str, _Found] = {}
+    awaited = names(urls)
+    url = next(awaited, None)
+    try:
+        for name, found in results:
+            early[name] = found
+            while url is not None and url in early:
+                yield url, early.pop(url)
+                url = next(awaited, None)
+    except (Exception, KeyboardInterrupt):
+        # What is known is told, whatever keeps the rest from being known.
+        yield from early.items()
+        raise
+
+
 def _kind(given: argparse.Namespace) -> Kind:
     if given.command == "sum":
         return Checksum(given.hash)
@@ -149,6 +189,17 @@ class _Shown:
         print(("\r\x1b[K" if self._line else "") + text, file=sys.stderr)
 
 
+class _Notes(logging.Handler):
+    """Notes of the package, as the command's own."""
+
+    def __init__(self, shown: _Shown) -> None:
+        super().__init__()
+        self._shown = shown
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._shown.say(f"casemate: {_visible(record.getMessage())}")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Exits with 0 if all is well, 1 if something does not match, 2 if something could not be done."""
     parser = _parser()
@@ -158,10 +209,17 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--assume-unchanged goes with --resume or --update")
     if given.command == "check" and given.resume is not None:
         parser.error("--resume: a check begins anew")
+    for name in getattr(given, "files_from", []):
+        given.files.extend(_names(name))
+    if not given.files:
+        parser.error("no file is named")
+    notes = logging.getLogger("casemate")
+    notes.addHandler(_Notes(shown))
+    notes.propagate = False
     options: dict[str, Any] = {"storage_options": dict(given.storage_option) or None}
     with _engine(given.engine, given.address, shown.say) as engine:
         if given.command == "check":
-            for url, findings in check_images(given.files, engine, **options):
+            for url, findings in _in_order(given.files, check_images(given.files, engine, **options)):
                 if isinstance(findings, Exception):
                     shown.say(f"casemate: {_text(findings, url)}")
                     status = 2
@@ -172,24 +230,28 @@ def main(arguments: list[str] | None = None) -> int:
         options |= {"shard": given.shard, "threads": given.threads, "resume": given.resume, "progress": shown}
         options["assume_unchanged"] = given.assume_unchanged
         if given.command == "verify":
-            rows = []
+            rows, answers = [], set()
             for name in given.files:
                 entries = _manifest(name)
                 rows.extend(entries)
                 if not entries:
                     shown.say(f"casemate: {name}: no file was verified")
-                    status = 1
+                    answers.add(1)
             for url, wrong in verify(rows, engine, **options):
                 if wrong is not None:
                     shown.say(f"casemate: {_text(wrong, url)}")
-                    status = max(status, 1 if isinstance(wrong, MismatchError) else 2)
+                    answers.add(1 if isinstance(wrong, (MismatchError, FileNotFoundError)) else 2)
+            # What is known to be wrong counts, whatever else could not be looked at.
+            status = min(answers, default=0)
+            if status == 0 and sys.stderr.isatty():
+                shown.say(f"casemate: {len({row.url for row in rows})} files: verified")
             return status
         options["parameters"] = kind = _kind(given)
         if given.command in ("tree", "format"):
             options["place"] = lambda url: url + kind.suffix
         if given.command == "manifest" and given.update is not None:
             options["before"] = _manifest(given.update)
-        for url, found in manifest(given.files, engine, **options):
+        for url, found in _in_order(given.files, manifest(given.files, engine, **options)):
             if isinstance(found, Entry):
                 print(found.to_line("json" if given.command == "manifest" else "text"), end="")
             else:
@@ -206,8 +268,18 @@ def _text(error: Exception, url: str | None = None) -> str:
         is_own = type(error) is OSError or isinstance(error, (Error, ValueError))
         text = " ".join(str(error).split()) if is_own and str(error) else told(error)
         text = text if url is None or url in text else f"{url}: {text}"
+    return _visible(text)
+
+
+def _visible(text: str) -> str:
     # Servers write some of it, for whatever a terminal does with it.
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _names(name: str) -> list[str]:
+    """Names in a file, one a line, whatever bytes they have."""
+    with open(0 if name == "-" else name, "rb", closefd=name != "-") as file:
+        return [os.fsdecode(line) for line in file.read().split(b"\n") if line]
 
 
 def _manifest(name: str) -> list[Entry]:
@@ -242,4 +314,10 @@ def _run() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_run())
+    status = _run()
+    if status == 130:
+        # Nothing waits for stores that do not answer, nor for engines.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(status)
+    sys.exit(status)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, ThreadPoolExecutor, wait
 from typing import Any
 
+from .crew import Crew
+
 #: A task, what it came to, and what went wrong.
 Result = tuple[Any, Any, Exception | None]
 
@@ -22,8 +24,8 @@ def results(
     hints = dict(resources or {})
     name = type(engine).__module__.partition(".")[0]
     if engine is None:
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            yield from _futures(pool.submit, wait, work, tasks, lambda: 2 * (os.cpu_count() or 1))
+        with Crew(os.cpu_count() or 1) as crew:
+            yield from _futures(crew.submit, wait, work, tasks, lambda: 2 * (os.cpu_count() or 1))
     elif isinstance(engine, Executor):
         yield from _futures(engine.submit, wait, work, tasks, lambda: 64)
     elif getattr(engine, "__name__", "") == "ray":

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from base64 import b64decode, b64encode
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TextIO
 
@@ -21,10 +23,11 @@ from ..errors import ArgumentError, Error, MismatchError
 from ..ext4 import Finding, check
 from ..fsverity import Digest
 from .engines import results
-from .kinds import Kind, Parameters
+from .crew import listener
+from .kinds import Area, Kind, Parameters
 from .entries import Entry, read_manifest
 from .plan import SHARD, Part, Piece, Task, names, plan, run, told
-from .stores import is_local, local_path, opened, state
+from .stores import is_local, local_path, looked_at, opened, state
 
 #: Where a file's tree goes.
 Place = Callable[[str], str | os.PathLike[str]]
@@ -91,14 +94,14 @@ def manifest(
     urls, log = names(urls), _Log(resume)
     trees = None if place is None else _Trees(place, storage_options, parameters, log.is_kept, can_be_kept)
     gathered = _Gathered(parameters, trees)
-    finished: list[tuple[str, Entry | Exception]] = []
+    finished: deque[tuple[str, Entry | Exception]] = deque()
     entries = {entry.url: entry for entry in [*before, *log.entries] if entry.parameters == parameters}
 
     def known(whole: Piece) -> list[Piece]:
         if trees is not None:
             trees.check_place(whole.url)
         entry = entries.get(whole.url)
-        if entry is not None and (trees is None or trees.is_there(whole.url)):
+        if entry is not None and (trees is None or trees.is_there(entry)):
             if can_be_kept(whole) and (entry.size, entry.version) == (whole.size, whole.version):
                 finished.append((whole.url, entry))
                 return []
@@ -111,16 +114,28 @@ def manifest(
     tasks = plan(
         urls, shard=shard, parameters=parameters, with_tree=trees is not None, threads=threads,
         storage_options=storage_options, failed=lambda url, error: finished.append((url, error)), known=known,
+        is_wanted=gathered.is_wanted,
     )
-    remembered: list[tuple[Task, list[Part]]] = []
+    remembered: deque[tuple[Task, list[Part]]] = deque()
 
     def left() -> Iterator[Task]:
         for task in tasks:
+            if not any(gathered.is_wanted(piece.url) for piece in task.pieces):
+                continue
             parts = log.parts(task) if all(map(can_be_kept, task.pieces)) else None
             if parts is None or (trees is not None and not all(trees.is_begun(piece.url) for piece in task.pieces)):
                 yield task
             else:
                 remembered.append((task, parts))
+
+    def ready() -> Iterator[tuple[str, Entry | Exception]]:
+        """Results that need no more reading. They come at once, so that putting results in order keeps few of them."""
+        while remembered:
+            for url, found in gathered.take(*remembered.popleft()):
+                log.remember_entry(found)
+                yield url, found
+        while finished:
+            yield finished.popleft()
 
     with log, trees or contextlib.nullcontext():
         for task, parts, error in results(engine, run, left(), threads, resources):
@@ -132,13 +147,10 @@ def manifest(
             for url, found in gathered.take(task, parts):
                 log.remember_entry(found)
                 yield url, found
+            yield from ready()
             if progress is not None:
                 progress(gathered.done)
-        for task, parts in remembered:
-            for url, found in gathered.take(task, parts):
-                log.remember_entry(found)
-                yield url, found
-    yield from finished
+        yield from ready()
     if progress is not None:
         progress(gathered.done)
 
@@ -177,9 +189,12 @@ def check_images(
 
 
 def _check(url: str, storage_options: dict[str, Any] | None) -> list[Finding]:
-    size, _ = state(url, storage_options)
-    with opened(url, 0, size, storage_options) as device:
-        return check(device, threads=1)
+    size, version = state(url, storage_options)
+    with opened(url, 0, size, storage_options, version, size.__eq__) as device:
+        findings = check(device, threads=1, progress=listener())
+    if state(url, storage_options) != (size, version):
+        raise OSError(f"{url}: it has changed while it was checked")
+    return findings
 
 
 def _joined(url: str, parts: list[Part], parameters: Kind, tree: _casemate.Device | None) -> Digest | Exception:
@@ -207,6 +222,7 @@ class _Gathered:
         self._parameters, self._trees = parameters, trees
         self._files: dict[str, _Awaited] = {}
         self._bytes: defaultdict[str, int] = defaultdict(int)
+        self._failed: set[str] = set()
         self.done = 0
 
     def keep(self, whole: Piece, entry: Entry, changes: Iterable[tuple[int, int]]) -> list[Piece]:
@@ -227,12 +243,21 @@ class _Gathered:
                 self._add(piece, Part(whole.url, data))
         return again
 
+    def is_wanted(self, url: str) -> bool:
+        """Whether parts of a file are still of use: nothing went wrong with one so far."""
+        return url not in self._failed
+
     def take(self, task: Task, parts: list[Part]) -> Iterator[tuple[str, Entry | Exception]]:
-        """Files that are complete now."""
+        """Files that are complete now, and those of which a part can't be read: the first error is the file's."""
         for piece, part in zip(task.pieces, parts, strict=True):
+            if not self.is_wanted(piece.url):
+                continue
             self.done += piece.end - piece.start
             awaited = self._add(piece, part)
-            if self._bytes[piece.url] >= piece.size:
+            if part.error is not None:
+                self._failed.add(piece.url)
+                yield piece.url, self._finish(awaited)
+            elif self._bytes[piece.url] >= piece.size:
                 yield piece.url, self._finish(awaited)
 
     def _add(self, piece: Piece, part: Part) -> _Awaited:
@@ -272,6 +297,8 @@ class _Trees:
         self._partials: dict[str, str] = {}
         #: Files of which a run that was killed has left blocks.
         self._begun: set[str] = set()
+        #: Files whose trees have a file for now.
+        self._made: set[str] = set()
 
     def __enter__(self) -> _Trees:
         return self
@@ -297,16 +324,24 @@ class _Trees:
         own = dict.fromkeys(_identities(url), url)
         if (other := first(own, place) or first(self._files, place)) is not None:
             raise ArgumentError(f"{place}: the tree of {url} would replace the file {other}")
+        self._check_replaced(place)
         self._files.update(dict.fromkeys(_identities(url), url))
         self._places.update(dict.fromkeys(_identities(place), url))
 
-    def is_there(self, url: str) -> bool:
-        """Whether a tree is complete."""
-        place = os.fspath(self._place(url))
-        if is_local(place):
-            return os.path.exists(local_path(place))
-        fs, path = fsspec.core.url_to_fs(place, **(self._options or {}))
-        return bool(fs.exists(path))
+    def is_there(self, entry: Entry) -> bool:
+        """Whether the tree at a file's place is that of the contents that an entry is of."""
+        try:
+            with looked_at(os.fspath(self._place(entry.url)), self._options) as tree:
+                return tree is not None and self._parameters.has_root(tree, entry.size or 0, entry.digest)
+        # Stores raise whatever they like; the tree is made again.
+        except Exception:
+            return False
+
+    def _check_replaced(self, place: str) -> None:
+        """Refuses a place that holds something else than an earlier tree, which would be lost."""
+        with looked_at(place, self._options) as found:
+            if found is not None:
+                _casemate.check_replaced(found._open(), isinstance(self._parameters, Area))
 
     def begin(self, whole: Piece, base: Digest | None = None) -> None:
         """Gives a file's tree its name for now: one for each state of the file and of the tree that it is begun from, as what
@@ -320,11 +355,14 @@ class _Trees:
             if self._temporary is None:
                 self._temporary = self._folder.enter_context(tempfile.TemporaryDirectory(prefix="casemate-"))
             self._partials[whole.url] = os.path.join(self._temporary, f"{len(self._partials)}.{name}")
-        if not self._is_kept or not self._can_be_kept(whole):
+        partial = self._partials[whole.url]
+        if not self._is_kept or not self._can_be_kept(whole) or not _is_own(partial):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._partials[whole.url])
-        if os.path.exists(self._partials[whole.url]):
+                os.unlink(partial)
+        self._made.discard(whole.url)
+        if os.path.lexists(partial):
             self._begun.add(whole.url)
+            self._made.add(whole.url)
 
     def begin_as(self, whole: Piece, entry: Entry) -> bool:
         """Begins with the existing tree, of which only parts will be made again; false if it is of another state than
@@ -335,8 +373,11 @@ class _Trees:
         partial, place = self._partials[whole.url], os.fspath(self._place(whole.url))
         copy = partial + ".copy"
         try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(copy)
             if is_local(place):
-                shutil.copyfile(local_path(place), copy)
+                with open(local_path(place), "rb") as old, open(copy, "xb") as new:
+                    shutil.copyfileobj(old, new, 1 << 20)
             else:
                 fs, path = fsspec.core.url_to_fs(place, **(self._options or {}))
                 fs.get_file(path, copy)
@@ -348,6 +389,7 @@ class _Trees:
             if self._is_kept:
                 _make_durable(copy)
             os.replace(copy, partial)
+            self._made.add(whole.url)
             return True
         except Exception:
             # All of it is made again.
@@ -365,7 +407,11 @@ class _Trees:
         if part.error is not None:
             return part
         try:
-            file = os.open(self._partials[part.url], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # Who may write in the folder knows the name, and may have put a link there.
+            how = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+            how |= 0 if part.url in self._made else os.O_CREAT | os.O_EXCL
+            file = os.open(self._partials[part.url], how, 0o666)
+            self._made.add(part.url)
             try:
                 for offset, block in part.blocks:
                     rest = memoryview(block)
@@ -384,11 +430,14 @@ class _Trees:
         """Completes a tree whose blocks have all come, and gives it its name and place."""
         partial, place = self._partials.pop(url), os.fspath(self._place(url))
         try:
+            if not stat.S_ISREG(os.lstat(partial).st_mode):
+                raise OSError(errno.ELOOP, "another program has replaced the unfinished tree", partial)
             device = _casemate.Device.open(partial, True)
             digest = join(device)
             if isinstance(digest, Exception):
                 return digest
             device.flush()
+            self._check_replaced(place)
             if is_local(place):
                 os.replace(partial, local_path(place))
             else:
@@ -412,6 +461,15 @@ def _identities(url: str) -> list[Any]:
         status = os.stat(path)
         found.append((status.st_dev, status.st_ino))
     return found
+
+
+def _is_own(path: str) -> bool:
+    """Whether a run of this user has left a file, and nothing else leads to it."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid()
 
 
 def _make_durable(path: str) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from .. import _casemate
 from ..device import Device
 from ..fsverity import Digest
+from .crew import listener
 
 #: Blocks of a tree with the bytes of the tree's file that they begin at.
 Blocks = list[tuple[int, bytes]]
@@ -39,8 +40,12 @@ class Parameters(NamedTuple):
         """The part of a file's tree that a device's bytes are."""
         return _casemate.fsverity_part(
             device._open(), size=size, start=start, algorithm=self.algorithm, block_size=self.block_size, salt=self.salt,
-            with_tree=with_tree, effort=(threads, None),
+            with_tree=with_tree, effort=(threads, listener()),
         )
+
+    def has_root(self, tree: Device, size: int, digest: Digest) -> bool:
+        """Whether a tree is that of a file with this digest: the descriptor at its beginning, which is written last, is."""
+        return hashlib.new(digest.algorithm, tree.pread(256, 0)).digest() == digest.digest
 
     def join(self, parts: list[bytes], tree: _casemate.Device | None) -> Digest:
         """The file's digest; the tree becomes complete."""
@@ -74,7 +79,16 @@ class Area(NamedTuple):
 
     def part(self, device: Device, url: str, size: int, start: int, with_tree: bool, threads: int | None) -> tuple[bytes, Blocks]:
         """The part of the hash area that a device's bytes have."""
-        return _casemate.verity_part(device._open(), size, start, self._native(url), with_tree, (threads, None))
+        return _casemate.verity_part(device._open(), size, start, self._native(url), with_tree, (threads, listener()))
+
+    def has_root(self, tree: Device, size: int, digest: Digest) -> bool:
+        """Whether a hash area is that of data of this size with this root hash; an error for most of others."""
+
+        def read(_start: int, _end: int) -> bytes:
+            raise OSError("the hash block on top is looked at, and no data")
+
+        Device.from_ranges(size, read)._open().verity(tree._open(), digest.digest, self.hash_offset)
+        return True
 
     def join(self, parts: list[bytes], tree: _casemate.Device | None) -> Digest:
         """The root hash; the hash area becomes complete."""
@@ -113,9 +127,16 @@ class Checksum(NamedTuple):
             raise ValueError("a checksum has no tree")
         found = hashlib.new(self.algorithm)
         room = memoryview(bytearray(max(min(device.size, 1 << 20), 1)))
+        stop = listener()
         while count := device.readinto(room):
+            if stop is not None:
+                stop(count)
             found.update(room[:count])
         return found.digest(), []
+
+    def has_root(self, tree: Device, size: int, digest: Digest) -> bool:
+        """There is no tree."""
+        return False
 
     def join(self, parts: list[bytes], tree: _casemate.Device | None) -> Digest:
         """The hash: the only part."""

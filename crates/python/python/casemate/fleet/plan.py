@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -12,8 +13,8 @@ from .stores import opened, state
 
 #: Bytes that a task has at most, unless `shard` says otherwise; and those of a task of small files.
 SHARD, BATCH = 1 << 30, 64 << 20
-#: Files of a task at most.
-FILES = 1024
+#: Files of a task at most, and tasks of a file.
+FILES, TASKS = 1024, 1 << 20
 
 
 class Piece(NamedTuple):
@@ -80,10 +81,11 @@ def plan(
     storage_options: dict[str, Any] | None = None,
     failed: Callable[[str, Exception], object] | None = None,
     known: Callable[[Piece], list[Piece]] | None = None,
+    is_wanted: Callable[[str], bool] | None = None,
 ) -> Iterator[Task]:
     """Tasks for files, each of which comes once: large ones are cut where trees can be joined, small ones come together. `failed`
     is called for files that can't be looked at; without it that is an exception. `known` is asked for the pieces of a file that are
-    to be read, where not all of it is."""
+    to be read, where not all of it is, and `is_wanted` whether more of it should be."""
     if shard <= 0:
         raise ValueError(f"shard: {shard} bytes; a task has at least one")
     unit = parameters.unit
@@ -96,7 +98,13 @@ def plan(
     for url in names(urls):
         try:
             size, version = state(url, storage_options)
-            size = parameters.covered(size)
+            size, there = parameters.covered(size), size
+            if size < there:
+                text = "%s: %d bytes behind byte %d are in no whole block: no hash protects them"
+                logging.getLogger("casemate").warning(text, url, there - size, size)
+            if unit is not None and size // (max(shard // unit, 1) * unit) > TASKS:
+                text = f"{size} bytes are more than {TASKS} tasks of {shard} bytes: no file is so large, or `shard` is too small"
+                raise ValueError(text)
             whole = Piece(url, size, 0, size, version)
             pieces = [whole] if known is None else known(whole)
         # Stores raise whatever they like.
@@ -109,6 +117,9 @@ def plan(
             step = max(wanted.end - wanted.start, 1) if unit is None else max(shard // unit, 1) * unit
             if wanted.end - wanted.start > min(step, BATCH):
                 for start in range(wanted.start, wanted.end, step):
+                    # What went wrong with the first ones goes wrong with all.
+                    if is_wanted is not None and not is_wanted(url):
+                        break
                     yield task([wanted._replace(start=start, end=min(start + step, wanted.end))])
                 continue
             small.append(wanted)
@@ -125,7 +136,10 @@ def run(task: Task) -> list[Part]:
     parts = []
     for piece in task.pieces:
         try:
-            with opened(piece.url, piece.start, piece.end, task.storage_options) as device:
+            def is_size(size: int, piece: Piece = piece) -> bool:
+                return task.parameters.covered(size) == piece.size
+
+            with opened(piece.url, piece.start, piece.end, task.storage_options, piece.version, is_size) as device:
                 data, blocks = task.parameters.part(
                     device, piece.url, piece.size, piece.start, task.with_tree, task.threads
                 )

@@ -9,12 +9,14 @@ import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import fsspec
 
 from ..device import Device, open
+from .crew import Crew, result
+from .web import WebFile, is_web, no_such_range, web_size
 
 #: Bytes that are fetched from a store at once, and how many such ranges are on their way for a task.
 RANGE, IN_FLIGHT = 8 << 20, 4
@@ -49,31 +51,70 @@ def state(url: str, options: dict[str, Any] | None) -> tuple[int, str | None]:
     fs, path = fsspec.core.url_to_fs(url, **(options or {}))
     fs.invalidate_cache()
     info = fs.info(path)
-    if info.get("size") is None:
+    size = info.get("size")
+    if is_web(fs) and not size:
+        # Some answer HEAD without a length, or with none.
+        size = web_size(fs, path)
+    if size is None:
         raise OSError("the store does not say its size")
+    if int(size) < 0:
+        raise OSError(f"the store says that its size is {size} bytes")
     version = next((info[name] for name in VERSIONS if info.get(name)), None)
-    return int(info["size"]), None if version is None else str(version)
+    return int(size), None if version is None else str(version)
 
 
 @contextlib.contextmanager
-def opened(url: str, start: int, end: int, options: dict[str, Any] | None) -> Iterator[Device]:
-    """Bytes of a file as a device."""
+def opened(
+    url: str, start: int, end: int, options: dict[str, Any] | None, version: str | None = None,
+    is_size: Callable[[int], bool] | None = None,
+) -> Iterator[Device]:
+    """Bytes of a file as a device. A web server's answers must be of this version, and of a file whose size `is_size` takes."""
     if is_local(url):
         with open(local_path(url)) as device:
             yield device.window(start, end - start)
         return
     fs, path = fsspec.core.url_to_fs(url, **(options or {}))
+    web = WebFile(fs, path, version, is_size) if is_web(fs) else None
 
     def fetch(begin: int, behind: int) -> bytes:
+        if web is not None:
+            return web.read(start + begin, start + behind)
         found = bytes(fs.cat_file(path, start=start + begin, end=start + behind))
-        # Web servers that know no ranges give all of a file.
         if len(found) != behind - begin:
-            text = f"{len(found)} bytes came of the {behind - begin} from byte {start + begin} on: the store gives no such ranges"
-            raise OSError(text)
+            raise no_such_range(len(found), start + begin, start + behind)
         return found
 
     with _Ahead(fetch, end - start) as ahead:
         yield Device.from_ranges(end - start, ahead.read, name=url)
+
+
+@contextlib.contextmanager
+def looked_at(url: str, options: dict[str, Any] | None) -> Iterator[Device | None]:
+    """Contents of a place that something else goes to; `None` where there is nothing. Not more is fetched than is looked at."""
+    if is_local(url):
+        try:
+            found = os.stat(local_path(url))
+        except FileNotFoundError:
+            yield None
+            return
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", local_path(url))
+        with open(local_path(url)) as device:
+            yield device
+        return
+    fs, path = fsspec.core.url_to_fs(url, **(options or {}))
+    try:
+        size, _ = state(url, options)
+    except FileNotFoundError:
+        yield None
+        return
+    # Small ones come at once.
+    whole = bytes(fs.cat_file(path)) if size <= RANGE else None
+    yield Device.from_ranges(
+        size if whole is None else len(whole),
+        lambda begin, behind: bytes(fs.cat_file(path, start=begin, end=behind)) if whole is None else whole[begin:behind],
+        name=url,
+    )
 
 
 class _Ahead:
@@ -81,7 +122,7 @@ class _Ahead:
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
         self._fetch, self._size = fetch, size
-        self._pool = ThreadPoolExecutor(IN_FLIGHT)
+        self._crew = Crew(IN_FLIGHT)
         self._lock = threading.Lock()
         self._ranges: OrderedDict[int, Future[bytes]] = OrderedDict()
 
@@ -89,7 +130,7 @@ class _Ahead:
         with self._lock:
             if number not in self._ranges:
                 start = number * RANGE
-                self._ranges[number] = self._pool.submit(self._fetch, start, min(start + RANGE, self._size))
+                self._ranges[number] = self._crew.submit(self._fetch, start, min(start + RANGE, self._size))
             self._ranges.move_to_end(number)
             # What is left of those that were read.
             while len(self._ranges) > 4 * IN_FLIGHT:
@@ -101,11 +142,12 @@ class _Ahead:
         for number in range(first, last + IN_FLIGHT):
             if number * RANGE < self._size:
                 self._range(number)
-        found = b"".join([self._range(number).result() for number in range(first, last + 1)])
+        found = b"".join([result(self._range(number), self._crew) for number in range(first, last + 1)])
         return found[start - first * RANGE : end - first * RANGE]
 
     def __enter__(self) -> _Ahead:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        # What was fetched for nothing is not waited for.
+        self._crew.stop()

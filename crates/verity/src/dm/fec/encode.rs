@@ -1,7 +1,7 @@
 //! Making the parity, and comparing it with the parity that is stored.
 //!
 //! In the simplest words: for each column, divide its message by the code's generator and keep the remainder.
-//! What is done: workers claim panels, runs of neighbouring columns. A row of a panel is one read. Rows go
+//! In practice workers claim panels, runs of neighbouring columns. A row of a panel is one read. Rows go
 //! some at a time through the encoder, which keeps the registers of the panel's columns meanwhile, so each
 //! byte is read once and what is in memory does not grow with the device.
 

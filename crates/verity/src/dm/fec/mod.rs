@@ -1,17 +1,19 @@
 //! Forward error correction: parity over data and hash device, and repair with it.
 //!
 //! [`FecLayout`] says what the parity covers. [`encode`] makes it as `veritysetup format --fec-device` does,
-//! [`check`] compares it, [`repair`] restores damaged data and hash blocks.
+//! [`check`] compares it, [`is_there`] tells whether a place has it, [`repair`] restores damaged data and hash blocks.
 //!
 //! Source: Documentation/admin-guide/device-mapper/verity.rst of the kernel, and the behaviour of `veritysetup`.
 
 mod encode;
+mod existing;
 mod layout;
 mod message;
 mod panel;
 mod repair;
 
 pub use encode::{check, encode};
+pub use existing::is_there;
 pub use layout::FecLayout;
 pub use message::FecDevices;
 pub use repair::{Repaired, repair};

@@ -93,11 +93,11 @@ pub fn repair(
 }
 
 /// The data being repaired.
-struct Target<'a> {
-    layout: &'a Layout,
-    message: Message<'a>,
-    root_hash: &'a [u8],
-    hash: &'a SaltedHash,
+pub(super) struct Target<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) message: Message<'a>,
+    pub(super) root_hash: &'a [u8],
+    pub(super) hash: &'a SaltedHash,
 }
 
 impl Target<'_> {
@@ -182,7 +182,7 @@ impl Target<'_> {
     }
 
     /// Whether these bytes have the digest that the tree expects of a message block.
-    fn is_right(&self, block: u64, bytes: &[u8]) -> Result<bool, Error> {
+    pub(super) fn is_right(&self, block: u64, bytes: &[u8]) -> Result<bool, Error> {
         let geometry = self.layout.geometry();
         let (child, parent_level) = match self.place(block) {
             Block::Data(index) => (index, 0),
@@ -202,7 +202,7 @@ impl Target<'_> {
     }
 
     /// The number of a block in the message.
-    fn message_block(&self, block: Block) -> u64 {
+    pub(super) fn message_block(&self, block: Block) -> u64 {
         let geometry = self.layout.geometry();
         match block {
             Block::Data(index) => index,
@@ -224,7 +224,7 @@ impl Target<'_> {
 }
 
 /// The rounds that message blocks belong to.
-fn rounds_of(blocks: &Ranges, rounds: u64) -> Ranges {
+pub(super) fn rounds_of(blocks: &Ranges, rounds: u64) -> Ranges {
     let mut result = Ranges::new();
     for range in blocks.iter() {
         let first = range.start % rounds;

@@ -25,28 +25,28 @@ pub struct FormatArgs {
     /// Take block size and inode ratio from usage types of mke2fs.conf: small, news, largefile and others, with commas.
     #[arg(short = 'T', long, value_name = "LIST")]
     usage: Option<String>,
-    /// Bytes of a block [default: 4096].
+    /// Size of a block in bytes [default: 4096].
     #[arg(short, long, value_name = "BYTES", value_parser = bytes::<u32>)]
     block_size: Option<u32>,
-    /// Bytes of a cluster (with -O bigalloc).
+    /// Size of a cluster in bytes (with -O bigalloc).
     #[arg(short = 'C', long, value_name = "BYTES", value_parser = bytes::<u32>)]
     cluster_size: Option<u32>,
-    /// Blocks of a group.
+    /// Number of blocks in a group.
     #[arg(short = 'g', long, value_name = "N")]
     blocks_per_group: Option<u32>,
     /// Number of groups whose metadata lie together.
     #[arg(short = 'G', long, value_name = "N", default_value = "16")]
     groups_per_flex: u32,
-    /// Bytes for each inode [default: 16384].
+    /// Make one inode for every N bytes of the file system [default: 16384].
     #[arg(short = 'i', long, value_name = "BYTES", value_parser = bytes::<u64>)]
     inode_ratio: Option<u64>,
-    /// Bytes of an inode.
+    /// Size of an inode in bytes.
     #[arg(short = 'I', long, value_name = "BYTES", default_value = "256", value_parser = bytes::<u32>)]
     inode_size: u32,
-    /// Inodes in all [default: by the ratio, and as many as are needed].
+    /// Number of inodes [default: by the ratio, and at least as many as the tree needs].
     #[arg(short = 'N', long, value_name = "N")]
     inodes: Option<u32>,
-    /// Features to add, or with a ^ to remove.
+    /// Features to add, with commas; a ^ before a name removes that feature.
     #[arg(short = 'O', long, value_name = "LIST")]
     features: Vec<String>,
     /// Extended options, as mke2fs has them: stride, stripe_width, resize, packed_meta_blocks, num_backup_sb,
@@ -56,7 +56,7 @@ pub struct FormatArgs {
     /// Options of the journal, as mke2fs has them: size, fast_commit_size, in MiB.
     #[arg(short = 'J', long = "journal-options", value_name = "LIST")]
     journal: Vec<String>,
-    /// Bytes of the journal.
+    /// Size of the journal in bytes.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     journal_size: Option<u64>,
     /// Behaviour of the kernel on errors: continue, remount-ro or panic.
@@ -65,10 +65,10 @@ pub struct FormatArgs {
     /// Percent of the blocks that only root may use.
     #[arg(short = 'm', long, value_name = "PERCENT", default_value = "0")]
     reserved_percent: f64,
-    /// The label.
+    /// The label (volume name), at most 16 bytes.
     #[arg(short = 'L', long, value_name = "LABEL")]
     label: Option<String>,
-    /// Where the file system was mounted last.
+    /// Path where the file system was mounted last, as its superblock records it.
     #[arg(short = 'M', long, value_name = "PATH")]
     last_mounted: Option<OsString>,
     /// The UUID.

@@ -8,17 +8,20 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{ArgGroup, ValueEnum};
+use clap::{ArgGroup, ValueEnum, ValueHint};
 use serde_json::json;
 
+use casemate::blockdev::PartitionId;
 use casemate::blockdev::os::{self, OsStrExt};
 use casemate::ext4::{
     BuildSize, BuildSpec, BuildTarget, Built, DmVeritySpec, EncryptedFolder, ParitySpec, Pattern, Planned,
     ProtectorSource, Signer, VeritySpec, uuid_text,
 };
 use casemate::fsverity::{Algorithm, FileDigest, escape_name};
-use casemate::signature::{DigestAlgorithm, SigningKey, root_hash_bytes, sign};
+use casemate::image_spec::{ImageSpec, LayerSpec};
+use casemate::signature::SigningKey;
 use casemate::target::Loss;
+use casemate::verity::Formatted;
 use casemate::{Error, Output, SecretSource, hex as hexadecimal};
 
 use format::FormatArgs;
@@ -28,22 +31,34 @@ use tree::TreeArgs;
 use crate::answer::Answer;
 use crate::cmd::fscrypt::FscryptPolicyArgs;
 use crate::cmd::fsverity::{Hex, hex};
+use crate::cmd::info::quoted;
+use crate::cmd::layers::spec_parser;
 use crate::cmd::overwrite::OverwriteArgs;
+use crate::cmd::place::refuse_layers;
 use crate::cmd::signer::read_certificate;
 use crate::cmd::verity::info;
 use crate::cmd::verity::options::FecArgs;
 use crate::context::{Context, read_small};
+use crate::hints::is_slip;
 use crate::size::bytes;
+
+/// Help of --overwrite: a build replaces an ext4 image without it.
+const OVERWRITE: &str = "Destroy what the target holds: a volume, a partition table, a file system of another kind; on a \
+    device or in a part of an image any data [default: refuse, or ask at a terminal]. A regular file that holds an ext2, \
+    ext3 or ext4 file system, or nothing known, is replaced WITHOUT this option, whoever made it, unless --luks or \
+    --android-sparse makes something else of it";
 
 /// Make an ext4 image of a folder, of tar streams, or of layers of OCI images, in one pass.
 ///
 /// The whole image is planned before it is written, so it is as small as its contents allow, or has the size of --size.
 /// Directories are indexed, files lie in one piece, holes stay holes. The same tree and options give the same bytes:
 /// the UUID follows from the tree and its contents; times are those of the files, none later than the environment's
-/// SOURCE_DATE_EPOCH.
+/// SOURCE_DATE_EPOCH. For the same bytes on another machine give SOURCE_DATE_EPOCH and --owner: a checkout has its own times and
+/// its builder's owner.
 #[derive(clap::Args, Debug)]
 // -i is mke2fs's bytes for each inode.
 #[command(mut_arg("iter_time", |arg| arg.short(None)))]
+#[command(mut_arg("overwrite", |arg| arg.help(OVERWRITE)))]
 #[command(group = ArgGroup::new("signed").args(["verity", "verity_from_manifest", "root_hash_signature"]).multiple(true))]
 #[command(group = ArgGroup::new("sealed").args(["verity", "verity_from_manifest"]).multiple(true))]
 #[command(after_help = "Examples:\n  casemate ext4 build root.img --from rootfs\n  \
@@ -55,16 +70,17 @@ use crate::size::bytes;
     casemate ext4 build root.img --from rootfs --dm-verity append --root-hash-file root.hash.txt\n  \
     casemate ext4 build empty.img --size 1G")]
 pub struct Args {
-    /// The image to make: a file, which appears only when it is complete, or a block device; "-" is standard output.
-    #[arg(value_name = "IMAGE")]
-    image: PathBuf,
+    /// The image to make: a file, which appears only when it is complete, or a block device, or a partition of either, such as
+    /// disk.img,partition=2; "-" is standard output.
+    #[arg(value_name = "IMAGE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
+    image: ImageSpec,
     #[command(flatten)]
     tree: TreeArgs,
     /// The image's size: "auto", as small as possible; "+N", with N bytes free; or N bytes [default: auto, and all of a
     /// block device].
     #[arg(long, value_name = "BYTES", value_parser = size, help_heading = "Size")]
     size: Option<BuildSize>,
-    /// Leave at least N bytes free for users: an automatic size does, a smaller given size is refused.
+    /// Leave at least N bytes free for users. An automatic size is made large enough; a given size that is too small is refused.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, default_value = "0", help_heading = "Size")]
     min_free: u64,
     /// Round an automatic size up to a multiple of N bytes.
@@ -73,9 +89,10 @@ pub struct Args {
     /// Make the file system at this byte of an existing file, whose other bytes stay.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with = "partition", help_heading = "Size")]
     offset: Option<u64>,
-    /// Make the file system in this partition (GPT or MBR) of an existing image, counted from 1.
-    #[arg(short = 'P', long, value_name = "N", help_heading = "Size")]
-    partition: Option<u32>,
+    /// Make the file system in this partition (GPT or MBR) of an existing image: its number, counted from 1, or a GPT's UUID or
+    /// name.
+    #[arg(short = 'P', long, value_name = "WHICH", help_heading = "Size")]
+    partition: Option<PartitionId>,
     /// Write a sparse image of Android, as fastboot and simg2img take it.
     #[arg(
         long,
@@ -148,7 +165,7 @@ pub struct Args {
     /// file: "fscrypt unlock DIR" on the device. Its files are put into /.fscrypt.
     #[arg(long, value_name = "DIR=PASSFILE", value_parser = OsStringValueParser::new().try_map(encrypted), help_heading = "fscrypt")]
     protect: Vec<(Vec<u8>, PathBuf)>,
-    /// Contents of these files: a passphrase, or a raw key of 32 bytes.
+    /// Kind of secret in the files of --protect: a passphrase, or a raw key of 32 bytes.
     #[arg(
         long,
         value_enum,
@@ -161,10 +178,10 @@ pub struct Args {
     policy: FscryptPolicyArgs,
     #[command(flatten)]
     luks: LuksArgs,
-    /// Derive UUID and hash seed from this text, and nonces of encrypted files from it, the keys, the tree and their
-    /// contents. With --flag iv-ino-lblk64 and iv-ino-lblk32 the UUID follows from all of these, too. Without --seed
-    /// the hash seed follows from the tree, and the UUID from the tree and its contents; with --encrypt both are
-    /// random.
+    /// Derive the UUID, the hash seed and nonces of encrypted files from this text, so that each build gives the same bytes. Nonces
+    /// also follow from the keys, the tree and its contents; with --flag iv-ino-lblk64 or iv-ino-lblk32 the UUID does, too.
+    /// Without --seed the hash seed follows from the tree, and the UUID from the tree and its contents. With --encrypt both are
+    /// random then.
     #[arg(long, value_name = "SEED", help_heading = "Identity")]
     seed: Option<String>,
 }
@@ -187,25 +204,25 @@ impl Args {
             planned.look(&|loss| self.overwrite.rehearse(loss))?;
         }
         let (size, geometry) = (planned.size(), planned.geometry().clone());
-        let progress = context.progress(&self.image.display().to_string(), planned.contents_size());
+        let progress = context.progress(&self.image.file().display().to_string(), planned.contents_size());
         if self.print_config || self.dry_run && context.json() {
             let uuid = planned.uuid(&context.opening())?;
             context.print_json(&format::config(planned.options(), &uuid, &geometry, size))?;
         }
         if self.dry_run {
             let text = format!("{size} bytes, {} blocks, {} inodes", geometry.blocks, geometry.inodes());
-            context.done(format_args!("{}: {text}", self.image.display()));
+            context.done(format_args!("{}: {text}", self.image.file().display()));
             return Ok(Answer::Yes);
         }
         let work = context.work(context.providers().clone(), &progress);
         let volume = planned.volume().map(luks::told);
         let built = planned.write(&|loss: &Loss| self.overwrite.consent(loss), &work)?;
         drop(progress);
-        outputs.finish(&built, context)?;
+        outputs.finish(&built)?;
         if context.json() && !self.is_stream() && !self.print_config {
             let report = &built.report;
             context.print_json(&json!({
-                "image": self.image.to_string_lossy(),
+                "image": self.image.file().to_string_lossy(),
                 "size": size,
                 "uuid": uuid_text(&report.uuid),
                 "block_size": geometry.block_size,
@@ -219,15 +236,24 @@ impl Args {
                 "dm_verity": built.dm_verity.as_ref().map(|formatted| info::formatted_json(formatted, false)),
             }))?;
         } else if let Some(formatted) = &built.dm_verity {
-            let place = self.dm_verity.as_ref().filter(|_| !self.is_appended()).unwrap_or(&self.image);
+            let place = self
+                .dm_verity
+                .as_ref()
+                .filter(|_| !self.is_appended())
+                .map_or(self.image.file(), |path| path);
             let mut text = info::formatted_lines(&place.display(), self.fec.fec_offset, formatted);
             // Where file system and tree lie one behind the other, they are no two partitions.
-            if !self.is_appended() {
-                text += &info::partition_lines(&formatted.root_hash);
+            match self.is_appended() {
+                true => text += &self.appended_lines(place, formatted),
+                false => text += &info::partition_lines(&formatted.root_hash),
             }
             context.print(text)?;
         }
-        context.done(format_args!("{}: {size} bytes, {} files", self.image.display(), built.report.files));
+        context.done(format_args!(
+            "{}: {size} bytes, {} files",
+            self.image.file().display(),
+            built.report.files
+        ));
         Ok(Answer::Yes)
     }
 
@@ -247,13 +273,22 @@ impl Args {
         if self.fec.fec_device.is_some() && self.dm_verity.is_none() {
             return Err(Error::argument("--fec-device: parity goes with --dm-verity"));
         }
+        if let Some(place) = self.dm_verity.as_ref().and_then(|place| place.to_str())
+            && !self.is_appended()
+            && is_slip(place, "append")
+        {
+            let text = format!(
+                "--dm-verity {place}: for a tree behind the file system say append, for this file ./{place}"
+            );
+            return Err(Error::argument(text));
+        }
         self.tree.check()
     }
 
     /// Specification of the image to build.
     fn spec(&self, context: &Context) -> Result<BuildSpec, Error> {
-        let mut spec = BuildSpec::new(self.target());
-        spec.luks = self.luks.spec(self.seed.is_some(), &self.image, context)?;
+        let mut spec = BuildSpec::new(self.target()?);
+        spec.luks = self.luks.spec(self.seed.is_some(), self.image.file(), context)?;
         spec.android_sparse = self.android_sparse;
         spec.sources = self.tree.sources();
         spec.reading = self.tree.options();
@@ -263,6 +298,7 @@ impl Args {
         spec.file_system = self.format.options()?;
         spec.file_system.min_free = self.min_free;
         spec.verity = self.verity()?;
+        spec.signer = self.signer()?;
         spec.encryption = self.encryption();
         spec.dm_verity = self.dm_verity.as_ref().map(|place| {
             let mut dm_verity = DmVeritySpec::new();
@@ -279,16 +315,39 @@ impl Args {
     }
 
     fn is_stream(&self) -> bool {
-        self.image == Path::new("-")
+        self.image.file() == Path::new("-")
     }
 
-    fn target(&self) -> BuildTarget {
-        let path = self.image.clone();
-        match (self.offset, self.partition) {
-            _ if self.is_stream() => BuildTarget::Stream,
-            (Some(offset), _) => BuildTarget::Within { path, offset },
-            (None, Some(number)) => BuildTarget::Partition { path, number },
-            (None, None) => BuildTarget::File(path),
+    fn target(&self) -> Result<BuildTarget, Error> {
+        let part = match (self.offset, self.partition.clone()) {
+            (Some(offset), _) => Some(LayerSpec::Window { offset, size: None }),
+            (None, id) => id.map(LayerSpec::Partition),
+        };
+        let wrong = |text: &str| Err(Error::argument(text.to_owned()).at(self.image.file().display()));
+        refuse_layers(&self.image, "a new file system")?;
+        let path = self.image.file().to_owned();
+        let target = match (self.image.layers(), part) {
+            ([], None) if self.is_stream() => return Ok(BuildTarget::Stream),
+            ([], None) => return Ok(BuildTarget::File(path)),
+            ([_, ..], Some(_)) => {
+                return wrong(
+                    "the image specification has layers, and options give others: give all of them in one place",
+                );
+            }
+            ([], Some(part)) => part,
+            ([part], None) => part.clone(),
+            _ => {
+                return wrong(
+                    "image specification: a new file system goes to one place: partition=, or offset=",
+                );
+            }
+        };
+        match target {
+            LayerSpec::Partition(id) => Ok(BuildTarget::Partition { path, id }),
+            LayerSpec::Window { offset, size: None } => Ok(BuildTarget::Within { path, offset }),
+            _ => wrong(
+                "image specification: the size of a new file system is given with --size, not with size=",
+            ),
         }
     }
 
@@ -304,6 +363,20 @@ impl Args {
         self.dm_verity.as_deref() == Some(Path::new("append"))
     }
 
+    /// Lines on a tree that lies behind the file system: where, and the command that checks both.
+    fn appended_lines(&self, image: &Path, formatted: &Formatted) -> String {
+        let offset = formatted.layout.hash_offset();
+        let root_hash = match &self.root_hash_file {
+            Some(file) => format!("--root-hash-file={}", quoted(file)),
+            None => hexadecimal::encode(&formatted.root_hash),
+        };
+        // In a specification two commas are one of a name.
+        let image = quoted(Path::new(&ImageSpec::of_file(image).to_os_string()));
+        format!(
+            "Hash offset:      \t{offset} [bytes]\n$ casemate verity verify {image} {image} {root_hash}\n"
+        )
+    }
+
     /// Begins what is written beside the image.
     fn outputs(&self, planned: &Planned) -> Result<Outputs, Error> {
         let files = planned.files();
@@ -311,10 +384,7 @@ impl Args {
         Ok(Outputs {
             manifest: self.manifest.as_ref().map(create).transpose()?,
             root_hash: self.root_hash_file.as_ref().map(create).transpose()?,
-            signature: match &self.root_hash_signature {
-                Some(path) => Some(create(path)?).zip(self.signer()?),
-                None => None,
-            },
+            signature: self.root_hash_signature.as_ref().map(create).transpose()?,
         })
     }
 
@@ -323,7 +393,7 @@ impl Args {
         let Some((key, cert)) = self.signing_key.as_ref().zip(self.cert.as_ref()) else { return Ok(None) };
         let pem = zeroize::Zeroizing::new(read_small(key)?);
         let key = SigningKey::from_pem(&pem).map_err(|error| error.at(key.display()))?;
-        Ok(Some(Signer { key, certificate: read_certificate(cert)? }))
+        Ok(Some(Signer::new(key, read_certificate(cert)?)))
     }
 
     /// fs-verity, if it is wanted.
@@ -338,7 +408,6 @@ impl Args {
         let patterns = self.verity.iter().map(|pattern| Pattern::new(pattern.as_bytes()));
         verity.patterns = patterns.collect::<Result<_, _>>()?;
         verity.manifest = self.verity_from_manifest.clone();
-        verity.signer = self.signer()?;
         Ok(Some(verity))
     }
 
@@ -363,11 +432,11 @@ impl Args {
 struct Outputs {
     manifest: Option<Output>,
     root_hash: Option<Output>,
-    signature: Option<(Output, Signer)>,
+    signature: Option<Output>,
 }
 
 impl Outputs {
-    fn finish(self, built: &Built, context: &Context) -> Result<(), Error> {
+    fn finish(self, built: &Built) -> Result<(), Error> {
         if let Some(file) = self.manifest {
             let lines = built.digests.iter().flat_map(|(path, digest)| line(path, digest));
             file.finish(&lines.collect::<Vec<u8>>())?;
@@ -376,10 +445,8 @@ impl Outputs {
         if let Some(file) = self.root_hash {
             file.finish(hexadecimal::encode(&formatted.root_hash).as_bytes())?;
         }
-        if let Some((file, Signer { key, certificate })) = self.signature {
-            let message = root_hash_bytes(&formatted.root_hash);
-            let signed = sign(&message, &key, &certificate, DigestAlgorithm::Sha256, context.providers())?;
-            file.finish(&signed)?;
+        if let Some((file, signature)) = self.signature.zip(built.root_hash_signature.as_ref()) {
+            file.finish(signature)?;
         }
         Ok(())
     }

@@ -56,11 +56,11 @@ pub struct TreeArgs {
     /// Set properties of files from a composefs-dump(5) manifest; with fs-verity its digests are compared.
     #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
     composefs_dump: Vec<PathBuf>,
-    /// Change permission bits of files that match the pattern, as chmod does; some file must match.
+    /// Change permission bits of files that match the pattern, as chmod does. It is an error if no file matches.
     #[arg(long, value_name = "[PATTERN:]MODE", allow_hyphen_values = true, help_heading = "Descriptions")]
     mode: Vec<OsString>,
-    /// Set an attribute on files that match the pattern: text, or bytes in hexadecimal behind 0x, or in base64 behind
-    /// 0s; some file must match.
+    /// Set an extended attribute on files that match the pattern: text, or bytes in hexadecimal behind 0x, or in base64
+    /// behind 0s. It is an error if no file matches.
     #[arg(long, value_name = "PATTERN:NAME=VALUE", help_heading = "Descriptions")]
     xattr: Vec<OsString>,
     /// Label everything for SELinux by this file_contexts.
@@ -117,8 +117,7 @@ impl TreeArgs {
             let (pattern, mode) = split_last(text.as_bytes(), b':').unwrap_or((b"*", text.as_bytes()));
             let mode = parse_mode(&String::from_utf8_lossy(mode))
                 .map_err(|error| Error::argument(format!("--mode: {error}")))?;
-            let rule = Box::new(move |old, is_directory| mode.apply(old, is_directory));
-            amendments.modes.push(NewMode::new(Pattern::new(pattern)?, rule));
+            amendments.modes.push(NewMode::change(Pattern::new(pattern)?, mode));
         }
         for text in &self.xattr {
             let wrong = || Error::argument(format!("--xattr {}: not PATTERN:NAME=VALUE", text.display()));

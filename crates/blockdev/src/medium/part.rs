@@ -1,0 +1,193 @@
+//! Parts of media: windows, and partitions.
+
+use std::sync::Arc;
+
+use super::{File, Medium};
+use crate::lease::Extent;
+use crate::{AtFile, Error, Partition, PartitionId, Result, Uuid, Window, partitions};
+
+impl Medium {
+    /// The bytes from `offset` on: `len` of them, or all.
+    ///
+    /// # Errors
+    /// `Argument` if they pass the end.
+    pub fn window(mut self, offset: u64, len: Option<u64>) -> Result<Medium> {
+        let size = self.top.size();
+        let len = len.unwrap_or(size.saturating_sub(offset));
+        if (offset, len) == (0, size) {
+            return Ok(self);
+        }
+        let below = Arc::clone(&self.top);
+        self.top = Arc::new(Window::new(self.top, offset, len).at(&self.name)?);
+        // OK to add: both lie within the device.
+        let range = offset..offset + len;
+        self.extent = self.extent.part(range.clone());
+        if range.end < size {
+            self.cuts.push((Arc::clone(&below), range.clone()));
+        }
+        self.windows.push((below, range));
+        if let Some(file) = &mut self.file {
+            // Both lie within the file.
+            file.start = file.start.saturating_add(offset);
+        }
+        Ok(self)
+    }
+
+    /// Bytes behind the medium's end that a [`window`](Medium::window) with a length leaves out of the file, device or partition that
+    /// it lies in. A partition table gives an end of its own: a partition leaves out nothing, nor does a window that ends with one.
+    pub fn left_out(&self) -> u64 {
+        self.cuts.iter().fold(0, |bytes: u64, (below, range)| {
+            // Where there is no table, no partition is named.
+            let all = partitions(&**below).unwrap_or_default();
+            let ends_it = |one: &Partition| {
+                one.start <= range.start && one.start.checked_add(one.len) == Some(range.end)
+            };
+            match all.iter().any(ends_it) {
+                true => 0,
+                false => bytes.saturating_add(below.size().saturating_sub(range.end)),
+            }
+        })
+    }
+
+    /// The whole file or block device that the medium lies in, to be read: not its window alone, and without what was laid on
+    /// it.
+    ///
+    /// # Errors
+    /// `Argument` for a medium that lies in none.
+    pub fn disk(&self) -> Result<Medium> {
+        let Some(file) = &self.file else {
+            return Err(Error::argument("it does not lie in a file or block device").at(&self.name));
+        };
+        let file = File { start: 0, ..file.clone() };
+        let (top, extent) = (Arc::clone(&file.whole), Extent::medium(Some(&file.path)));
+        let (windows, cuts) = (Vec::new(), Vec::new());
+        let disk = Medium { file: Some(file), top, extent, is_laid: false, windows, cuts, ..self.clone() };
+        Ok(disk.make_read_only())
+    }
+
+    /// A partition of GPT or MBR, counted from 1.
+    ///
+    /// # Errors
+    /// `Argument` if there is none of this number; `Corrupt` for a damaged table, or a partition that passes the image's end.
+    pub fn partition(self, number: u32) -> Result<Medium> {
+        let found = self.find_partition(number)?;
+        self.part(&found)
+    }
+
+    /// The partition of a GPT that has this UUID.
+    ///
+    /// # Errors
+    /// `Argument` if there is none; `Corrupt` as [`Medium::partition`].
+    pub fn partition_of_uuid(self, uuid: Uuid) -> Result<Medium> {
+        let mut list = partitions(self.top()).at(&self.name)?.into_iter();
+        match list.find(|partition| partition.uuid == Some(uuid)) {
+            Some(found) => self.part(&found),
+            None => Err(Error::argument(format!("no partition has the UUID {uuid}")).at(&self.name)),
+        }
+    }
+
+    /// A partition of GPT or MBR by number, UUID or name; with `so_far` as far as it is there, for an image that may be
+    /// truncated.
+    ///
+    /// # Errors
+    /// `Argument` if there is none, or if several partitions have the name; `Corrupt` as [`Medium::partition`].
+    pub fn partition_named(self, id: &PartitionId, so_far: bool) -> Result<Medium> {
+        let number = match id {
+            PartitionId::Number(number) => *number,
+            PartitionId::Uuid(uuid) => {
+                let wanted = |partition: &Partition| partition.uuid == Some(*uuid);
+                self.only_partition(wanted, || format!("no partition has the UUID {uuid}"))?
+            }
+            PartitionId::Name(name) => {
+                let wanted = |partition: &Partition| partition.name == *name;
+                self.only_partition(wanted, || format!("no partition has the name '{name}'"))?
+            }
+        };
+        if so_far { self.partition_so_far(number) } else { self.partition(number) }
+    }
+
+    /// The number of the one partition that is wanted.
+    fn only_partition(&self, wanted: impl Fn(&Partition) -> bool, none: impl Fn() -> String) -> Result<u32> {
+        let found = partitions(self.top()).at(&self.name)?;
+        let numbers: Vec<u32> =
+            found.iter().filter(|partition| wanted(partition)).map(|partition| partition.number).collect();
+        let text = match numbers[..] {
+            [number] => return Ok(number),
+            [] => none(),
+            _ => {
+                let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+                format!("partitions {} have this name or UUID; give the number", numbers.join(", "))
+            }
+        };
+        Err(Error::argument(text).at(&self.name))
+    }
+
+    /// A partition of an image that may be truncated: as far as the partition is there.
+    ///
+    /// # Errors
+    /// Errors of [`Medium::partition`], where nothing of the partition is there.
+    pub fn partition_so_far(self, number: u32) -> Result<Medium> {
+        let found = self.find_partition(number)?;
+        match self.top.size().checked_sub(found.start) {
+            None | Some(0) => self.part(&found),
+            Some(there) => self.table_window(found.start, found.len.min(there)),
+        }
+    }
+
+    fn part(self, found: &Partition) -> Result<Medium> {
+        if found.start.checked_add(found.len).is_none_or(|end| end > self.top.size()) {
+            let number = found.number;
+            let text = format!("partition {number} passes the end of the image, which is cut off");
+            return Err(Error::corrupt(text).at(self.name()));
+        }
+        self.table_window(found.start, found.len)
+    }
+
+    /// Window whose end a partition table gives.
+    fn table_window(self, offset: u64, len: u64) -> Result<Medium> {
+        let mut part = self.window(offset, Some(len))?;
+        part.cuts.clear();
+        Ok(part)
+    }
+
+    fn find_partition(&self, number: u32) -> Result<Partition> {
+        let mut list = partitions(self.top()).at(&self.name)?;
+        if let Some(at) = list.iter().position(|partition| partition.number == number) {
+            return Ok(list.swap_remove(at));
+        }
+        let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
+        let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+        Err(Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::MemoryDevice;
+
+    use super::*;
+
+    /// A disk of 64 KiB with a partition from byte 8192 to byte 24576.
+    fn disk() -> Medium {
+        let mut bytes = vec![0; 65536];
+        bytes[450] = 0x83;
+        bytes[454] = 16;
+        bytes[458] = 32;
+        bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+        Medium::over("disk", Arc::new(MemoryDevice::new(bytes)))
+    }
+
+    #[test]
+    fn a_window_leaves_out_bytes_unless_a_table_ends_it() {
+        let left_out = |offset, len| disk().window(offset, len).unwrap().left_out();
+        assert_eq!((disk().left_out(), disk().partition(1).unwrap().left_out()), (0, 0));
+        assert_eq!((left_out(8192, None), left_out(8192, Some(57344)), left_out(0, Some(65536))), (0, 0, 0));
+        assert_eq!((left_out(0, Some(60000)), left_out(8192, Some(8192))), (5536, 49152));
+        // The partition, and its end.
+        assert_eq!((left_out(8192, Some(16384)), left_out(12288, Some(12288))), (0, 0));
+        let within = |offset, len| disk().partition(1).unwrap().window(offset, len).unwrap();
+        assert_eq!((within(4096, None).left_out(), within(0, Some(4096)).left_out()), (0, 12288));
+        let twice = disk().window(0, Some(32768)).unwrap().window(512, Some(512)).unwrap();
+        assert_eq!(twice.left_out(), 64512);
+    }
+}

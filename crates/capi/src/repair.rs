@@ -1,0 +1,135 @@
+//! ext4 file systems, repaired.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr;
+
+use casemate::Error;
+use casemate::ext4::{Finding, FindingKind, RepairDepth, RepairHow, WriteOptions};
+
+use crate::boundary::{NO, Options, Status, YES, c_options, c_path, get, run, text};
+use crate::device::CDevice;
+use crate::error::CError;
+use crate::ext4::{FindingFn, LEVEL_FAULT, LEVEL_FIXED, LEVEL_NOTE, tell};
+use crate::keys::{CKeys, c_keys};
+use crate::progress::{Progress, ProgressFn};
+
+/// Decides about `count` findings of a kind, such as "block-count"; docs/checks.md has all kinds. Each kind is asked for
+/// once. The string lives as long as the call. Returns 1 to fix them, 0 to leave them.
+pub type ApproveFn =
+    Option<unsafe extern "C" fn(context: *mut c_void, kind: *const c_char, count: usize) -> c_int>;
+
+/// Options of a repair. A field that is 0 or NULL has its default.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct CRepairOptions {
+    size: u32,
+    /// 0
+    reserved: u32,
+    /// Damage that is fixed: "safe", what needs no guess; or "all", by the rules of docs/checks.md where something must be
+    /// decided.
+    depth: *const c_char,
+    /// Path of a new file that keeps the blocks that change, as they were before: `e2undo FILE IMAGE` of e2fsprogs puts them
+    /// back. NULL: none.
+    undo: *const c_char,
+    /// Block of the copy of the superblock that becomes the primary one. 0: a sound copy is found if the primary one is
+    /// damaged.
+    superblock: u64,
+    /// Asked before findings of each kind are fixed. NULL: all are.
+    approve: ApproveFn,
+    /// Told of bytes of inode tables; each round of the repair reads them once.
+    progress: ProgressFn,
+    /// Passed to `approve` and `progress`.
+    context: *mut c_void,
+}
+
+/// Numbers of findings after a repair.
+#[repr(C)]
+pub struct CRepaired {
+    /// Faults that were fixed.
+    fixed: u64,
+    /// Faults that are left; 0 if the file system is sound.
+    faults: u64,
+    /// Faults of these that can't be fixed because other damage makes unsure what is right.
+    withheld: u64,
+    /// Oddities that do no harm.
+    notes: u64,
+    /// Reserved; 0.
+    reserved: [u64; 4],
+}
+
+// SAFETY: it is `repr(C)`, begins with a `u32`, and numbers and pointers are any bytes.
+unsafe impl Options for CRepairOptions {}
+
+/// Repairs the file system on a device, after its journal was replayed: all at once if the journal has room for that. Without a journal a
+/// file beside the image keeps the changes until they are complete.
+///
+/// @param device a writable device
+/// @param keys keys for encrypted folders, or NULL
+/// @param options options, or NULL for the usual values
+/// @param each called for each fault that was fixed, then for each finding that is left, one call at a time; or NULL
+/// @param context passed to `each`
+/// @param repaired where numbers of findings are stored, or NULL
+/// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+/// @return CASEMATE_YES if the file system is sound now, CASEMATE_NO if faults are left (no error is stored then), or the
+///   status of `error`; its kind is CASEMATE_KIND_BUSY while a writer or a server may change the device
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_ext4_repair(
+    device: *const CDevice,
+    keys: *const CKeys,
+    options: *const CRepairOptions,
+    each: FindingFn,
+    context: *mut c_void,
+    repaired: *mut CRepaired,
+    error: *mut *mut CError,
+) -> Status {
+    let repair = || {
+        // SAFETY: the header says what these pointers are.
+        let (device, how) = unsafe { (get(device, "device")?, c_options(options)?) };
+        let mut writing = WriteOptions::default();
+        // SAFETY: the header says what this pointer is.
+        writing.keys = unsafe { c_keys(keys) };
+        writing.superblock = (how.superblock != 0).then_some(how.superblock);
+        let mut wanted = RepairHow::default();
+        // SAFETY: the header says what this pointer is.
+        wanted.depth = match unsafe { text(how.depth, "depth")? } {
+            None | Some("safe") => RepairDepth::Safe,
+            Some("all") => RepairDepth::All,
+            Some(other) => {
+                return Err(Error::argument(format!("depth '{other}' of a repair: 'safe' or 'all'")));
+            }
+        };
+        if !how.undo.is_null() {
+            // SAFETY: the header says what this pointer is.
+            wanted.undo = Some(unsafe { c_path(how.undo, "undo")? }.to_owned());
+        }
+        let mut approve = |kind: FindingKind, findings: &[Finding]| {
+            let Some(approve) = how.approve else { return Ok(true) };
+            let name = CString::new(kind.name()).unwrap_or_default();
+            // SAFETY: the caller gave this function and its context for such calls.
+            Ok(unsafe { approve(how.context, name.as_ptr(), findings.len()) } != 0)
+        };
+        let progress = Progress::new(how.progress, how.context);
+        let done = device.0.ext4_repair(&writing, &wanted, &mut approve, &progress.work())?;
+        let report = done.report;
+        let levels =
+            [(LEVEL_FIXED, &done.mended), (LEVEL_FAULT, &report.faults), (LEVEL_NOTE, &report.notes)];
+        for (level, findings) in levels {
+            // SAFETY: the caller gave this function and its context for such calls.
+            findings.iter().for_each(|finding| unsafe { tell(each, context, level, finding) });
+        }
+        if !repaired.is_null() {
+            let counts = CRepaired {
+                fixed: done.mended.len() as u64,
+                faults: (report.faults.len() as u64).saturating_add(report.faults_left_out),
+                withheld: done.withheld.len() as u64,
+                notes: report.notes.len() as u64,
+                reserved: [0; 4],
+            };
+            // SAFETY: the header says that a value can be written there.
+            unsafe { ptr::write(repaired, counts) };
+        }
+        Ok(if report.is_clean() { YES } else { NO })
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, repair) }
+}

@@ -1,0 +1,128 @@
+//! File systems that grow, shrink and become as small as they can be, beside e2fsck and resize2fs.
+
+use std::fs;
+use std::process::Command;
+
+use casemate_testkit::{Rng, run_any, slow_tests, tool};
+
+use super::Place;
+use super::tune::fill;
+
+/// Kinds of file systems: by room for descriptors, maps, checksums, journals and where tables lie.
+const KINDS: [&str; 10] = [
+    "-b 1024",
+    "-b 4096",
+    "-b 1024 -O ^metadata_csum,uninit_bg",
+    "-b 1024 -O ^extent,^64bit,^flex_bg,^metadata_csum -I 128",
+    "-b 1024 -O ^resize_inode",
+    "-b 1024 -O sparse_super2",
+    "-b 1024 -O meta_bg,^resize_inode",
+    "-b 1024 -O quota,inline_data",
+    "-b 1024 -O orphan_file",
+    "-b 1024 -O ^has_journal,metadata_csum_seed -E resize=20000",
+];
+
+fn size(place: &Place) -> u64 {
+    fs::metadata(place.path("image")).unwrap().len()
+}
+
+/// Bytes of the file system.
+fn bytes(place: &Place) -> u64 {
+    let info: serde_json::Value = serde_json::from_str(&place.yes("info --json image")).unwrap();
+    info["blocks"].as_u64().unwrap() * info["block_size"].as_u64().unwrap()
+}
+
+#[test]
+fn files_stay_as_they_are_whatever_the_size() {
+    for (number, kind) in KINDS.iter().enumerate() {
+        let Some(place) = Place::new(kind) else { return };
+        fill(&place);
+        let before = place.yes("digest image");
+        let mut rng = Rng::new(number as u64);
+        for step in 0..if slow_tests() { 60 } else { 6 } {
+            let wanted = (9 << 20) + rng.below(60 << 20) / 512 * 512;
+            let output = place.ext4(&format!("resize image {wanted}"));
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            // Groups have room for so many inodes only, and structures of fixed place.
+            let is_small = said.contains("no free") || said.contains("can't move");
+            assert!(output.status.success() || is_small, "{kind}: {step}: {wanted}: {said}");
+            if output.status.success() {
+                let now = bytes(&place);
+                assert!(now <= wanted && now + (9 << 20) > wanted, "{kind}: {now} for {wanted}");
+            }
+            assert!(!place.path("image.casemate-redo").exists());
+            assert_eq!(place.yes("digest image"), before, "{kind}: {step}: {wanted}");
+            place.assert_clean();
+            place.yes("mkdir image /between");
+            place.yes("rm -r image /between");
+            place.assert_clean();
+        }
+    }
+}
+
+#[test]
+fn the_least_size_is_near_that_of_resize2fs() {
+    let Some(resize2fs) = tool("resize2fs") else { return };
+    for kind in KINDS {
+        let Some(place) = Place::new(kind) else { return };
+        fill(&place);
+        let before = place.yes("digest image");
+        let estimated: u64 = place.yes("minimize --print-size image").trim().parse().unwrap();
+        place.yes("minimize image");
+        assert_eq!(bytes(&place), size(&place), "{kind}: the file ends with the file system");
+        assert!(estimated <= size(&place), "{kind}: {estimated}");
+        assert_eq!(place.yes("digest image"), before, "{kind}");
+        place.assert_clean();
+        let least = size(&place);
+        place.yes("minimize image");
+        assert!(size(&place) <= least);
+        let output = run_any(Command::new(&resize2fs).arg("-P").arg(place.path("image")));
+        let said = String::from_utf8_lossy(&output.stdout);
+        if let Some(blocks) = said.rsplit(' ').next().and_then(|word| word.trim().parse::<u64>().ok()) {
+            let block: u64 = if kind.contains("4096") { 4096 } else { 1024 };
+            let theirs = blocks * block;
+            assert!(size(&place) <= theirs + theirs / 20 + (1 << 16), "{kind}: {least}, and {theirs}");
+        }
+        place.yes("resize image 24M");
+        assert_eq!(place.yes("digest image"), before, "{kind}");
+        place.assert_clean();
+    }
+}
+
+#[test]
+fn what_is_behind_a_file_system_is_not_lost() {
+    let Some(place) = Place::new("-b 1024") else { return };
+    let mut bytes = fs::read(place.path("image")).unwrap();
+    bytes.extend([7; 8192]);
+    fs::write(place.path("image"), &bytes).unwrap();
+    place.no("resize image", 2, "something is behind the file system, which would be lost if it grew");
+    place.no("resize image 8M --truncate", 2, "would be lost if the file were cut");
+    place.yes("minimize image");
+    assert_eq!(size(&place), bytes.len() as u64);
+    assert_eq!(fs::read(place.path("image")).unwrap()[16 << 20..], [7; 8192]);
+    place.yes("resize image 24M --overwrite");
+    place.assert_clean();
+}
+
+#[test]
+fn sizes_that_can_not_be_are_refused_and_change_nothing() {
+    let Some(place) = Place::new("-b 1024") else { return };
+    fill(&place);
+    let before = fs::read(place.path("image")).unwrap();
+    for (line, text) in [("resize image 100K", ""), ("resize image 0", "too few"), ("resize -n image 1M", "")]
+    {
+        let output = place.ext4(line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains(text), "{line}: {said}");
+        assert!(fs::read(place.path("image")).unwrap() == before, "{line}");
+    }
+    place.yes("resize -n image 15M");
+    assert!(fs::read(place.path("image")).unwrap() == before, "a dry run");
+    place.yes("resize image 12M --truncate");
+    assert_eq!(size(&place), 12 << 20);
+    place.assert_clean();
+    let Some(other) = Place::new("-b 4096 -C 16384 -O bigalloc") else { return };
+    other.no("resize image 32M", 2, "the feature bigalloc can't change their size");
+    assert_eq!(size(&other), 16 << 20, "a file that was extended for nothing is cut again");
+}

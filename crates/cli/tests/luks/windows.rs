@@ -1,0 +1,203 @@
+//! Volumes in windows that end before their file does, and in files that have got another length: no data are left out unasked.
+
+use std::fs::File;
+use std::process::Command;
+
+use casemate_testkit::{Place, Rng, run, tool};
+
+use crate::{CASEMATE, says, yes};
+
+const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+
+/// A folder with a passphrase, 2 MiB of plain data, a volume of them, and another one behind a detached header.
+fn place() -> Place {
+    let place = Place::new(CASEMATE);
+    place.file("key", "pass");
+    place.file("plain", Rng::new(41).bytes(2 << 20));
+    yes(place.own(&format!("luks format --from plain vol --crypt-offset 1M --key-file key {CHEAP}")));
+    yes(place.own(&format!("luks format --from plain data --luks-header header --key-file key {CHEAP}")));
+    place
+}
+
+fn is_whole(place: &Place, line: &str) {
+    yes(place.own(&format!("luks extract {line} out --overwrite --key-file key")));
+    assert!(place.read("out") == place.read("plain"), "{line}");
+}
+
+#[test]
+fn what_lies_behind_a_window_is_lost_after_a_question_alone() {
+    let place = place();
+    for (line, device, behind) in [
+        ("reencrypt vol,offset=0,size=2M", "vol", 1 << 20),
+        ("reencrypt vol,offset=0,size=2M --init-only", "vol", 1 << 20),
+        ("reencrypt data,offset=0,size=1M --luks-header header", "data", 1 << 20),
+        ("reencrypt data,offset=0,size=1M --device-size 512K --luks-header header", "data", 3 << 19),
+        ("reencrypt data,offset=0,size=1M --decrypt --luks-header header", "data", 1 << 20),
+        ("reencrypt vol,offset=0,size=2M --decrypt --luks-header new", "vol", 1 << 20),
+        ("reencrypt vol,offset=0,size=2M --reduce-device-size 512K", "vol", 1 << 20),
+    ] {
+        let before = (place.read(device), place.read("header"));
+        let line = format!("luks {line} --key-file key");
+        says(place.own(&line), 2, &format!("bytes alone; the other {behind} stay"));
+        assert!((place.read(device), place.read("header")) == before, "{line}");
+        assert!(!place.path("new").exists());
+        is_whole(&place, "vol");
+        is_whole(&place, "data --luks-header header");
+    }
+    says(
+        place.own("luks reencrypt vol,offset=0,size=2M --verbose --batch-mode --key-file key"),
+        0,
+        "vol: reencrypted the first 1048576 bytes alone; the other 1048576 stay",
+    );
+    // The window is all that there is: no data lie behind it.
+    for line in [
+        "data,offset=0,size=2M",
+        "data,offset=0",
+        "data,offset=0,size=2M --init-only",
+        "data,offset=0,size=2M --resume-only",
+    ] {
+        yes(place.own(&format!("luks reencrypt {line} --luks-header header --key-file key")));
+        is_whole(&place, "data --luks-header header");
+    }
+}
+
+#[test]
+fn a_partition_table_ends_a_volume() {
+    let place = place();
+    let mut disk = vec![0; 8 << 20];
+    let entry = &mut disk[446..][..16];
+    entry[4] = 0x83;
+    entry[8..12].copy_from_slice(&2048u32.to_le_bytes());
+    entry[12..16].copy_from_slice(&6144u32.to_le_bytes());
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk[1 << 20..4 << 20].copy_from_slice(&place.read("vol"));
+    place.file("disk", disk);
+    for line in ["disk,partition=1", "disk,offset=1M,size=3M", "disk --partition 1"] {
+        yes(place.own(&format!("luks reencrypt {line} --key-file key")));
+        is_whole(&place, "disk,partition=1");
+    }
+    says(place.own("luks reencrypt disk,offset=1M,size=2M --key-file key"), 2, "the other 5242880 stay");
+    says(
+        place.own("luks reencrypt disk,partition=1,offset=0,size=2M --key-file key"),
+        2,
+        "the other 1048576 stay",
+    );
+    is_whole(&place, "disk,partition=1");
+}
+
+#[test]
+fn work_goes_on_over_the_length_that_it_was_begun_with() {
+    let place = place();
+    let set_len = |name: &str, len| File::options().write(true).open(place.path(name)).unwrap().set_len(len);
+    for (begun, resumed, device) in [
+        ("reencrypt vol", "vol", "vol"),
+        ("reencrypt data --luks-header header", "data --luks-header header", "data"),
+        ("reencrypt --decrypt data --luks-header header", "data --luks-header header", "data"),
+    ] {
+        yes(place.own(&format!("luks {begun} --init-only --key-file key")));
+        let whole = place.read(device);
+        let (part, rest) = resumed.split_once(' ').unwrap_or((resumed, ""));
+        let end = whole.len() - (1 << 20);
+        let refused = |device: &str| {
+            let line = format!("luks reencrypt {device} --resume-only --batch-mode {rest} --key-file key");
+            says(place.own(&line), 2, "was begun with 2097152 bytes of data");
+        };
+        let serve = "serve --write --luks --reencrypt --exec true";
+        refused(&format!("{part},offset=0,size={end}"));
+        let line = format!("{serve} --size {end} {resumed} --key-file key");
+        says(place.own(&line), 2, "was begun with 2097152 bytes of data, and there are 1048576 bytes now");
+        for len in [end, whole.len() + (1 << 20)] {
+            set_len(device, len as u64).unwrap();
+            refused(part);
+            let line = format!("{serve} {resumed} --key-file key");
+            says(place.own(&line), 2, "was begun with 2097152 bytes of data");
+        }
+        place.file(device, &whole[..]);
+        is_whole(&place, resumed);
+        // More may have been added since; a window says which data are meant.
+        set_len(device, whole.len() as u64 + 4096).unwrap();
+        let window = format!("{part},offset=0,size={}", whole.len());
+        yes(place.own(&format!("luks reencrypt {window} --resume-only {rest} --key-file key")));
+        set_len(device, whole.len() as u64).unwrap();
+        if !begun.contains("--decrypt") {
+            is_whole(&place, resumed);
+        }
+    }
+    assert!(place.read("data") == place.read("plain"));
+}
+
+#[test]
+fn work_that_cryptsetup_began_is_not_ended_by_a_window() {
+    let Some(cryptsetup) = tool("cryptsetup") else { return };
+    let place = place();
+    let theirs = |line: &str| {
+        let line = format!("{line} -q --key-file key vol");
+        run(Command::new(&cryptsetup).args(line.split_whitespace()).current_dir(place.folder()))
+    };
+    theirs("reencrypt --init-only --force-offline-reencrypt --pbkdf pbkdf2 --pbkdf-force-iterations 1000");
+    let window = "vol,offset=0,size=2M";
+    says(
+        place.own(&format!("luks reencrypt {window} --resume-only --key-file key")),
+        2,
+        "the first 1048576 bytes alone; the other 1048576 stay",
+    );
+    says(
+        place.own("serve --write --luks --reencrypt --exec true --size 2M vol --key-file key"),
+        2,
+        "the image is a window that ends 1048576 bytes before",
+    );
+    is_whole(&place, "vol");
+    yes(place.own("luks reencrypt vol --resume-only --key-file key"));
+    is_whole(&place, "vol");
+    // The note of the length does not disturb it.
+    yes(place.own("luks reencrypt vol --init-only --key-file key"));
+    theirs("luksDump");
+    theirs("reencrypt --resume-only --force-offline-reencrypt");
+    is_whole(&place, "vol");
+}
+
+/// A file system of 4 MiB, whose superblock is known.
+fn file_system(place: &Place, name: &str, seed: u64) {
+    place.file(name, Rng::new(seed).bytes(4 << 20));
+    let tar = place.folder().join("tree");
+    std::fs::create_dir_all(&tar).unwrap();
+    std::fs::write(tar.join("file"), Rng::new(seed).bytes(3 << 20)).unwrap();
+    yes(place.own(&format!("ext4 build --from tree {name} --size 4M --overwrite")));
+}
+
+#[test]
+fn a_file_system_that_reaches_behind_a_window_is_cut_after_a_question_alone() {
+    let place = place();
+    place.file("long", Rng::new(5).bytes(64));
+    file_system(&place, "fs", 42);
+    let before = place.read("fs");
+    let cipher = "--key-file long --key-size 512";
+    let encrypt = format!("luks reencrypt --encrypt --key-file key {CHEAP}");
+    let window = "fs,offset=0,size=3M";
+    for (line, why) in [
+        (format!("{encrypt} {window} --luks-header new"), "the other 1048576 stay in plain text"),
+        (format!("{encrypt} {window} --reduce-device-size 1M"), "the other 1048576 stay in plain text"),
+        (format!("crypt encrypt --in-place {window} {cipher}"), "the other 1048576 bytes of it stay"),
+    ] {
+        says(place.own(&line), 2, why);
+        assert!(place.read("fs") == before && !place.path("new").exists(), "{line}");
+    }
+    yes(place.own(&format!("crypt encrypt --in-place fs {cipher}")));
+    let line = format!("crypt decrypt --in-place {window} {cipher}");
+    says(place.own(&line), 2, "only what lies before byte 3145728 would be decrypted");
+    yes(place.own(&format!("crypt decrypt --in-place fs,offset=0,size=4M {cipher}")));
+    assert!(place.read("fs") == before);
+    yes(place.own(&format!("{encrypt} {window} --luks-header new --batch-mode")));
+    assert!(place.read("fs")[3 << 20..] == before[3 << 20..]);
+    // Work that was begun with a window goes on with it, unasked, and with nothing else.
+    place.file("fs", &before[..]);
+    yes(place.own(&format!("{encrypt} {window} --luks-header other --init-only --batch-mode")));
+    let resume = "luks reencrypt --resume-only --luks-header other --key-file key";
+    says(place.own(&format!("{resume} fs")), 2, "an encryption was begun with 3145728 bytes of data");
+    yes(place.own(&format!("{resume} {window}")));
+    yes(place.own(&format!("luks extract {window} out --overwrite --luks-header other --key-file key")));
+    assert!(place.read("out") == before[..3 << 20]);
+    // Data of no known kind have no end that is cut.
+    place.file("noise", Rng::new(43).bytes(2 << 20));
+    yes(place.own(&format!("crypt encrypt --in-place noise,offset=0,size=1M {cipher}")));
+}

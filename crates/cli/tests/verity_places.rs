@@ -1,0 +1,263 @@
+//! Places that hash areas and parity of dm-verity are written to: what lies there is not lost without a word.
+
+use casemate_testkit::{Place, Rng, status, stderr, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+
+/// Data of 4 MiB, and images of several kinds with contents in all of their parts.
+fn place() -> Place {
+    let place = Place::new(CASEMATE);
+    let mut rng = Rng::new(31);
+    place.file("data", rng.bytes(4 << 20));
+    place.file("files/big", rng_file(&place, &mut rng));
+    place.yes("ext4 build ext4 --from files --size 16M");
+    place.file("key", "k");
+    place.file("plain", rng.bytes(12 << 20));
+    place.yes(&format!("luks format luks --from plain --key-file key {CHEAP} --crypt-offset 2M"));
+    place.file("noise", rng.bytes(16 << 20));
+    place
+}
+
+fn rng_file(place: &Place, rng: &mut Rng) -> Vec<u8> {
+    std::fs::create_dir(place.path("files")).unwrap();
+    rng.bytes(10 << 20)
+}
+
+fn root_hash(printed: &str) -> String {
+    let line = printed.lines().find_map(|line| line.strip_prefix("Root hash:"));
+    line.unwrap_or_else(|| panic!("no root hash in {printed}")).trim().to_owned()
+}
+
+/// Runs lines that must be refused for what lies in the image, and leave it as it was.
+#[track_caller]
+fn refuses(place: &Place, image: &str, lines: &[(String, &str)]) {
+    let before = place.read(image);
+    for (line, said) in lines {
+        let output = place.own(line);
+        let error = stderr(&output);
+        assert!(status(&output) == 2 && error.contains(said), "{line}: {} {error}", status(&output));
+        assert!(place.read(image) == before, "{line} has changed {image}");
+        assert!(!place.path("new").exists(), "{line}");
+    }
+}
+
+#[test]
+fn what_lies_at_any_offset_is_asked_for() {
+    let place = place();
+    let (unknown, fs) = ("contains data of no known kind", "contains an ext2, ext3 or ext4 file system");
+    for (image, said) in [("ext4", fs), ("luks", "contains a LUKS"), ("noise", unknown)] {
+        let mut lines = Vec::new();
+        for offset in ["4M", "8M"] {
+            lines.push((format!("verity format data new --fec-device {image} --fec-offset {offset}"), said));
+            lines.push((format!("verity format data {image} --hash-offset {offset}"), said));
+        }
+        if image != "noise" {
+            lines.push((format!("verity format data new --fec-device {image}"), said));
+            lines.push((format!("verity format data {image}"), said));
+        }
+        refuses(&place, image, &lines);
+    }
+    // A file system that is the data as far as its first blocks, and has more of them.
+    let lines = [
+        ("verity format ext4 new --data-blocks 1024 --fec-device ext4 --fec-offset 4M".to_owned(), fs),
+        ("verity format ext4 ext4 --data-blocks 1024 --hash-offset 4M".to_owned(), fs),
+    ];
+    refuses(&place, "ext4", &lines);
+    // Zeros of a file system are its own, too.
+    let lines = [
+        ("verity format data new --fec-device ext4 --fec-offset 15M".to_owned(), fs),
+        ("verity format data ext4 --hash-offset 15M".to_owned(), fs),
+    ];
+    refuses(&place, "ext4", &lines);
+    // All that would be written is looked at, not the first MiB alone.
+    let mut late = vec![0; 8 << 20];
+    late[3 << 20..].copy_from_slice(&place.read("noise")[..5 << 20]);
+    place.file("late", late);
+    place.file("large", vec![7; 300 << 20]);
+    let lines = [
+        ("verity format large late --hash-offset 1M".to_owned(), unknown),
+        ("verity format large new --fec-device late --fec-offset 1M".to_owned(), unknown),
+    ];
+    refuses(&place, "late", &lines);
+
+    // Whoever agrees gets it; zeros, holes and room behind a file system are free; so is an area that is made again.
+    place.yes("verity format data new --fec-device noise --fec-offset 4M --overwrite");
+    std::fs::remove_file(place.path("new")).unwrap();
+    place.file("zeros", vec![0; 8 << 20]);
+    for _ in 0..2 {
+        place.yes("verity format data zeros --hash-offset 1M --fec-device zeros --fec-offset 2M");
+        place.yes(
+            "verity format ext4 ext4 --data-blocks 4096 --hash-offset 16M --fec-device ext4 --fec-offset 20M",
+        );
+        place.yes("verity format data tree --fec-device parity --fec-roots 3");
+        place.yes("verity format data both --fec-device both --fec-offset 1M");
+    }
+    assert_eq!(place.read("ext4").len() % 4096, 0);
+    place.yes("ext4 check ext4");
+}
+
+#[test]
+fn an_update_writes_parity_where_it_is_alone() {
+    let place = place();
+    let old = root_hash(&place.yes("verity format data tree --fec-device parity"));
+    place.flip("data", 5, 1);
+    let update = format!("verity update data tree --changed 0+4K --old-root-hash {old}");
+    let tree = place.read("tree");
+    for image in ["ext4", "luks", "noise"] {
+        let at = if image == "noise" { " --fec-offset 4M" } else { "" };
+        refuses(&place, image, &[(format!("{update} --fec-device {image}{at}"), "contains ")]);
+        refuses(&place, image, &[(format!("{update} --fec-device {image} --fec-offset 8M"), "contains ")]);
+        assert!(place.read("tree") == tree, "{image}");
+    }
+    // Parity of the image is found in a part of another file, and by what it restores where every round has changed blocks.
+    let mut disk = place.read("noise");
+    let parity = place.read("parity");
+    disk[1 << 20..][..parity.len()].copy_from_slice(&parity);
+    place.file("disk", disk.clone());
+    let new = root_hash(&place.yes(&format!("{update} --fec-device disk --fec-offset 1M")));
+    place.yes(&format!("verity verify data tree {new} --fec-device disk --fec-offset 1M"));
+    let after = place.read("disk");
+    assert!(
+        after[..1 << 20] == disk[..1 << 20]
+            && after[(1 << 20) + parity.len()..] == disk[(1 << 20) + parity.len()..]
+    );
+
+    place.file("small", &place.read("data")[..100 * 4096]);
+    let old = root_hash(&place.yes("verity format small tree2 --fec-device parity2"));
+    disk[2 << 20..][..8192].copy_from_slice(&place.read("parity2"));
+    place.file("disk", &disk);
+    place.flip("small", 5000, 1);
+    let line = format!(
+        "verity update small tree2 --changed 5000+1 --old-root-hash {old} --fec-device disk --fec-offset 2M"
+    );
+    refuses(&place, "disk", &[(line.replace("2M", "3M"), "contains data of no known kind")]);
+    let new = root_hash(&place.yes(&line));
+    place.yes(&format!("verity verify small tree2 {new} --fec-device disk --fec-offset 2M"));
+    // Whoever agrees gets it.
+    place.yes(&line.replace(&old, &new).replace("2M", "3M --overwrite"));
+}
+
+#[test]
+fn an_update_makes_no_parity_of_damage() {
+    let place = place();
+    let whole = place.read("data");
+    let old = root_hash(&place.yes("verity format data tree --fec-device parity"));
+    place.flip("data", 500_000, 1);
+    place.flip("data", 3_000_000, 1);
+    place.flip("data", 100, 1);
+    let update = "verity update data tree --changed 0+4K --fec-device parity".to_owned();
+    let said =
+        "data block 122 and 1 more do not match the hash tree, and are not among those that have changed";
+    for line in [update.clone(), format!("{update} --old-root-hash {old}")] {
+        let before = (place.read("tree"), place.read("parity"));
+        place.is(&line, 2, said);
+        assert!((place.read("tree"), place.read("parity")) == before, "{line}");
+    }
+    place.yes(&format!("verity repair data tree {old} --fec-device parity"));
+    assert!(place.read("data") == whole);
+    place.flip("data", 100, 1);
+    let new = root_hash(&place.yes(&update));
+    place.yes(&format!("verity verify data tree {new} --fec-device parity"));
+    // A hash block is covered, too.
+    place.flip("tree", 3 * 4096 + 100, 1);
+    place.is(
+        "verity update data tree --changed 4M-4K --fec-device parity".replace("4M-4K", "4190208+1").as_str(),
+        2,
+        "hash block",
+    );
+}
+
+#[test]
+fn an_update_without_a_superblock_wants_the_old_root_hash() {
+    let place = place();
+    let parameters = "--no-superblock --data-blocks 1024 --salt 00";
+    let said = "give the root hash of the data as they were";
+    for image in ["ext4", "luks", "noise"] {
+        refuses(
+            &place,
+            image,
+            &[(format!("verity update data {image} {parameters} --changed 0+4096"), said)],
+        );
+    }
+    let old = root_hash(&place.yes(&format!("verity format data tree {parameters}")));
+    place.flip("data", 5, 1);
+    refuses(&place, "tree", &[(format!("verity update data tree {parameters} --changed 0+4096"), said)]);
+    let line = format!("verity update data tree {parameters} --changed 0+4096");
+    let new = root_hash(&place.yes(&format!("{line} --old-root-hash {old}")));
+    place.flip("data", 6, 1);
+    let newer = root_hash(&place.yes(&format!("{line} --overwrite")));
+    assert!(new != newer);
+    place.yes(&format!("verity verify data tree {newer} {parameters}"));
+}
+
+#[test]
+fn places_without_room_are_refused_before_anything_is_written() {
+    let place = place();
+    place.file("zeros", vec![0; 8 << 20]);
+    let lines = [
+        (
+            "verity format data zeros,offset=4M,size=16K",
+            "zeros: a hash area of 40960 bytes has no room at 0: there are 16384 bytes",
+        ),
+        (
+            "verity format data zeros,offset=4M,size=48K --fec-device zeros --fec-offset 40960",
+            "zeros: parity of 40960 bytes has no room at 40960: there are 49152 bytes",
+        ),
+        (
+            "verity format data zeros,offset=4M,size=48K --fec-device zeros",
+            "zeros; there is no room for it behind them",
+        ),
+        (
+            "verity format data,offset=0,size=2M data,offset=0,size=2M --data-blocks 512 --hash-offset 2M",
+            "data: a hash area of",
+        ),
+    ];
+    let lines: Vec<_> = lines.iter().map(|(line, said)| ((*line).to_owned(), *said)).collect();
+    refuses(&place, "zeros", &lines[..3]);
+    refuses(&place, "data", &lines[3..]);
+    // An existing parity that would grow beyond its place.
+    let line = "zeros,offset=4M,size=64K --fec-device zeros --fec-offset 40960";
+    refuses(&place, "zeros", &[(format!("verity format data {line} --fec-roots 9"), "has no room")]);
+    place.is("verity format data new --fec-device new", 2, "it can begin at 40960");
+}
+
+#[test]
+fn an_empty_range_has_not_changed() {
+    let place = place();
+    place.yes("verity format data tree");
+    let output = place.own("verity update data tree --changed 0+0");
+    assert!(status(&output) == 2 && stderr(&output).contains("OFFSET+LENGTH"), "{}", stderr(&output));
+    let output = place.own("verity update data tree --changed 1M+4K --changed 8+0");
+    assert!(status(&output) == 2, "{}", stderr(&output));
+}
+
+/// veritysetup asks nothing: at no offset, and whatever is there.
+#[test]
+fn the_link_replaces_what_the_tool_replaces() {
+    let place = place();
+    place.link("veritysetup");
+    let known = [place.read("ext4"), place.read("luks")];
+    let lines = [
+        "format data IMAGE",
+        "format data tree --fec-device=IMAGE",
+        "format data IMAGE --hash-offset=4194304",
+    ];
+    for line in lines.iter().chain(&["format data tree --fec-device=IMAGE --fec-offset=4194304"]) {
+        for (image, before) in ["ext4", "luks"].iter().zip(&known) {
+            let line =
+                line.replace("IMAGE", image) + " --salt=00 --uuid=5e34f531-3859-825c-fad6-33289ccfcb92";
+            let run = |program: &std::path::Path| {
+                place.file(image, before);
+                let output = place.run(program, &line);
+                assert_eq!(status(&output), 0, "{line}: {}", stderr(&output));
+                place.read(image)
+            };
+            let ours = run(&place.path("veritysetup"));
+            assert!(&ours != before, "{line}");
+            if let Some(tool) = tool("veritysetup") {
+                assert!(run(&tool) == ours, "{line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Guesses at a superblock some of whose numbers are wrong: what they can be, by the others, by a copy, and by what lies on the
+//! disk. None is more than a guess: whoever asks compares where each of them leads.
+
+use std::ops::Range;
+
+use super::*;
+
+/// Bytes that change while a file system is used, and that copies don't follow: counts, times, state, the list of orphans, the
+/// copy of the journal's map, errors that were noted, the checksum.
+const OWN: [Range<usize>; 15] = [
+    0xc..0x14,
+    0x2c..0x36,
+    0x3a..0x3c,
+    0x40..0x44,
+    0x5a..0x5c,
+    0x88..0xc8,
+    0xe8..0xec,
+    0xfd..0xfe,
+    0x10c..0x150,
+    0x158..0x15c,
+    0x178..0x180,
+    0x194..0x200,
+    0x248..0x24c,
+    0x274..0x27a,
+    0x3fc..0x400,
+];
+
+/// Features that a mounted file system gets by itself, and that copies don't follow.
+const OWN_COMPAT: u32 = Compat::EXT_ATTR.0;
+const OWN_INCOMPAT: u32 = Incompat::RECOVER.0;
+const OWN_RO_COMPAT: u32 =
+    RoCompat::LARGE_FILE.0 | RoCompat::DIR_NLINK.0 | RoCompat::HUGE_FILE.0 | RoCompat::ORPHAN_PRESENT.0;
+
+/// Groups that mke2fs lets keep their metadata together, as a power of two.
+const USUAL_FLEX: u8 = 4;
+
+/// The inode that mke2fs gives the file of orphans.
+const USUAL_ORPHAN_FILE: u32 = OLD_FIRST_INODE + 1;
+
+/// Bytes of extra fields in inodes of 256 bytes.
+const USUAL_EXTRA: u16 = 32;
+
+/// Facts outside of the superblock that its numbers can be guessed by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hints {
+    /// Bytes of the device.
+    pub size: u64,
+    /// Blocks that the inode for resizing reserves.
+    pub reserved: Option<u16>,
+    /// True if the root has a tree of extents.
+    pub has_extents: bool,
+    /// True if the root's names say which kind of file they lead to.
+    pub has_types: bool,
+    /// True if there is a file of 2 GiB and more.
+    pub has_large: bool,
+}
+
+/// A guess: the bytes of a superblock, with the old checksum, and what is guessed.
+pub(crate) type Guess = (&'static str, [u8; SUPERBLOCK_SIZE]);
+
+/// A change of a superblock's bytes.
+type Change<'a> = &'a dyn Fn(&mut [u8]);
+
+/// A superblock with the sizes and places of a copy, and the counts and times of its own: with its own features, and with those
+/// of the copy.
+pub(crate) fn of_copy(raw: &[u8; SUPERBLOCK_SIZE], copy: &[u8; SUPERBLOCK_SIZE]) -> [Guess; 2] {
+    let mut all = *copy;
+    for own in OWN {
+        all[own.clone()].copy_from_slice(&raw[own]);
+    }
+    let mut numbers = all;
+    for (field, own) in [(COMPAT, OWN_COMPAT), (INCOMPAT, OWN_INCOMPAT), (RO_COMPAT, OWN_RO_COMPAT)] {
+        numbers[field.at()..field.end()].copy_from_slice(&raw[field.at()..field.end()]);
+        field.set(&mut all, field.get(copy) & !own | field.get(raw) & own);
+    }
+    GROUP.set(&mut all, 0);
+    GROUP.set(&mut numbers, 0);
+    [("sizes and places", numbers), ("sizes, places and features", all)]
+}
+
+/// Guesses at single numbers.
+pub(crate) fn single(raw: &[u8; SUPERBLOCK_SIZE], hints: Hints) -> Vec<Guess> {
+    let mut guesses = Vec::new();
+    let mut guess = |what, change: Change<'_>| {
+        let mut other = *raw;
+        change(&mut other);
+        if other != *raw {
+            guesses.push((what, other));
+        }
+    };
+    let bigalloc = RoCompat(RO_COMPAT.get(raw)).has(RoCompat::BIGALLOC);
+    let bits64 = Incompat(INCOMPAT.get(raw)).has(Incompat::BITS64);
+    let log_block = LOG_BLOCK_SIZE.get(raw);
+    let first = u32::from(log_block == 0 && !bigalloc);
+    guess("s_rev_level", &|raw| {
+        if REVISION.get(raw) == 0 && [COMPAT, INCOMPAT, RO_COMPAT].iter().any(|field| field.get(raw) != 0) {
+            REVISION.set(raw, 1);
+        }
+    });
+    feature_guesses(raw, hints, &mut guess);
+    guess("s_first_data_block", &|raw| FIRST_DATA_BLOCK.set(raw, first));
+    if !bigalloc {
+        guess("s_log_cluster_size", &|raw| LOG_CLUSTER_SIZE.set(raw, log_block));
+        guess("s_clusters_per_group", &|raw| CLUSTERS_PER_GROUP.set(raw, BLOCKS_PER_GROUP.get(raw)));
+        guess("s_blocks_per_group", &|raw| BLOCKS_PER_GROUP.set(raw, CLUSTERS_PER_GROUP.get(raw)));
+    }
+    let has_flex = Incompat(INCOMPAT.get(raw)).has(Incompat::FLEX_BG);
+    guess("s_log_groups_per_flex", &|raw| {
+        LOG_GROUPS_PER_FLEX.set(raw, if has_flex { USUAL_FLEX } else { 0 })
+    });
+    let reserved = match Compat(COMPAT.get(raw)).has(Compat::RESIZE_INODE) {
+        true => hints.reserved,
+        false => Some(0),
+    };
+    if let Some(reserved) = reserved {
+        guess("s_reserved_gdt_blocks", &|raw| RESERVED_DESCRIPTOR_BLOCKS.set(raw, reserved));
+    }
+    if Compat(COMPAT.get(raw)).has(Compat::HAS_JOURNAL) {
+        guess("s_journal_inum", &|raw| JOURNAL_INODE.set(raw, InodeNo::JOURNAL.get()));
+        guess("s_journal_uuid and s_journal_dev", &|raw| {
+            JOURNAL_UUID.get_mut(raw).fill(0);
+            JOURNAL_DEVICE.set(raw, 0);
+        });
+    }
+    if !Compat(COMPAT.get(raw)).has(Compat::ORPHAN_FILE) {
+        guess("s_orphan_file_inum", &|raw| ORPHAN_FILE.set(raw, 0));
+    } else {
+        guess("s_orphan_file_inum", &|raw| ORPHAN_FILE.set(raw, USUAL_ORPHAN_FILE));
+    }
+    if RoCompat(RO_COMPAT.get(raw)).has(RoCompat::QUOTA) {
+        for (field, usual) in QUOTA_INODES.into_iter().zip([InodeNo::USER_QUOTA, InodeNo::GROUP_QUOTA]) {
+            guess("the inode of a quota file", &|raw| field.set(raw, usual.get()));
+        }
+    } else {
+        guess("the inodes of quota files", &|raw| QUOTA_INODES.iter().for_each(|field| field.set(raw, 0)));
+    }
+    if !RoCompat(RO_COMPAT.get(raw)).has(RoCompat::PROJECT) {
+        let [.., projects] = QUOTA_INODES;
+        guess("s_prj_quota_inum", &|raw| projects.set(raw, 0));
+    }
+    guess("s_first_ino", &|raw| FIRST_INODE.set(raw, OLD_FIRST_INODE));
+    for size in [256, 128] {
+        guess("s_inode_size", &|raw| INODE_SIZE.set(raw, size));
+    }
+    guess("s_desc_size", &|raw| DESCRIPTOR_SIZE.set(raw, if bits64 { 64 } else { 0 }));
+    guess("s_min_extra_isize", &|raw| LEAST_EXTRA_FIELDS.set(raw, USUAL_EXTRA));
+    guess("s_want_extra_isize", &|raw| EXTRA_FIELDS.set(raw, USUAL_EXTRA));
+    guess("s_blocks_count_hi", &|raw| BLOCKS.1.set(raw, 0));
+    guess("s_checksum_type", &|raw| CHECKSUM_TYPE.set(raw, 1));
+    guess("s_creator_os", &|raw| CREATOR.set(raw, 0));
+    // Groups by two of their three counts.
+    let data = BLOCKS.get_if(bits64, raw).saturating_sub(first.into());
+    let groups = data.div_ceil(u64::from(BLOCKS_PER_GROUP.get(raw)).max(1));
+    let (inodes, each) = (INODES.get(raw), INODES_PER_GROUP.get(raw));
+    if let Ok(all) = u32::try_from(groups.saturating_mul(each.into())) {
+        guess("s_inodes_count", &|raw| INODES.set(raw, all));
+    }
+    if let Some(Ok(part)) = u64::from(inodes).checked_div(groups).map(u32::try_from) {
+        guess("s_inodes_per_group", &|raw| INODES_PER_GROUP.set(raw, part));
+    }
+    let size = 8u32.checked_shl(log_block.saturating_add(10)).unwrap_or(0);
+    if !bigalloc {
+        guess("s_blocks_per_group and s_clusters_per_group", &|raw| {
+            BLOCKS_PER_GROUP.set(raw, size);
+            CLUSTERS_PER_GROUP.set(raw, size);
+        });
+    }
+    // Never fewer blocks than fit the inodes: an image may have been cut off.
+    let held = hints.size.checked_shr(log_block.saturating_add(10)).unwrap_or(0);
+    let of = |blocks: u64| {
+        blocks.saturating_sub(first.into()).div_ceil(u64::from(BLOCKS_PER_GROUP.get(raw)).max(1))
+            * u64::from(each)
+    };
+    if of(BLOCKS.get_if(bits64, raw)) != u64::from(inodes) && of(held) == u64::from(inodes) {
+        guess("s_blocks_count", &|raw| BLOCKS.set_if(bits64, raw, held));
+    }
+    guesses
+}
+
+/// Guesses at single features.
+fn feature_guesses(
+    raw: &[u8; SUPERBLOCK_SIZE],
+    hints: Hints,
+    guess: &mut impl FnMut(&'static str, Change<'_>),
+) {
+    let set = |field: Le32, bits: u32| move |raw: &mut [u8]| field.set(raw, field.get(raw) | bits);
+    let clear = |field: Le32, bits: u32| move |raw: &mut [u8]| field.set(raw, field.get(raw) & !bits);
+    let has_equal = LOG_CLUSTER_SIZE.get(raw) == LOG_BLOCK_SIZE.get(raw)
+        && CLUSTERS_PER_GROUP.get(raw) == BLOCKS_PER_GROUP.get(raw);
+    if has_equal {
+        guess("the feature bigalloc", &clear(RO_COMPAT, RoCompat::BIGALLOC.0));
+    }
+    if hints.has_types {
+        guess("the feature filetype", &set(INCOMPAT, Incompat::FILETYPE.0));
+    }
+    if hints.has_extents {
+        guess("the feature extent", &set(INCOMPAT, Incompat::EXTENTS.0));
+    }
+    if hints.has_large {
+        guess("the feature large_file", &set(RO_COMPAT, RoCompat::LARGE_FILE.0));
+    }
+    if JOURNAL_INODE.get(raw) == InodeNo::JOURNAL.get() {
+        guess("the feature has_journal", &set(COMPAT, Compat::HAS_JOURNAL.0));
+    } else if !Compat(COMPAT.get(raw)).has(Compat::HAS_JOURNAL) {
+        guess("the feature needs_recovery", &clear(INCOMPAT, Incompat::RECOVER.0));
+    }
+}

@@ -1,0 +1,139 @@
+//! Decisions: the rules applied to what is left when nothing follows from the rest of the file system any more.
+
+use std::collections::BTreeMap;
+
+use crate::check::{CheckReport, Finding, FindingKind, Fix};
+use crate::error::{Result, Structure};
+use crate::repair::copies::Owners;
+use crate::repair::directory::Unsound;
+use crate::repair::obstacles::rank;
+use crate::repair::{Approve, Repair, Rule, rule};
+
+impl Repair {
+    /// Applies the first rule that there are findings for. Whether there are some.
+    pub(super) fn decide(&mut self, report: &CheckReport, approve: &mut Approve<'_>) -> Result<bool> {
+        if self.is_stuck {
+            return Ok(false);
+        }
+        let mut rules: BTreeMap<Rule, BTreeMap<FindingKind, Vec<&Finding>>> = BTreeMap::new();
+        for finding in report.faults.iter().chain(&report.notes) {
+            let Some(rule) = rule(finding) else { continue };
+            if self.decided.contains(&(rule, finding.clone())) {
+                continue;
+            }
+            if rule == Rule::Copy && !self.decided.contains(&(Rule::Cut, finding.clone())) {
+                let kinds = rules.entry(Rule::Cut).or_default();
+                kinds.entry(finding.kind()).or_default().push(finding);
+            }
+            if rule != Rule::Settle || self.can_settle(report) {
+                rules.entry(rule).or_default().entry(finding.kind()).or_default().push(finding);
+            }
+        }
+        let fixes: BTreeMap<&Finding, Fix> =
+            report.fixes().iter().map(|(finding, fix)| (finding, *fix)).collect();
+        self.renewed.clear();
+        self.recounted.clear();
+        self.renamed.clear();
+        for (rule, kinds) in rules {
+            let mut next = Vec::new();
+            for (kind, findings) in kinds {
+                if self.is_approved(kind, &findings, approve)? {
+                    next.extend(findings);
+                }
+            }
+            if next.is_empty() {
+                continue;
+            }
+            // Inodes come in the order of their numbers.
+            next.sort_by_key(|finding| (finding.place().inode, rank_in_rule(finding)));
+            if matches!(rule, Rule::Cut | Rule::Copy) {
+                self.owners = Owners::of(&next, self.files.fs())?;
+            }
+            if rule == Rule::Copy {
+                self.sort_claims(&mut next)?;
+            }
+            self.unsound = Unsound::of(&next);
+            let before = self.mended.len();
+            let claims = if rule == Rule::Cut { next.clone() } else { Vec::new() };
+            for finding in next {
+                if self.files.space().transaction().is_large() {
+                    self.files.commit()?;
+                }
+                let fix = fixes.get(finding).copied();
+                self.attempt(finding, |repair| repair.apply(rule, finding, fix, report, &claims))?;
+                self.decided.insert((rule, finding.clone()));
+            }
+            let is_of_opening = matches!(rule, Rule::Place | Rule::Feature | Rule::Own);
+            self.is_other |= self.may_open && is_of_opening && self.mended.len() > before;
+            // What was freed can be used from now on, and nothing is read past what was decided.
+            self.files.commit()?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Whether what is marked as in use and was not found may be taken for free: no block has two owners, and all structures
+    /// were found.
+    fn can_settle(&self, report: &CheckReport) -> bool {
+        !report
+            .faults
+            .iter()
+            .any(|finding| finding.kind().hides_structures() || finding.kind() == FindingKind::ClaimedTwice)
+    }
+
+    fn apply(
+        &mut self,
+        rule: Rule,
+        finding: &Finding,
+        fix: Option<Fix>,
+        report: &CheckReport,
+        claims: &[&Finding],
+    ) -> Result<bool> {
+        if let Some(inode) = finding.place().inode
+            && !matches!(rule, Rule::Mark | Rule::Settle)
+            // Findings of an inode that holds a value are mended one by one.
+            && finding.place().structure != Structure::XattrInode
+            && !self.renewed.insert((rule, inode))
+        {
+            // With the finding before. What gave nothing up waits for the rule behind.
+            return Ok(rule != Rule::Cut);
+        }
+        match rule {
+            Rule::Mark => {
+                // Counts become those of the bitmaps as they are by now.
+                self.recounted.extend(finding.place().group.map(|group| (finding.kind(), group)));
+                self.mend(finding, fix)
+            }
+            Rule::Settle => self.settle(finding, fix),
+            Rule::Place => self.renew_places(finding, report),
+            Rule::Feature => self.renew_feature(finding),
+            Rule::Root => self.renew_root(),
+            Rule::Own => self.renew_own(finding),
+            Rule::Inode => self.renew_inode(finding),
+            Rule::Cut => self.give_up(finding, claims),
+            Rule::Copy => self.copy_shared(finding),
+            Rule::Directory => self.renew_directory(finding),
+            Rule::Unloop => self.unloop(finding),
+            Rule::Free => self.free_value(finding),
+        }
+    }
+}
+
+impl Repair {
+    /// Mends as if nothing else were damaged.
+    fn settle(&mut self, finding: &Finding, fix: Option<Fix>) -> Result<bool> {
+        let is_deleted = matches!(finding.kind(), FindingKind::DeletionTime | FindingKind::LostOrphan);
+        if let Some(number) = finding.place().inode.filter(|_| is_deleted)
+            && self.files.inodes().get_unlinked(number).is_err()
+        {
+            // It is none, and has no name.
+            return self.clear_inode(number);
+        }
+        self.mend(finding, fix)
+    }
+}
+
+/// Findings of one inode, or of none, in the order in which they are mended.
+fn rank_in_rule(finding: &Finding) -> (Option<u32>, FindingKind) {
+    (rank(finding), finding.kind())
+}

@@ -1,0 +1,295 @@
+//! Inodes of the file system itself, made anew: the journal, the reserve of descriptors, the list of orphans.
+
+use crate::check::{Finding, FindingKind};
+use crate::edit::inode::{blank, read_raw, write_new, write_raw};
+use crate::error::{Place, Result, Structure};
+use crate::format::block_map::{self, DIRECT, DOUBLE};
+use crate::format::csum::{Context, Subject};
+use crate::format::features::{Compat, RoCompat};
+use crate::format::inode::{FileType, Inode, InodeFlags, MODE};
+use crate::format::journal_superblock;
+use crate::format::orphan;
+use crate::format::quota::Kind;
+use crate::format::raw_inode::RawInode;
+use crate::read::map::Mapping;
+use crate::repair::Repair;
+use crate::repair::map::walk;
+use crate::units::{Block, InodeNo};
+
+/// Blocks of a journal that is made anew, at least and at most.
+const JOURNAL_BLOCKS: (u64, u64) = (1024, 32768);
+
+/// Blocks that are left free beside a new journal.
+const SPARE_BLOCKS: u64 = 64;
+
+/// Part of the file system that a journal takes.
+const JOURNAL_PART: u64 = 32;
+
+/// Mode of the file system's own files.
+const OWN_MODE: u16 = 0o600;
+
+impl Repair {
+    /// Makes an inode of the file system itself what it is for, or empties it.
+    pub(super) fn renew_own(&mut self, finding: &Finding) -> Result<bool> {
+        use FindingKind as K;
+        match finding.kind() {
+            K::ResizeInode => return self.renew_reserve(),
+            K::JournalInode | K::JournalSuperblock => return self.renew_journal(),
+            K::OrphanList => return self.inodes_set_last_orphan(),
+            K::OrphanFile => return self.renew_orphan_file(),
+            K::QuotaInode => return self.drop_quota(finding),
+            _ => {}
+        }
+        let Some(number) = finding.place().inode else { return Ok(false) };
+        let raw = read_raw(self.files.space(), number)?;
+        let superblock = self.files.fs().superblock();
+        if number == InodeNo::BAD_BLOCKS {
+            return self.cut_bad_blocks(RawInode { number, raw: &raw });
+        }
+        if superblock.journal_inode == Some(number) {
+            return self.renew_journal();
+        }
+        if superblock.orphan_file == Some(number) {
+            return self.renew_orphan_file();
+        }
+        if number == InodeNo::RESIZE && superblock.compat.has(Compat::RESIZE_INODE) {
+            return self.renew_reserve();
+        }
+        let (named, _) = superblock.named_journal();
+        let is_named = superblock.quota_inodes.contains(&Some(number)) || named == Some(number);
+        if is_named || number == InodeNo::ROOT {
+            return Ok(false);
+        }
+        self.clear_inode(number)
+    }
+
+    /// An inode of the file system itself that has nothing yet.
+    fn own_inode(&mut self, number: InodeNo) -> Inode {
+        let now = self.files.now();
+        let mut inode = blank(self.files.fs(), number, FileType::Regular, 0, now);
+        inode.set_permissions(OWN_MODE);
+        inode.set_links(1);
+        inode
+    }
+
+    /// Makes the inode that reserves blocks for descriptors anew: all its numbers follow from the layout.
+    fn renew_reserve(&mut self) -> Result<bool> {
+        let number = InodeNo::RESIZE;
+        let fs = self.files.fs().clone();
+        let layout = *fs.layout();
+        if !fs.superblock().compat.has(Compat::RESIZE_INODE) {
+            return self.clear_inode(number);
+        }
+        let raw = read_raw(self.files.space(), number)?;
+        let per_block = block_map::per_block(layout.block_size.into());
+        let top = block_map::number(DOUBLE).get((RawInode { number, raw: &raw }).block_area());
+        let metadata = crate::check::metadata(&fs)?;
+        let is_own = |block: Block| metadata.iter().any(|run| run.first <= block && block < run.end());
+        let top = Block::some(top.into()).filter(|top| layout.contains(*top, 1) && !is_own(*top));
+        let is_reserved = top.map_or(Ok(false), |top| self.is_top(top))?;
+        let mut inode = self.own_inode(number);
+        let top = match top.filter(|_| is_reserved) {
+            Some(top) => top,
+            None => self.files.inodes().map(&mut inode).metadata_block()?,
+        };
+        let reserved = u32::from(fs.superblock().reserved_descriptor_blocks());
+        let first = layout.descriptor_block(0) + u64::from(layout.descriptor_blocks());
+        let mut numbers = vec![0; layout.block_size as usize];
+        for index in 0..reserved {
+            let block = first + u64::from(index);
+            let Some(low) = block.low().filter(|_| layout.contains(block, 1)) else { return Ok(false) };
+            let slot = (layout.descriptor_blocks() + index) as usize % per_block as usize;
+            block_map::number(slot).set(&mut numbers, low);
+            let mut copies = vec![0; layout.block_size as usize];
+            for (at, group) in layout.copy_groups().enumerate().take(per_block as usize) {
+                let copy = block + u64::from(group.get()) * u64::from(layout.blocks_per_group);
+                block_map::number(at).set(&mut copies, copy.low().unwrap_or(0));
+            }
+            self.files.inodes().transaction().create(block, copies);
+        }
+        self.files.inodes().transaction().create(top, numbers);
+        block_map::number(DIRECT + 1).set(inode.block_area_mut(), top.low().unwrap_or(0));
+        inode.set_size((DIRECT as u64 + per_block + per_block * per_block) * u64::from(layout.block_size));
+        let copies = 1 + layout.copy_groups().count().min(per_block as usize) as u64;
+        let blocks = 1 + u64::from(reserved) * copies;
+        let huge_file = fs.superblock().ro_compat.has(RoCompat::HUGE_FILE);
+        inode.set_sectors(blocks * u64::from(layout.block_size / 512), layout.block_size, huge_file);
+        write_new(self.space(), &inode)?;
+        Ok(true)
+    }
+
+    /// Whether a block holds numbers of blocks that are reserved, as the top of that tree does.
+    fn is_top(&self, block: Block) -> Result<bool> {
+        let fs = self.files.fs();
+        let layout = fs.layout();
+        if !fs.is_present(block, 1) {
+            return Ok(false);
+        }
+        let first = layout.descriptor_block(0) + u64::from(layout.descriptor_blocks());
+        let end = first + u64::from(fs.superblock().reserved_descriptor_blocks());
+        let numbers: Vec<u32> =
+            block_map::numbers(&fs.read_block(block)?).filter(|number| *number != 0).collect();
+        let fits = numbers.iter().filter(|number| (first..end).contains(&Block::new((**number).into())));
+        let fits = fits.count();
+        Ok(fits > 0 && fits * 2 > numbers.len())
+    }
+
+    /// Makes the journal anew, empty. What it held was replayed, or can't be read.
+    fn renew_journal(&mut self) -> Result<bool> {
+        let fs = self.files.fs().clone();
+        if fs.superblock().journal_inode.is_none() {
+            return Ok(false);
+        }
+        // Another inode that is named and holds none is a file of somebody.
+        let number = InodeNo::JOURNAL;
+        // What is committed now goes past it.
+        self.files.inodes().transaction().leave_journal(self.recovery.clone())?;
+        let layout = *fs.layout();
+        let raw = read_raw(self.files.space(), number)?;
+        let size = (RawInode { number, raw: &raw }).size() / u64::from(layout.block_size);
+        let (least, most) = JOURNAL_BLOCKS;
+        let usual = (layout.blocks / JOURNAL_PART).clamp(least, most);
+        let blocks = if (least..=layout.blocks / 4).contains(&size) { size } else { usual };
+        if self.files.space().free_clusters() * self.files.space().ratio() < blocks + SPARE_BLOCKS {
+            // The file system goes on without one.
+            self.clear_inode(number)?;
+            self.files.inodes().transaction().edit_superblock(|superblock| {
+                superblock.clear_journal();
+                Ok(())
+            })?;
+            return Ok(true);
+        }
+        let mut inode = self.own_inode(number);
+        self.files.inodes().map(&mut inode).start();
+        let mut first = None;
+        self.files.inodes().map(&mut inode).fill(0, blocks, false, |run| {
+            first = first.or(Some(run.physical));
+        })?;
+        let Some(first) = first else { return Ok(false) };
+        inode.set_size(blocks * u64::from(layout.block_size));
+        // OK to truncate: a quarter of the blocks of a file system with block numbers of 32 bits, or few.
+        let bytes = journal_superblock::new_bytes(layout.block_size as usize, blocks as u32, 0);
+        self.files.inodes().transaction().create(first, bytes);
+        write_new(self.space(), &inode)?;
+        let (map, size) = (*inode.block_area(), inode.size());
+        self.files.inodes().transaction().edit_superblock(|superblock| {
+            superblock.set_journal(number, &map, size);
+            superblock.set_needs_recovery(false);
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    fn inodes_set_last_orphan(&mut self) -> Result<bool> {
+        self.files.inodes().set_last_orphan(None)?;
+        Ok(true)
+    }
+
+    /// Empties the file of orphans; if its inode is none, the feature goes.
+    fn renew_orphan_file(&mut self) -> Result<bool> {
+        let fs = self.files.fs().clone();
+        let block_size = fs.layout().block_size as usize;
+        let file = match fs.superblock().orphan_file {
+            Some(number) => {
+                let raw = read_raw(self.files.space(), number)?;
+                let inode = RawInode { number, raw: &raw };
+                let found = walk(&fs, inode)?;
+                let is_whole = found.is_sound
+                    && found.runs.iter().map(|run| run.len).sum::<u64>() * block_size as u64 == inode.size()
+                    && inode.size() > 0
+                    && found.runs.iter().all(|run| !run.unwritten)
+                    && inode.kind() == Some(FileType::Regular);
+                // One in which no block is of a file of orphans is a file of somebody.
+                let is_one = self.has_orphan_block(&found.runs)?;
+                let file = inode.to_inode().ok().filter(|_| is_whole && is_one);
+                let file = file.map(|file| (file, found.runs));
+                if file.is_none() && (is_one || inode.links() == 0) {
+                    self.clear_inode(number)?;
+                }
+                file
+            }
+            None => None,
+        };
+        if let Some((file, runs)) = &file {
+            for block in runs.iter().flat_map(|run| run.physical.run(run.len)) {
+                let context = Context { block, ..file.context() };
+                let bytes = orphan::new_bytes(block_size);
+                self.files.inodes().transaction().create_structure(
+                    Subject::OrphanBlock,
+                    context,
+                    block,
+                    bytes,
+                );
+            }
+        }
+        self.files.inodes().transaction().edit_superblock(|superblock| {
+            superblock.remove_ro_compat(RoCompat::ORPHAN_PRESENT);
+            if file.is_none() {
+                superblock.clear_orphan_file();
+            }
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    /// Whether one of these blocks is of a file of orphans.
+    fn has_orphan_block(&self, runs: &[Mapping]) -> Result<bool> {
+        let fs = self.files.fs();
+        let place = Place::of(Structure::OrphanBlock);
+        for block in runs.iter().flat_map(|run| run.physical.run(run.len)) {
+            if fs.is_present(block, 1) && orphan::check(&fs.read_block(block)?, place).is_ok() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes away the name of a quota file that is none.
+    fn drop_quota(&mut self, finding: &Finding) -> Result<bool> {
+        let crate::error::Problem::Number { found, .. } = finding.problem() else { return Ok(false) };
+        let wrong = *found;
+        let inodes = self.files.fs().superblock().quota_inodes;
+        let kinds = [Kind::User, Kind::Group, Kind::Project];
+        self.files.inodes().transaction().edit_superblock(|superblock| {
+            for (kind, inode) in kinds.into_iter().zip(inodes) {
+                if inode.is_some_and(|inode| u64::from(inode.get()) == wrong) {
+                    superblock.clear_quota_inode(kind);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    /// Makes the list of bad blocks one of those blocks alone that are none of the file system's own structures.
+    pub(super) fn cut_bad_blocks(&mut self, inode: RawInode<'_>) -> Result<bool> {
+        let metadata = crate::check::metadata(self.files.fs())?;
+        let is_metadata = |block: Block| {
+            let at = metadata.partition_point(|own| own.end() <= block);
+            metadata.get(at).is_some_and(|own| own.first <= block)
+        };
+        let blocks: Vec<Block> = match inode.has(InodeFlags::INLINE_DATA) {
+            true => Vec::new(),
+            false => walk(self.files.fs(), inode)?
+                .runs
+                .into_iter()
+                .flat_map(|run| run.physical.run(run.len))
+                .filter(|block| !is_metadata(*block))
+                .collect(),
+        };
+        let now = self.files.now();
+        let mut list = blank(self.files.fs(), inode.number, FileType::Regular, 0, now);
+        list.set_flags(if inode.has(InodeFlags::EXTENTS) { InodeFlags::EXTENTS.0 } else { 0 });
+        let runs: Vec<Mapping> = (0..)
+            .zip(&blocks)
+            .map(|(logical, block)| Mapping { logical, physical: *block, len: 1, unwritten: false })
+            .collect();
+        self.make_map(&mut list, &runs)?;
+        list.set_size(blocks.len() as u64 * self.space().block_size() as u64);
+        let mut raw = list.as_bytes().to_vec();
+        // It has no kind.
+        MODE.set(&mut raw, 0);
+        write_raw(self.space(), inode.number, &raw)?;
+        Ok(true)
+    }
+}

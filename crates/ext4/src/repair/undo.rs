@@ -1,0 +1,265 @@
+//! Blocks as they were before a repair, in the undo file of e2fsprogs: `e2undo FILE IMAGE` puts them back.
+//!
+//! The file begins with a header. Behind it lie a copy of the superblock, and key blocks: each names as many blocks as it has
+//! room for, and their contents follow it. All numbers are little-endian; checksums are CRC-32C.
+//!
+//! Writes wait until the device is flushed, or are as many as a key block has room for. Then the old blocks and the key block
+//! of all of them are written and flushed, then the header, which is one sector and counts them, and then the image's blocks.
+//! Nothing but the header is written twice: wherever the power fails, all that was changed is named by whole key blocks. Slots
+//! that a key block does not need name no bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use casemate_blockdev::{BlockDevice, os, sync_name};
+use casemate_primitives::crc32c::Crc32c;
+
+use crate::error::{Error, Result};
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::format::undo_file::{HEADER, Header, KEY, KEYS, hide_superblock, key_block};
+
+/// Bytes of the blocks that are kept.
+const BLOCK: u64 = 4096;
+
+/// A device that keeps the old contents of what is written to it first.
+pub(super) struct Undoable {
+    below: Arc<dyn BlockDevice>,
+    undo: Mutex<Undo>,
+}
+
+/// The undo file under way.
+struct Undo {
+    file: File,
+    path: PathBuf,
+    crc: Crc32c,
+    /// Blocks that were kept.
+    kept: BTreeSet<u64>,
+    /// New contents of blocks that wait until the old ones are kept.
+    waiting: BTreeMap<u64, Vec<u8>>,
+    keys: u64,
+    superblock_sum: u32,
+    /// Where the file ends.
+    end: u64,
+}
+
+impl Undoable {
+    /// Keeps what is written to `below` in a new file.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is such a file, and those of writing it.
+    pub fn new(below: Arc<dyn BlockDevice>, path: &Path, crc: Crc32c) -> Result<Undoable> {
+        let at = |error: std::io::Error| Error::io(path.display(), error);
+        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(at)?;
+        let mut undo = Undo {
+            file,
+            path: path.to_owned(),
+            crc,
+            kept: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            keys: 0,
+            superblock_sum: 0,
+            end: 2 * BLOCK,
+        };
+        if let Err(error) = undo.begin(&*below) {
+            let _ = std::fs::remove_file(path);
+            return Err(error);
+        }
+        Ok(Undoable { below, undo: Mutex::new(undo) })
+    }
+
+    /// Writes what waits, and marks the file as whole; one that names nothing is removed.
+    pub fn finish(&self, is_done: bool) -> Result<()> {
+        let mut undo = self.lock();
+        undo.drain(&*self.below)?;
+        if undo.keys == 0 {
+            std::fs::remove_file(&undo.path).map_err(|error| undo.at(error))?;
+            return sync_name(&undo.path);
+        }
+        if is_done { undo.end(&*self.below) } else { Ok(()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Undo> {
+        self.undo.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Undo {
+    fn at(&self, error: std::io::Error) -> Error {
+        Error::io(self.path.display(), error)
+    }
+
+    fn begin(&mut self, below: &dyn BlockDevice) -> Result<()> {
+        // It will hold what the image holds.
+        os::set_mode(&self.file, 0o600).map_err(|error| self.at(error))?;
+        self.write(&vec![0; 2 * BLOCK as usize], 0)?;
+        self.write_superblock(below, BLOCK)?;
+        self.write_header(1, false)?;
+        self.sync()?;
+        sync_name(&self.path)
+    }
+
+    /// Writes the superblock as it is now behind all else, by which the image is known again, and a header that names it.
+    fn end(&mut self, below: &dyn BlockDevice) -> Result<()> {
+        let at = self.end;
+        self.write(&vec![0; BLOCK as usize], at)?;
+        self.write_superblock(below, at)?;
+        self.end += BLOCK;
+        self.sync()?;
+        self.write_header(at / BLOCK, true)?;
+        self.sync()
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let mut file = &self.file;
+        let done = file.seek(SeekFrom::Start(offset)).and_then(|_| file.write_all(bytes));
+        done.map_err(|error| self.at(error))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|error| self.at(error))
+    }
+
+    /// Reads a block as it is on the device: less than a whole one at its end.
+    fn block(below: &dyn BlockDevice, block: u64) -> Result<Vec<u8>> {
+        let start = block.saturating_mul(BLOCK);
+        // OK to truncate: at most 4096.
+        let mut bytes = vec![0; BLOCK.min(below.size().saturating_sub(start)) as usize];
+        below.read_at(&mut bytes, start)?;
+        Ok(bytes)
+    }
+
+    /// Notes new bytes of the device, which wait.
+    fn change(&mut self, below: &dyn BlockDevice, bytes: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
+            let len = (BLOCK as usize - within).min(bytes.len() - done);
+            if !self.waiting.contains_key(&block) {
+                if self.waiting.len() == KEYS {
+                    self.drain(below)?;
+                }
+                self.waiting.insert(block, Undo::block(below, block)?);
+            }
+            let new = self.waiting.get_mut(&block).and_then(|new| new.get_mut(within..within + len));
+            if let Some(new) = new {
+                new.copy_from_slice(&bytes[done..done + len]);
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Keeps the old contents of all blocks that wait, and then writes the new ones.
+    fn drain(&mut self, below: &dyn BlockDevice) -> Result<()> {
+        let new: Vec<u64> = self.waiting.keys().copied().filter(|block| !self.kept.contains(block)).collect();
+        if !new.is_empty() {
+            for blocks in new.chunks(KEYS) {
+                self.keep(below, blocks)?;
+            }
+            self.sync()?;
+            self.write_header(1, false)?;
+            self.sync()?;
+            self.kept.extend(new);
+        }
+        for (block, bytes) in std::mem::take(&mut self.waiting) {
+            below.write_at(&bytes, block * BLOCK)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a key block, and the blocks that it names.
+    fn keep(&mut self, below: &dyn BlockDevice, blocks: &[u64]) -> Result<()> {
+        let mut keys = Vec::with_capacity(KEYS);
+        for (block, at) in blocks.iter().zip(1..) {
+            let bytes = Undo::block(below, *block)?;
+            self.write(&bytes, self.end + at * BLOCK)?;
+            // OK to truncate: at most 4096 bytes.
+            keys.push((*block, self.crc.update(!0, &bytes), bytes.len() as u32));
+        }
+        keys.resize(KEYS, (0, !0, 0));
+        self.write(&key_block(BLOCK as usize, &keys, self.crc), self.end)?;
+        self.end += (1 + blocks.len() as u64) * BLOCK;
+        self.keys += KEYS as u64;
+        Ok(())
+    }
+
+    fn write_superblock(&mut self, below: &dyn BlockDevice, at: u64) -> Result<()> {
+        let mut superblock = [0; SUPERBLOCK_SIZE];
+        // An image that has none can't be known by it.
+        if below.size() >= SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+            below.read_at(&mut superblock, SUPERBLOCK_OFFSET)?;
+        }
+        self.superblock_sum = self.crc.update(!0, &superblock);
+        hide_superblock(&mut superblock);
+        self.write(&superblock, at)
+    }
+
+    fn write_header(&self, superblock_at: u64, is_whole: bool) -> Result<()> {
+        let header = Header {
+            keys: self.keys,
+            superblock_at,
+            keys_at: 2,
+            block_size: BLOCK as u32,
+            superblock_sum: self.superblock_sum,
+            is_whole,
+        };
+        self.write(&header.to_bytes(self.crc)[..HEADER], 0)
+    }
+}
+
+impl BlockDevice for Undoable {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&*self.below)
+    }
+
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let undo = self.lock();
+        if undo.waiting.is_empty() {
+            // The threads of a check read side by side.
+            drop(undo);
+            return self.below.read_at(buf, offset);
+        }
+        self.below.read_at(buf, offset)?;
+        let end = offset.saturating_add(buf.len() as u64);
+        for (block, new) in undo.waiting.range(offset / BLOCK..end.div_ceil(BLOCK)) {
+            let start = block * BLOCK;
+            let (from, to) = (start.max(offset), (start + new.len() as u64).min(end));
+            if from < to {
+                buf[(from - offset) as usize..(to - offset) as usize]
+                    .copy_from_slice(&new[(from - start) as usize..(to - start) as usize]);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let mut undo = self.lock();
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.below.size()) {
+            // Which the device below refuses.
+            undo.drain(&*self.below)?;
+            return self.below.write_at(buf, offset);
+        }
+        undo.change(&*self.below, buf, offset)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.lock().drain(&*self.below)?;
+        self.below.flush()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<std::ops::Range<u64>>> {
+        self.lock().drain(&*self.below)?;
+        self.below.next_data(offset)
+    }
+}
+
+// A block is full of keys behind its head.
+const _: () = assert!(KEY * (KEYS + 1) == BLOCK as usize);

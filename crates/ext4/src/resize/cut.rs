@@ -1,0 +1,167 @@
+//! The end moved forward, once nothing lies behind the new one that is not a structure of groups that go.
+
+use crate::alloc::base_blocks;
+use crate::edit::files::Files;
+use crate::error::Result;
+use crate::format::csum::{Context, Subject, recipe};
+use crate::format::features::{Compat, Incompat};
+use crate::format::group::Bitmap;
+use crate::format::layout::Layout;
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockMut};
+use crate::resize::grow::scaled;
+use crate::resize::reserve;
+use crate::resize::shape::Shape;
+use crate::units::{Block, GroupNo};
+
+/// Makes the file system smaller.
+pub(super) fn cut(files: &mut Files, shape: Shape) -> Result<()> {
+    let fs = files.fs().clone();
+    let (old, before) = (*fs.layout(), fs.superblock().clone());
+    let mut raw = *before.as_bytes();
+    set_shape(&mut SuperblockMut { raw: &mut raw }, &before, &old, shape);
+    let superblock = Superblock::from_bytes(&raw)?;
+    let layout = Layout::new(&superblock)?;
+
+    // Structures of groups that go may lie in others, with flex_bg.
+    let (mut free, mut free_inodes) = (0i64, 0i64);
+    let groups_end = old.group_start(GroupNo::new(layout.groups));
+    for group in GroupNo::new(layout.groups).until(GroupNo::new(old.groups)) {
+        let space = files.inodes().space_mut();
+        let descriptor = space.descriptor(group)?;
+        let fields = descriptor.fields();
+        for (first, len) in [
+            (fields.block_bitmap(), 1),
+            (fields.inode_bitmap(), 1),
+            (fields.inode_table(), old.inode_table_blocks()),
+        ] {
+            let len = groups_end.checked_since(first).unwrap_or(0).min(len);
+            if len > 0 {
+                space.free_blocks(first, len)?;
+            }
+        }
+        free += i64::from(fields.free_clusters());
+        free_inodes += i64::from(fields.free_inodes());
+    }
+    shrink_base(files, &old, &before, &layout, &superblock)?;
+    free += cut_last(files, &old, &layout)?;
+    if before.compat.has(Compat::RESIZE_INODE) {
+        let reserved = superblock.reserved_descriptor_blocks();
+        reserve::keep(files, &layout, reserved.into())?;
+    }
+    files.inodes().transaction().edit_superblock(|superblock| {
+        set_shape(superblock, &before, &old, shape);
+        // Nothing is less than nothing: what goes was counted.
+        let _ = superblock.add_free(-free, -free_inodes);
+        Ok(())
+    })?;
+    descriptors(files, &layout)?;
+    copies(files, &layout)?;
+    let transaction = files.inodes().transaction();
+    transaction.forget(shape.end(), old.end() - shape.end());
+    Ok(())
+}
+
+/// Sets all that follows from another size; free blocks and inodes are others' to count.
+fn set_shape(superblock: &mut SuperblockMut<'_>, before: &Superblock, old: &Layout, shape: Shape) {
+    // OK to multiply: there are fewer groups than before.
+    superblock.set_size(shape.blocks, shape.groups * before.inodes_per_group);
+    superblock.set_reserved_blocks(scaled(before, shape.blocks));
+    let blocks = shape.groups.div_ceil(old.descriptors_per_block());
+    if before.compat.has(Compat::RESIZE_INODE) {
+        // Descriptors that go leave their room to those that may come.
+        let gone = old.descriptor_blocks() - blocks;
+        let most = old.block_size / 4;
+        let reserved = (u32::from(before.reserved_descriptor_blocks()) + gone).min(most);
+        // OK to cast: at most a quarter of a block's bytes.
+        superblock.set_reserved_descriptor_blocks(reserved as u16);
+    }
+    if before.incompat.has(Incompat::META_BG) {
+        superblock.set_first_meta_bg(before.first_meta_bg.min(blocks));
+    }
+    let is_left = |group: GroupNo| if group.get() < shape.groups { group } else { GroupNo::PRIMARY };
+    superblock.set_backup_groups(before.backup_groups.map(is_left));
+    // Whoever mounts it counts them.
+    superblock.set_overhead_clusters(0);
+}
+
+/// Frees room behind descriptors that no group has any more.
+fn shrink_base(
+    files: &mut Files,
+    old: &Layout,
+    before: &Superblock,
+    layout: &Layout,
+    superblock: &Superblock,
+) -> Result<()> {
+    for group in layout.all_groups().filter(|group| layout.has_superblock(*group)) {
+        let (had, has) = (base_blocks(old, before, group), base_blocks(layout, superblock, group));
+        if has < had {
+            let first = if group == GroupNo::PRIMARY {
+                layout.superblock_block() + has
+            } else {
+                layout.group_start(group) + has
+            };
+            files.inodes().space_mut().free_own(first, had - has)?;
+        }
+    }
+    Ok(())
+}
+
+/// Marks blocks behind the end as ones that there are not. How many of them were free.
+fn cut_last(files: &mut Files, old: &Layout, layout: &Layout) -> Result<i64> {
+    let last = GroupNo::new(layout.groups - 1);
+    let space = files.inodes().space_mut();
+    space.ensure_bitmap(Bitmap::Blocks, last)?;
+    let gone = old.blocks_in(last) - layout.blocks_in(last);
+    if gone == 0 {
+        return Ok(0);
+    }
+    let first = layout.end().get();
+    space.set_run(Bitmap::Blocks, last, first, first + gone - 1, true)?;
+    space.edit_descriptor(last, |descriptor| {
+        // OK to cast: blocks of a group.
+        let free = descriptor.fields().free_clusters().saturating_sub(gone as u32);
+        descriptor.set_free_clusters(free);
+    })?;
+    Ok(gone.cast_signed())
+}
+
+/// Clears descriptors of groups that go, and copies the block in which they were.
+fn descriptors(files: &mut Files, layout: &Layout) -> Result<()> {
+    let size = layout.descriptor_size as usize;
+    for index in 0..layout.descriptor_blocks() {
+        let block = layout.descriptor_block(index);
+        let first = layout.first_described(index).get();
+        // OK to cast: groups in one block of descriptors.
+        let kept = (layout.groups - first).min(layout.descriptors_per_block()) as usize * size;
+        let transaction = files.inodes().transaction();
+        let mut bytes = transaction.with(block, <[u8]>::to_vec)?;
+        if bytes[kept..].iter().any(|byte| *byte != 0) {
+            bytes[kept..].fill(0);
+            transaction.update(block, |edit| edit.write(kept, &bytes[kept..]))?;
+        }
+        for (_, copy) in layout.descriptor_copies(index) {
+            let is_same = transaction.with(copy, |copy| copy == bytes)?;
+            if !is_same {
+                transaction.create(copy, bytes.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes all copies of the superblock.
+fn copies(files: &mut Files, layout: &Layout) -> Result<()> {
+    let transaction = files.inodes().transaction();
+    let sums = *transaction.sums();
+    let mut raw = [0; SUPERBLOCK_SIZE];
+    transaction.read_at(&mut raw, SUPERBLOCK_OFFSET)?;
+    for group in layout.copy_groups() {
+        SuperblockMut { raw: &mut raw }.set_group(group);
+        if sums.covers(Subject::Superblock) {
+            sums.store(recipe(Subject::Superblock), &Context::default(), &mut raw);
+        }
+        let block: Block = layout.group_start(group);
+        transaction.update(block, |edit| edit.write(0, &raw))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Parity that is stored already: whether a place holds that of an image.
+
+use std::collections::BTreeSet;
+
+use casemate_providers::Work;
+
+use super::message::Message;
+use super::repair::{Target, rounds_of};
+use super::{FecDevices, FecLayout};
+use crate::Error;
+use crate::dm::Layout;
+use crate::tree::{Block, Ranges};
+
+/// Rounds that are compared, at most.
+const ROUNDS: u64 = 16;
+
+/// Whether a place holds the parity of an image, of which data blocks in `changed` may have changed since it was made while the
+/// hash tree is as it was. Some rounds tell it for all.
+///
+/// Rounds in which nothing can have changed must be as they would be made. If there are none, others must restore the changed
+/// blocks, so that they have their digests in the tree. Rounds of zeros say nothing.
+///
+/// # Errors
+/// `Argument` if data or hash device is shorter than the layout says; `Io`.
+pub fn is_there(
+    layout: &Layout,
+    fec: &FecLayout,
+    devices: &FecDevices<'_>,
+    changed: &Ranges,
+    work: &Work<'_>,
+) -> Result<bool, Error> {
+    let message = Message::new(fec, devices)?;
+    if message.check_parity_size().is_err() {
+        return Ok(false);
+    }
+    let hash = layout.parameters().salted_hash(&work.providers)?;
+    // The only block of a device without a tree is not compared.
+    let unknown = vec![0; layout.parameters().digest_len()];
+    let target = Target { layout, message, root_hash: &unknown, hash: &hash };
+    let doubtful = rounds_of(&target.doubtful(changed), fec.rounds());
+    let sure = gaps(&doubtful, fec.rounds());
+    let mut is_seen = false;
+    for round in some_of(if sure.is_empty() { &doubtful } else { &sure }) {
+        match target.parity_of(round, changed, work)? {
+            Parity::Other => return Ok(false),
+            Parity::Right => is_seen = true,
+            Parity::SaysNothing => {}
+        }
+    }
+    Ok(is_seen)
+}
+
+/// The parity that is stored for a round.
+enum Parity {
+    Right,
+    Other,
+    SaysNothing,
+}
+
+impl Target<'_> {
+    /// Message blocks that differ, or may, from what the parity was made of: data blocks, and hash blocks above them.
+    fn doubtful(&self, changed: &Ranges) -> Ranges {
+        let geometry = self.layout.geometry();
+        let fan_out = geometry.shape().digests_per_block() as u64;
+        let mut all = changed.clone();
+        let mut children = changed.clone();
+        for level in 0..geometry.levels().len() {
+            children = children.parents(fan_out);
+            for range in children.iter() {
+                let first = self.message_block(Block::Hash { level, index: range.start });
+                all.insert(first..first + (range.end - range.start));
+            }
+        }
+        all
+    }
+
+    /// Compares the parity of one round with its message blocks, of which those in `changed` are restored first.
+    fn parity_of(&self, round: u64, changed: &Ranges, work: &Work<'_>) -> Result<Parity, Error> {
+        let fec = self.message.layout;
+        let code = fec.code(work.providers.cpu());
+        // OK to cast: a block, and numbers below 256.
+        let (block_size, rows) = (fec.block_size() as usize, fec.rows() as usize);
+        let block = |row: usize| round + row as u64 * fec.rounds();
+        let mut stored = vec![0; rows * block_size];
+        for (row, bytes) in stored.chunks_exact_mut(block_size).enumerate() {
+            self.message.read(bytes, block(row) * fec.block_size())?;
+        }
+        let mut parity = vec![0; code.roots() * block_size];
+        self.message.read_parity(&mut parity, round * fec.block_size())?;
+        if stored.iter().chain(&parity).all(|byte| *byte == 0) {
+            return Ok(Parity::SaysNothing);
+        }
+        let is_changed =
+            |row: &usize| changed.contains(block(*row)) && block(*row) < self.layout.geometry().data_blocks();
+        let erasures: Vec<usize> = (0..rows).filter(is_changed).collect();
+        let has_tree = !self.layout.geometry().levels().is_empty();
+        if erasures.len() > code.roots() || (!erasures.is_empty() && !has_tree) {
+            return Ok(Parity::SaysNothing);
+        }
+        let mut codewords = code.join(&stored, &parity);
+        // OK to unwrap: they are distinct rows, not more than there are roots.
+        let repair = code.repair(&mut codewords, block_size, &erasures).unwrap();
+        let known: BTreeSet<usize> = erasures.iter().copied().collect();
+        if !repair.unrepaired.is_empty() || repair.rows.iter().any(|row| !known.contains(row)) {
+            return Ok(Parity::Other);
+        }
+        for row in erasures {
+            if !self.is_right(block(row), &codewords[row * block_size..][..block_size])? {
+                return Ok(Parity::Other);
+            }
+        }
+        Ok(Parity::Right)
+    }
+}
+
+/// The numbers below `end` that are not in `ranges`.
+fn gaps(ranges: &Ranges, end: u64) -> Ranges {
+    let mut gaps = Ranges::new();
+    let mut from = 0;
+    for range in ranges.iter() {
+        gaps.insert(from..range.start.clamp(from, end));
+        from = range.end;
+    }
+    gaps.insert(from.min(end)..end);
+    gaps
+}
+
+/// Some of the numbers, the first and the last among them.
+fn some_of(ranges: &Ranges) -> Vec<u64> {
+    let count = ranges.count();
+    // OK to multiply: rounds are fewer than 2^62 bytes have blocks of 512.
+    let wanted: BTreeSet<u64> =
+        (0..ROUNDS.min(count)).map(|n| n * (count - 1) / (ROUNDS.min(count) - 1).max(1)).collect();
+    let mut some = Vec::new();
+    let mut before = 0;
+    for range in ranges.iter() {
+        let len = range.end - range.start;
+        some.extend(wanted.range(before..before + len).map(|number| range.start + (number - before)));
+        before += len;
+    }
+    some
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(all: &[(u64, u64)]) -> Ranges {
+        all.iter().map(|(start, end)| *start..*end).collect()
+    }
+
+    #[test]
+    fn numbers_between_ranges_are_found() {
+        for (given, end, expected) in [
+            (&[][..], 5, &[(0, 5)][..]),
+            (&[(0, 5)], 5, &[]),
+            (&[(1, 2), (4, 5)], 6, &[(0, 1), (2, 4), (5, 6)]),
+            (&[(3, 9)], 6, &[(0, 3)]),
+        ] {
+            let found: Vec<u64> = gaps(&ranges(given), end).iter().flatten().collect();
+            let expected: Vec<u64> = ranges(expected).iter().flatten().collect();
+            assert_eq!(found, expected, "{given:?} below {end}");
+        }
+    }
+
+    #[test]
+    fn some_numbers_are_spread_over_all() {
+        assert_eq!(some_of(&ranges(&[])), Vec::<u64>::new());
+        assert_eq!(some_of(&ranges(&[(7, 8)])), vec![7]);
+        assert_eq!(some_of(&ranges(&[(7, 9), (20, 21)])), vec![7, 8, 20]);
+        let many = some_of(&ranges(&[(10, 1 << 40), (1 << 50, 1 << 51)]));
+        assert_eq!((many.len(), many[0], many[15]), (16, 10, (1 << 51) - 1));
+        // The most rounds that a layout can have.
+        assert_eq!(some_of(&ranges(&[(0, 1 << 53)])).len(), 16);
+    }
+}
