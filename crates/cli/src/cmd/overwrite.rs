@@ -13,7 +13,7 @@ pub struct OverwriteArgs {
     /// Destroy what the target holds: a file system, a volume, a partition table; on a device or in a part of an image any data
     /// [default: refuse, or ask at a terminal].
     #[arg(long)]
-    overwrite: bool,
+    pub overwrite: bool,
 }
 
 impl OverwriteArgs {

@@ -23,7 +23,7 @@ pub struct PlaceArgs {
 }
 
 /// The part of an image.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub struct PartArgs {
     /// Begin at this byte of the image.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
@@ -34,6 +34,11 @@ pub struct PartArgs {
 }
 
 impl PlaceArgs {
+    /// All of a file, whatever commas its name has.
+    pub fn of_file(file: &Path) -> PlaceArgs {
+        PlaceArgs { image: ImageSpec::of_file(file), part: PartArgs::default() }
+    }
+
     /// The image as options and specification say it.
     ///
     /// # Errors

@@ -26,6 +26,12 @@ pub fn described_for<T>(args: &[OsString], describe: impl FnOnce() -> T) -> T {
 #[derive(Debug)]
 pub struct Named<A>(pub Box<A>);
 
+impl<A> From<A> for Named<A> {
+    fn from(args: A) -> Named<A> {
+        Named(Box::new(args))
+    }
+}
+
 impl<A: clap::Args> clap::Args for Named<A> {
     fn augment_args(command: Command) -> Command {
         // Names may be abbreviated.
@@ -44,7 +50,7 @@ impl<A: clap::Args> clap::Args for Named<A> {
 
 impl<A: FromArgMatches> FromArgMatches for Named<A> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Named<A>, Error> {
-        A::from_arg_matches(matches).map(|args| Named(Box::new(args)))
+        A::from_arg_matches(matches).map(Named::from)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

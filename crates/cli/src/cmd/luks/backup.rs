@@ -23,10 +23,10 @@ use crate::context::Context;
     \x20 casemate luks header-backup vault.img vault.header")]
 pub struct Backup {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// The file to write, which must not exist. Only its owner can read it.
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    pub file: PathBuf,
 }
 
 /// Restore a LUKS header with its key slots from a backup.
@@ -39,12 +39,12 @@ pub struct Backup {
     \x20 casemate luks header-restore vault.img vault.header --batch-mode")]
 pub struct Restore {
     #[command(flatten)]
-    place: PlaceArgs,
+    pub place: PlaceArgs,
     /// The file with the header.
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    pub file: PathBuf,
     #[command(flatten)]
-    confirm: Confirm,
+    pub confirm: Confirm,
 }
 
 impl Backup {

@@ -20,15 +20,15 @@ use crate::context::Context;
 pub struct Args {
     /// Measure only this cipher.
     #[arg(short = 'c', long, value_name = "SPEC", alias = "cipher")]
-    crypt: Option<String>,
+    pub crypt: Option<String>,
     /// The size of its key in bits [default: 512 for XTS, 256 for other modes].
     #[arg(short = 's', long, value_name = "BITS", requires = "crypt")]
-    key_size: Option<usize>,
+    pub key_size: Option<usize>,
     /// Measure only PBKDF2 with this hash.
     #[arg(long, value_name = "NAME", conflicts_with = "crypt")]
-    hash: Option<String>,
+    pub hash: Option<String>,
     #[command(flatten)]
-    pbkdf: PbkdfArgs,
+    pub pbkdf: PbkdfArgs,
 }
 
 /// Hashes that are measured by default.

@@ -18,27 +18,27 @@ use crate::context::Context;
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
 pub struct Args {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// The label; "" for none.
     #[arg(long, value_name = "LABEL", group = "what")]
-    label: Option<String>,
+    pub label: Option<String>,
     /// The second label; "" for none.
     #[arg(long, value_name = "LABEL", group = "what")]
-    subsystem: Option<String>,
+    pub subsystem: Option<String>,
     /// The key slot to set the priority of.
     #[arg(long, value_name = "N", requires = "priority")]
-    key_slot: Option<u32>,
+    pub key_slot: Option<u32>,
     /// Priority of the key slot: tried before others, in its turn, or only if it is named.
     #[arg(long, value_name = "PRIORITY", group = "what", requires = "key_slot")]
-    priority: Option<Tried>,
+    pub priority: Option<Tried>,
     /// Flags for the kernel when it opens the volume, separated by commas: allow-discards, same-cpu-crypt,
     /// submit-from-crypt-cpus, no-journal, no-read-workqueue, no-write-workqueue; "" clears them.
     #[arg(long, value_name = "FLAGS", group = "what")]
-    persistent: Option<String>,
+    pub persistent: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Tried {
+pub enum Tried {
     Prefer,
     Normal,
     Ignore,

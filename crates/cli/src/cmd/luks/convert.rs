@@ -21,12 +21,12 @@ use crate::context::Context;
     \x20 casemate luks convert vault.img --type luks1 --batch-mode")]
 pub struct Args {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// The new version: luks1 or luks2.
     #[arg(long = "type", value_name = "TYPE", value_parser = ["luks1", "luks2"])]
-    kind: String,
+    pub kind: String,
     #[command(flatten)]
-    confirm: Confirm,
+    pub confirm: Confirm,
 }
 
 impl Args {

@@ -23,13 +23,13 @@ use crate::context::Context;
     \x20 casemate luks dump --dump-json-metadata vault.img")]
 pub struct Args {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// Print the metadata of LUKS2 as JSON, as they are.
     #[arg(long)]
-    dump_json_metadata: bool,
+    pub dump_json_metadata: bool,
     /// Print only the unbound key slots of LUKS2.
     #[arg(long)]
-    unbound: bool,
+    pub unbound: bool,
 }
 
 impl Args {

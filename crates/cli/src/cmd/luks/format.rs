@@ -39,45 +39,45 @@ const LUKS: Made = Made::Known(probe::LUKS);
 )]
 pub struct Args {
     #[command(flatten)]
-    place: PlaceArgs,
+    pub place: PlaceArgs,
     /// Encrypt the contents of this file; "-" is standard input. IMAGE is created, or replaced; as "-" it is standard
     /// output.
     #[arg(long, value_name = "FILE")]
-    from: Option<PathBuf>,
+    pub from: Option<PathBuf>,
     /// Create a file of N bytes, or extend an existing one to that size.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with_all = ["from", "offset", "partition"])]
-    size: Option<u64>,
+    pub size: Option<u64>,
     #[command(flatten)]
-    overwrite: OverwriteArgs,
+    pub overwrite: OverwriteArgs,
     /// Create a detached LUKS header in this file. The data do not change.
     #[arg(long, value_name = "FILE")]
-    luks_header: Option<PathBuf>,
+    pub luks_header: Option<PathBuf>,
     /// The version: luks1 or luks2.
     #[arg(long = "type", value_name = "TYPE", value_parser = ["luks1", "luks2"], default_value = "luks2")]
-    kind: String,
+    pub kind: String,
     /// The dm-crypt specification.
     #[arg(short = 'c', long, value_name = "SPEC", alias = "cipher", default_value = "aes-xts-plain64")]
-    crypt: String,
+    pub crypt: String,
     /// The size of the cipher's key in bits [default: 512 for XTS, 256 for other modes].
     #[arg(short = 's', long, value_name = "BITS")]
-    key_size: Option<usize>,
+    pub key_size: Option<usize>,
     /// Protect the data against changes: hmac-sha256 and the like, aead with -c aes-gcm-random, aes-ccm-random or
     /// aegis128-random, or poly1305 with -c chacha20-random (LUKS2).
     #[arg(long, value_name = "NAME")]
-    integrity: Option<String>,
+    pub integrity: Option<String>,
     /// The hash of key slots and digest.
     #[arg(long, value_name = "NAME", default_value = "sha256")]
-    hash: String,
+    pub hash: String,
     /// The size of an encryption sector: 512, 1024, 2048 or 4096 bytes.
     #[arg(long, value_name = "BYTES", default_value = "512", value_parser = bytes::<u32>)]
-    sector_size: u32,
+    pub sector_size: u32,
     /// Where the encrypted data begins, with its unit: s (sectors), K, M, G or B [default: 16M; for LUKS1 as near as there can be;
     /// with --luks-header 0].
     #[arg(long, value_name = "BYTES", value_parser = place_with_unit)]
-    crypt_offset: Option<u64>,
+    pub crypt_offset: Option<u64>,
     /// Align the data to N sectors of 512 bytes [default: 2048]. With --luks-header: begin the data at sector N.
     #[arg(long, value_name = "SECTORS", conflicts_with = "crypt_offset")]
-    align_payload: Option<u64>,
+    pub align_payload: Option<u64>,
     /// The size of each copy of the header: a power of two from 16K to 4M (LUKS2) [default: 16K].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     luks2_metadata_size: Option<u64>,
@@ -86,31 +86,31 @@ pub struct Args {
     luks2_keyslots_size: Option<u64>,
     /// The label (LUKS2).
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
-    label: String,
+    pub label: String,
     /// The subsystem (LUKS2).
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
-    subsystem: String,
+    pub subsystem: String,
     /// The UUID [default: a random one].
     #[arg(long, value_name = "UUID")]
-    uuid: Option<String>,
+    pub uuid: Option<String>,
     /// Derive UUID, salts and stripes from this UUID or text and the volume key, so that they are the same each time.
     #[arg(long, value_name = "SEED", requires = "volume_key_file")]
-    seed: Option<String>,
+    pub seed: Option<String>,
     /// Read the volume key from this file, all of it; from a device such as /dev/urandom as many bytes as the key has
     /// [default: a random one].
     #[arg(long, value_name = "FILE")]
-    volume_key_file: Option<PathBuf>,
+    pub volume_key_file: Option<PathBuf>,
     /// The number of the key slot.
     #[arg(long, value_name = "N", default_value_t = 0)]
-    key_slot: u32,
+    pub key_slot: u32,
     #[command(flatten)]
-    area: AreaArgs,
+    pub area: AreaArgs,
     #[command(flatten)]
-    pbkdf: PbkdfArgs,
+    pub pbkdf: PbkdfArgs,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
+    pub passphrase: PassphraseArgs,
     #[command(flatten)]
-    empty: EmptyArgs,
+    pub empty: EmptyArgs,
 }
 
 /// Parts that a new volume is made of.

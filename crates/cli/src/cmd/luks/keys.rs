@@ -25,19 +25,19 @@ use crate::size::bytes;
     \x20 casemate luks add-key vault.img --key-file pass.key --new-key-file new.key")]
 pub struct AddKey {
     #[command(flatten)]
-    volume: VolumeArgs,
+    pub volume: VolumeArgs,
     #[command(flatten)]
-    new: NewKeyArgs,
+    pub new: NewKeyArgs,
     /// The number of the new key slot [default: the first free one].
     #[arg(long, value_name = "N")]
-    new_key_slot: Option<u32>,
+    pub new_key_slot: Option<u32>,
     /// Add an unbound key, without asking for an existing passphrase: a random key of --key-size bits, or the one in
     /// --volume-key-file.
     #[arg(long, conflicts_with_all = ["key_file", "key_fd", "key_slot"])]
-    unbound: bool,
+    pub unbound: bool,
     /// Size of the unbound key in bits. With --volume-key-file: size of the volume key, if no key slot tells it.
     #[arg(short = 's', long, value_name = "BITS")]
-    key_size: Option<usize>,
+    pub key_size: Option<usize>,
 }
 
 /// Replace a passphrase of a LUKS volume with a new one.
@@ -47,9 +47,9 @@ pub struct AddKey {
 #[derive(clap::Args, Debug)]
 pub struct ChangeKey {
     #[command(flatten)]
-    volume: VolumeArgs,
+    pub volume: VolumeArgs,
     #[command(flatten)]
-    new: NewKeyArgs,
+    pub new: NewKeyArgs,
 }
 
 /// Rewrite a key slot of LUKS2 for the same passphrase, with other costs, another KDF, or another cipher.
@@ -58,18 +58,18 @@ pub struct ChangeKey {
     \x20 casemate luks convert-key vault.img --key-file pass.key --pbkdf pbkdf2 --iter-time 500")]
 pub struct ConvertKey {
     #[command(flatten)]
-    volume: VolumeArgs,
+    pub volume: VolumeArgs,
     #[command(flatten)]
-    slot: SlotArgs,
+    pub slot: SlotArgs,
 }
 
 /// Remove the key slot that a passphrase opens from a LUKS volume.
 #[derive(clap::Args, Debug)]
 pub struct RemoveKey {
     #[command(flatten)]
-    volume: VolumeArgs,
+    pub volume: VolumeArgs,
     #[command(flatten)]
-    confirm: Confirm,
+    pub confirm: Confirm,
 }
 
 /// Remove a key slot of a LUKS volume by its number. No passphrase is needed, unless --key-file is given.
@@ -77,25 +77,25 @@ pub struct RemoveKey {
 #[command(group = ArgGroup::new("asked").args(["key_file", "remaining"]).multiple(true))]
 pub struct KillSlot {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// The number of the key slot.
     #[arg(value_name = "SLOT")]
-    slot: u32,
+    pub slot: u32,
     /// Remove the slot only if the passphrase in this file, all of it, opens another slot, or this one if it is the
     /// last; "-" is standard input.
     #[arg(short = 'd', long, value_name = "FILE")]
-    key_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
     /// Skip N bytes of the key file.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = "asked")]
-    keyfile_offset: u64,
+    pub keyfile_offset: u64,
     /// Use N bytes of the key file [default: all].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>, requires = "asked")]
-    keyfile_size: Option<usize>,
+    pub keyfile_size: Option<usize>,
     /// For cryptsetup's command line: a passphrase that stays is asked for, and where standard input has ended none is.
     #[arg(long, hide = true)]
-    remaining: bool,
+    pub remaining: bool,
     #[command(flatten)]
-    confirm: Confirm,
+    pub confirm: Confirm,
 }
 
 /// Remove all key slots of a LUKS volume. Only a header backup opens it again.
@@ -104,40 +104,40 @@ pub struct KillSlot {
     \x20 casemate luks erase vault.img --batch-mode")]
 pub struct Erase {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     #[command(flatten)]
-    confirm: Confirm,
+    pub confirm: Confirm,
 }
 
 /// A new passphrase.
 #[derive(clap::Args, Clone, Debug)]
-struct NewKeyArgs {
+pub struct NewKeyArgs {
     /// Read the new passphrase from this file, all of it. Without it casemate asks for one, or reads the next line of
     /// standard input.
     #[arg(long, value_name = "FILE")]
-    new_key_file: Option<PathBuf>,
+    pub new_key_file: Option<PathBuf>,
     /// Skip N bytes of the new key file, or of standard input.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
-    new_keyfile_offset: u64,
+    pub new_keyfile_offset: u64,
     /// Use N bytes of the new key file, or of the line of standard input [default: all].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
-    new_keyfile_size: Option<usize>,
+    pub new_keyfile_size: Option<usize>,
     #[command(flatten)]
-    empty: EmptyArgs,
+    pub empty: EmptyArgs,
     #[command(flatten)]
-    slot: SlotArgs,
+    pub slot: SlotArgs,
 }
 
 /// How a key slot is made.
 #[derive(clap::Args, Clone, Debug)]
-struct SlotArgs {
+pub struct SlotArgs {
     #[command(flatten)]
-    pbkdf: PbkdfArgs,
+    pub pbkdf: PbkdfArgs,
     /// The hash of the stripes, and of PBKDF2 (LUKS2) [default: sha256].
     #[arg(long, value_name = "NAME")]
-    hash: Option<String>,
+    pub hash: Option<String>,
     #[command(flatten)]
-    area: AreaArgs,
+    pub area: AreaArgs,
 }
 
 impl NewKeyArgs {

@@ -1,23 +1,23 @@
 //! `casemate luks`: LUKS headers and what is behind them.
 
-mod backup;
-mod benchmark;
+pub mod backup;
+pub mod benchmark;
 mod check;
-mod config;
+pub mod config;
 pub mod confirm;
-mod convert;
-mod dump;
+pub mod convert;
+pub mod dump;
 mod extract;
-mod format;
-mod keys;
+pub mod format;
+pub mod keys;
 pub mod manners;
 pub mod options;
 pub mod pbkdf;
-mod question;
-mod reencrypt;
-mod repair;
-mod token;
-mod volume_key;
+pub mod question;
+pub mod reencrypt;
+pub mod repair;
+pub mod token;
+pub mod volume_key;
 
 use casemate::Error;
 
@@ -35,7 +35,7 @@ pub struct Args {
 }
 
 commands! {
-    enum Action {
+    pub enum Action {
         AddKey(keys::AddKey),
         Benchmark(benchmark::Args),
         ChangeKey(keys::ChangeKey),

@@ -26,16 +26,16 @@ pub struct UnlockArgs {
     pub luks_header: Option<PathBuf>,
     /// Try this key slot only [default: all slots of the data, preferred ones first].
     #[arg(long, value_name = "N")]
-    key_slot: Option<u32>,
+    pub key_slot: Option<u32>,
     /// Open the data with the volume key in this file, without a key slot; "-" is standard input.
     #[arg(long, value_name = "FILE")]
-    volume_key_file: Option<PathBuf>,
+    pub volume_key_file: Option<PathBuf>,
     /// Multiply the KDF cost limits by TIMES. The limits for all key slots that are tried: 1 GiB of memory at once,
     /// 64 GiB filled in all passes, 2^30 iterations, 8 slots.
     #[arg(long, value_name = "TIMES", default_value = "1", hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
-    kdf_limit: u32,
+    pub kdf_limit: u32,
     #[command(flatten)]
-    policy: PolicyArgs,
+    pub policy: PolicyArgs,
 }
 
 /// Whether data of a detached header may be something else.
@@ -49,15 +49,15 @@ pub struct OtherDataArgs {
 }
 
 /// Options for the policy that a header must keep.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "LUKS")]
 pub struct PolicyArgs {
     /// Refuse a LUKS header that breaks a rule of the policy in this file (see casemate luks check).
     #[arg(long, value_name = "FILE")]
-    luks_policy: Option<PathBuf>,
+    pub luks_policy: Option<PathBuf>,
     /// The key of the policy's mac, an HMAC of the header: all of this file.
     #[arg(long, value_name = "FILE")]
-    mac_key_file: Option<PathBuf>,
+    pub mac_key_file: Option<PathBuf>,
 }
 
 /// Where a passphrase is read.
@@ -67,16 +67,16 @@ pub struct PassphraseArgs {
     /// otherwise the first line of standard input].
     // Once, but for commands that take several passphrases.
     #[arg(short = 'd', long, value_name = "FILE", action = ArgAction::Set)]
-    key_file: Vec<PathBuf>,
+    pub key_file: Vec<PathBuf>,
     /// Read the passphrase from this open file descriptor, until its end.
     #[arg(long, value_name = "NUMBER", conflicts_with = "key_file")]
-    key_fd: Option<u32>,
+    pub key_fd: Option<u32>,
     /// Skip N bytes of the key file, or of standard input.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
-    keyfile_offset: u64,
+    pub keyfile_offset: u64,
     /// Use N bytes of the key file, or of the line of standard input [default: all].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
-    keyfile_size: Option<usize>,
+    pub keyfile_size: Option<usize>,
 }
 
 /// Whether a new passphrase may be empty.
@@ -84,7 +84,7 @@ pub struct PassphraseArgs {
 pub struct EmptyArgs {
     /// Accept an empty key file as the new passphrase: then anybody can open the volume.
     #[arg(long)]
-    allow_empty_key: bool,
+    pub allow_empty_key: bool,
 }
 
 impl EmptyArgs {
@@ -107,10 +107,10 @@ impl EmptyArgs {
 pub struct AreaArgs {
     /// The dm-crypt specification of the key slot (LUKS2) [default: that of the data if it is AES, or aes-xts-plain64].
     #[arg(long, value_name = "SPEC")]
-    keyslot_cipher: Option<String>,
+    pub keyslot_cipher: Option<String>,
     /// Key size of the key slot in bits [default: 512].
     #[arg(long, value_name = "BITS", requires = "keyslot_cipher")]
-    keyslot_key_size: Option<usize>,
+    pub keyslot_key_size: Option<usize>,
 }
 
 /// The place of the header in a command that writes a volume there: cryptsetup's option of this name is the place of the data, in
@@ -127,7 +127,7 @@ pub struct HeaderArgs {
     pub place: PlaceArgs,
     /// Use the LUKS header in this file: a detached header.
     #[arg(long, value_name = "FILE")]
-    luks_header: Option<PathBuf>,
+    pub luks_header: Option<PathBuf>,
 }
 
 /// An image with a volume, and what opens it.

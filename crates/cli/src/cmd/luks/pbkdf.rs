@@ -19,17 +19,17 @@ pub struct PbkdfArgs {
     pub pbkdf: Option<Kdf>,
     /// Time of the key derivation on this machine [default: 2000].
     #[arg(short = 'i', long, value_name = "MILLISECONDS", conflicts_with = "pbkdf_force_iterations")]
-    iter_time: Option<u32>,
+    pub iter_time: Option<u32>,
     /// Time cost: passes of Argon2, iterations of PBKDF2 [default: as many as --iter-time allows].
     #[arg(long, value_name = "COUNT")]
-    pbkdf_force_iterations: Option<u32>,
+    pub pbkdf_force_iterations: Option<u32>,
     /// Memory cost of Argon2, or its maximum with --iter-time, with a unit: K, M or G [default: half of the memory, at
     /// most 1G].
     #[arg(long, value_name = "BYTES", value_parser = with_unit)]
-    pbkdf_memory: Option<u64>,
+    pub pbkdf_memory: Option<u64>,
     /// Parallel lanes of Argon2, 1 to 4 [default: one per processor].
     #[arg(long, value_name = "COUNT")]
-    pbkdf_parallel: Option<u32>,
+    pub pbkdf_parallel: Option<u32>,
 }
 
 /// Key derivation function.

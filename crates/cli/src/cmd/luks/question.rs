@@ -18,20 +18,20 @@ use crate::streams::say;
 #[derive(clap::Args, Debug)]
 pub struct IsLuks {
     #[command(flatten)]
-    place: PlaceArgs,
+    pub place: PlaceArgs,
     /// Accept only this version: 1 or 2.
     #[arg(long = "type", value_name = "TYPE", value_parser = ["luks", "luks1", "luks2"], default_value = "luks")]
-    kind: String,
+    pub kind: String,
 }
 
 /// Print or change the UUID in a LUKS header.
 #[derive(clap::Args, Debug)]
 pub struct Uuid {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// Change the UUID to this one.
     #[arg(long, value_name = "UUID")]
-    uuid: Option<String>,
+    pub uuid: Option<String>,
 }
 
 /// Test a passphrase, or a volume key, without decrypting data. The exit status is 1 for a wrong one.
@@ -41,13 +41,13 @@ pub struct Uuid {
     \x20 echo secret | casemate luks test-passphrase vault.img --key-slot 0")]
 pub struct TestPassphrase {
     #[command(flatten)]
-    volume: VolumeArgs,
+    pub volume: VolumeArgs,
     /// Also try unbound key slots (LUKS2).
     #[arg(long, conflicts_with = "key_slot")]
-    unbound: bool,
+    pub unbound: bool,
     /// The size of the volume key in its file, if no key slot tells it.
     #[arg(short = 's', long, value_name = "BITS", requires = "volume_key_file")]
-    key_size: Option<usize>,
+    pub key_size: Option<usize>,
 }
 
 impl IsLuks {

@@ -44,62 +44,62 @@ use crate::size::{bytes, place_with_unit};
     \x20 casemate luks reencrypt root.img --decrypt --luks-header root.header --key-file pass.key")]
 pub struct Args {
     #[command(flatten)]
-    volume: VolumeArgs,
+    pub volume: VolumeArgs,
     /// Encrypt plain data.
     #[arg(long, conflicts_with = "decrypt")]
-    encrypt: bool,
+    pub encrypt: bool,
     /// Decrypt the data of a volume.
     #[arg(long)]
-    decrypt: bool,
+    pub decrypt: bool,
     /// The new dm-crypt specification [default: unchanged].
     #[arg(short = 'c', long, value_name = "SPEC", alias = "cipher")]
-    crypt: Option<String>,
+    pub crypt: Option<String>,
     /// The size of the new volume key in bits [default: unchanged, or 512 for XTS and 256 for other modes].
     #[arg(short = 's', long, value_name = "BITS")]
-    key_size: Option<usize>,
+    pub key_size: Option<usize>,
     /// The new size of an encryption sector: 512, 1024, 2048 or 4096 bytes [default: unchanged].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u32>)]
-    sector_size: Option<u32>,
+    pub sector_size: Option<u32>,
     /// The hash of new key slots and digests [default: sha256].
     #[arg(long, value_name = "NAME")]
-    hash: Option<String>,
+    pub hash: Option<String>,
     #[command(flatten)]
-    empty: EmptyArgs,
+    pub empty: EmptyArgs,
     #[command(flatten)]
-    pbkdf: PbkdfArgs,
+    pub pbkdf: PbkdfArgs,
     /// Protection of the data being rewritten against a power cut [default: checksum; journal for wide ciphers].
     #[arg(long, value_name = "PROTECTION")]
-    resilience: Option<Resilience>,
+    pub resilience: Option<Resilience>,
     /// The hash of checksums [default: sha256].
     #[arg(long, value_name = "NAME")]
-    resilience_hash: Option<String>,
+    pub resilience_hash: Option<String>,
     /// Rewrite at most N bytes between two writes of the header [default: 128M].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
-    hotzone_size: Option<u64>,
+    pub hotzone_size: Option<u64>,
     /// Reencrypt only the first N bytes; the rest is lost, after a question. To continue with N bytes, the work must have been begun with
     /// as many.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
-    device_size: Option<u64>,
+    pub device_size: Option<u64>,
     /// Shrink the data by N bytes at the device's end, which must not be in use, to make room for the header.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
-    reduce_device_size: Option<u64>,
+    pub reduce_device_size: Option<u64>,
     /// First byte of the encrypted data, with its unit (s, K, M, G or B). With --luks-header, bytes before it stay as they
     /// are [default: 0]. With --reduce-device-size, they are the room for the header [default: half of that size].
     #[arg(long, value_name = "BYTES", value_parser = place_with_unit, requires = "encrypt")]
-    crypt_offset: Option<u64>,
+    pub crypt_offset: Option<u64>,
     /// Record the work in the header only, without doing any of it.
     #[arg(long, conflicts_with = "resume_only")]
-    init_only: bool,
+    pub init_only: bool,
     /// Continue unfinished work only, and begin nothing.
     #[arg(long)]
-    resume_only: bool,
+    pub resume_only: bool,
     #[command(flatten)]
-    other_data: OtherDataArgs,
+    pub other_data: OtherDataArgs,
     #[command(flatten)]
-    confirm: Confirm,
+    pub confirm: Confirm,
     /// Whether a part of the data is transformed on purpose.
     #[arg(skip)]
-    is_part_meant: bool,
+    pub is_part_meant: bool,
 }
 
 /// The passphrases of several key slots, each in a file.
@@ -110,7 +110,7 @@ fn several(arg: clap::Arg) -> clap::Arg {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Resilience {
+pub enum Resilience {
     /// Checksums of the old bytes.
     Checksum,
     /// A copy of the old bytes.

@@ -25,14 +25,14 @@ use crate::context::Context;
     \x20 casemate luks repair vault.img")]
 pub struct Args {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// Open this key slot of a volume that is being reencrypted.
     #[arg(long, value_name = "N")]
-    key_slot: Option<u32>,
+    pub key_slot: Option<u32>,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
+    pub passphrase: PassphraseArgs,
     #[command(flatten)]
-    confirm: Confirm,
+    pub confirm: Confirm,
 }
 
 impl Args {

@@ -21,11 +21,11 @@ use crate::streams::StandardOutput;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
-    action: Action,
+    pub action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+pub enum Action {
     Add(Add),
     Export(Export),
     Import(Import),
@@ -35,86 +35,86 @@ enum Action {
 
 /// Where a token goes.
 #[derive(clap::Args, Debug)]
-struct NewArgs {
+pub struct NewArgs {
     /// The token's number [default: the first free one].
     #[arg(long, value_name = "N")]
-    token_id: Option<u32>,
+    pub token_id: Option<u32>,
     /// Replace a token of this number.
     #[arg(long, requires = "token_id")]
-    overwrite: bool,
+    pub overwrite: bool,
 }
 
 /// Add a token with the name of a passphrase in the kernel's keyring.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate luks token add vault.img --key-description vault-key")]
-struct Add {
+pub struct Add {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// The name of the key in the keyring.
     #[arg(long, value_name = "DESCRIPTION")]
-    key_description: String,
+    pub key_description: String,
     /// The key slot that the token opens [default: all that are for the data].
     #[arg(long, value_name = "N")]
-    key_slot: Option<u32>,
+    pub key_slot: Option<u32>,
     /// Make a token without a key slot.
     #[arg(long, conflicts_with = "key_slot")]
-    unbound: bool,
+    pub unbound: bool,
     #[command(flatten)]
-    new: NewArgs,
+    pub new: NewArgs,
 }
 
 /// Add a token from a JSON file.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 echo '{\"type\":\"note\",\"keyslots\":[\"0\"]}' | casemate luks token import vault.img -")]
-struct Import {
+pub struct Import {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// The file with the token; "-" is standard input.
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    pub file: PathBuf,
     /// A key slot that the token opens, beside those named in the JSON.
     #[arg(long, value_name = "N")]
-    key_slot: Option<u32>,
+    pub key_slot: Option<u32>,
     #[command(flatten)]
-    new: NewArgs,
+    pub new: NewArgs,
 }
 
 /// Print a token as JSON, or write it to a file.
 #[derive(clap::Args, Debug)]
-struct Export {
+pub struct Export {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// The token's number.
     #[arg(value_name = "TOKEN")]
-    token: u32,
+    pub token: u32,
     /// The file to write [default: standard output].
     #[arg(value_name = "FILE")]
-    file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
 }
 
 /// Remove a token. Its key slots stay.
 #[derive(clap::Args, Debug)]
-struct Remove {
+pub struct Remove {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// The token's number.
     #[arg(value_name = "TOKEN")]
-    token: u32,
+    pub token: u32,
 }
 
 /// Detach a token from a key slot. Both stay.
 #[derive(clap::Args, Debug)]
-struct Unassign {
+pub struct Unassign {
     #[command(flatten)]
-    header: HeaderArgs,
+    pub header: HeaderArgs,
     /// The token's number.
     #[arg(value_name = "TOKEN")]
-    token: u32,
+    pub token: u32,
     /// The number of the key slot.
     #[arg(value_name = "SLOT")]
-    slot: u32,
+    pub slot: u32,
 }
 
 impl Args {

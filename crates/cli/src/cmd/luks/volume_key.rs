@@ -24,15 +24,15 @@ use crate::context::Context;
     \x20 casemate luks dump-volume-key vault.img volume.key --key-file pass.key")]
 pub struct DumpVolumeKey {
     #[command(flatten)]
-    volume: VolumeArgs,
+    pub volume: VolumeArgs,
     /// The file to write, which must not exist. Without it the key is printed, in hex.
     #[arg(value_name = "FILE")]
-    file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     /// For cryptsetup's command line: the key must be for no data.
     #[arg(long, hide = true)]
-    unbound: bool,
+    pub unbound: bool,
     #[command(flatten)]
-    confirm: Confirm,
+    pub confirm: Confirm,
 }
 
 impl DumpVolumeKey {

@@ -1,7 +1,7 @@
 //! The command line of `cryptsetup` 2.6.1 for what it does to headers of LUKS: exit status 0, 1 for wrong parameters, 2 for
 //! a wrong passphrase, 3 without memory, 4 for a wrong device, 5 for one in use.
 //!
-//! A command line becomes one of `casemate luks`, whose options have the same names or units that are written out.
+//! `line` makes of a command line the command of `casemate luks` that does its work.
 
 mod line;
 mod options;
@@ -10,16 +10,15 @@ mod tokens;
 
 use std::ffi::OsString;
 use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-
-use clap::{CommandFactory, Parser};
 
 use casemate::blockdev::os::FileTypeExt;
 use casemate::{Access, Error, Image};
 
-use crate::Cli;
-use crate::answer::{self, Answer};
+use crate::answer::Answer;
+use crate::cmd::luks::Action;
 use crate::cmd::luks::confirm::Confirm;
 use crate::cmd::luks::manners::Manners;
 use crate::context::Context;
@@ -57,7 +56,7 @@ the kernel (open, close, resize, status) are not supported; see 'casemate serve 
 
 /// Whether a command line is understood; nothing is run.
 pub fn understands(args: &[OsString]) -> bool {
-    Tool::parse(args).is_ok_and(|tool| tool.line().is_ok_and(|line| Cli::try_parse_from(line.args).is_ok()))
+    Tool::parse(args).is_ok_and(|tool| tool.line().is_ok())
 }
 
 /// Runs one command line.
@@ -95,11 +94,9 @@ pub fn main(args: &[OsString]) -> ExitCode {
             return ended(status, &context);
         }
     };
-    let crate::Parsed { cli, command, named } = match crate::parse(Cli::command(), &line.args) {
-        Ok(parsed) => parsed,
-        Err(error) => return wrong_usage(&super::first_line(&error)),
-    };
-    let context = if answer::goes_on(&command) { context.going_on() } else { context };
+    // Their exit statuses are the answers, whoever reads what they print.
+    let is_question = matches!(line.action, Action::IsLuks(_) | Action::TestPassphrase(_));
+    let context = if is_question { context.going_on() } else { context };
     if let Err(text) = check_devices(&line) {
         say(&text);
         return ended(4, &context);
@@ -114,13 +111,14 @@ pub fn main(args: &[OsString]) -> ExitCode {
             say(&text);
             return ended(status, &context);
         }
-        Err(error) => return exit(&Err(error), &tool, &line, &context),
+        Err(error) => return exit(&Err(error), &tool, &line.devices, &context),
     }
     let asked = match &line.question {
         Some(question) => Confirm { batch_mode: tool.asks_nothing() }.ask(question),
         None => Ok(()),
     };
-    exit(&named.map(drop).and(asked).and_then(|()| cli.command.run(&context)), &tool, &line, &context)
+    let result = asked.and_then(|()| line.action.run(&context));
+    exit(&result, &tool, &line.devices, &context)
 }
 
 /// Prints results; the status of a command that ends well.
@@ -175,7 +173,7 @@ fn other_version(line: &Line, context: &Context) -> Option<String> {
     is_other.then(|| format!("Device {} is not a valid LUKS device.", device.display()))
 }
 
-fn exit(result: &Result<Answer, Error>, tool: &Tool, line: &Line, context: &Context) -> ExitCode {
+fn exit(result: &Result<Answer, Error>, tool: &Tool, devices: &[PathBuf], context: &Context) -> ExitCode {
     let error = match result {
         Ok(Answer::Yes) => return ended(0, context),
         Ok(Answer::No | Answer::Failed | Answer::Incomplete | Answer::Status(_)) => return ended(1, context),
@@ -184,7 +182,7 @@ fn exit(result: &Result<Answer, Error>, tool: &Tool, line: &Line, context: &Cont
     if let Some(code) = super::cut(error) {
         return code;
     }
-    match texts::of(error, tool, line) {
+    match texts::of(error, tool, devices) {
         Some(text) => say(text),
         None => context.complain(error),
     }

@@ -2,11 +2,14 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
+use crate::cmd::luks::config::Tried;
+use crate::cmd::luks::pbkdf::Kdf;
 use crate::tools::first_line;
 
 /// Options that some actions alone have. The others are taken, and passed over where they say nothing, as that tool does.
@@ -182,77 +185,77 @@ pub(super) struct Tool {
     #[arg(short, long)]
     pub(super) cipher: Option<String>,
     #[arg(short = 's', long, value_parser = whole_bytes)]
-    pub(super) key_size: Option<String>,
+    pub(super) key_size: Option<usize>,
     #[arg(short = 'I', long)]
     pub(super) integrity: Option<String>,
     #[arg(short = 'h', long)]
     pub(super) hash: Option<String>,
     #[arg(long, value_parser = sector_size)]
-    pub(super) sector_size: Option<String>,
+    pub(super) sector_size: Option<u32>,
     #[arg(short, long)]
     pub(super) offset: Option<u64>,
     #[arg(long, value_parser = number::<u32>)]
-    pub(super) align_payload: Option<String>,
+    pub(super) align_payload: Option<u32>,
     #[arg(long, value_parser = size)]
-    pub(super) luks2_metadata_size: Option<String>,
+    pub(super) luks2_metadata_size: Option<u64>,
     #[arg(long, value_parser = size)]
-    pub(super) luks2_keyslots_size: Option<String>,
+    pub(super) luks2_keyslots_size: Option<u64>,
     #[arg(long)]
     pub(super) label: Option<String>,
     #[arg(long)]
     pub(super) subsystem: Option<String>,
     #[arg(long)]
     pub(super) uuid: Option<String>,
-    #[arg(long, value_parser = ["normal", "prefer", "ignore"])]
-    pub(super) priority: Option<String>,
+    #[arg(long)]
+    pub(super) priority: Option<Tried>,
     #[arg(short = 'S', long, value_parser = number::<u32>)]
-    pub(super) key_slot: Option<String>,
+    pub(super) key_slot: Option<u32>,
     #[arg(long, value_parser = number::<i32>)]
-    pub(super) new_key_slot: Option<String>,
+    pub(super) new_key_slot: Option<i32>,
     #[arg(short = 'd', long = "key-file", value_name = "FILE", action = ArgAction::Append)]
-    pub(super) key_files: Vec<OsString>,
-    #[arg(long, value_parser = number::<u64>)]
-    pub(super) keyfile_offset: Option<String>,
+    pub(super) key_files: Vec<PathBuf>,
+    #[arg(long, value_parser = number::<u64>, default_value = "0")]
+    pub(super) keyfile_offset: u64,
     #[arg(short = 'l', long, value_parser = number::<u32>)]
-    pub(super) keyfile_size: Option<String>,
+    pub(super) keyfile_size: Option<u32>,
     #[arg(long)]
-    pub(super) new_keyfile: Option<OsString>,
-    #[arg(long, value_parser = number::<u64>)]
-    pub(super) new_keyfile_offset: Option<String>,
+    pub(super) new_keyfile: Option<PathBuf>,
+    #[arg(long, value_parser = number::<u64>, default_value = "0")]
+    pub(super) new_keyfile_offset: u64,
     #[arg(long, value_parser = number::<u32>)]
-    pub(super) new_keyfile_size: Option<String>,
+    pub(super) new_keyfile_size: Option<u32>,
     #[arg(long, visible_alias = "master-key-file")]
-    pub(super) volume_key_file: Option<OsString>,
+    pub(super) volume_key_file: Option<PathBuf>,
     #[arg(long)]
-    pub(super) header: Option<OsString>,
+    pub(super) header: Option<PathBuf>,
     #[arg(long)]
-    pub(super) header_backup_file: Option<OsString>,
+    pub(super) header_backup_file: Option<PathBuf>,
     #[arg(short = 'i', long, value_parser = number::<u32>)]
-    pub(super) iter_time: Option<String>,
-    #[arg(long, value_parser = ["pbkdf2", "argon2i", "argon2id"])]
-    pub(super) pbkdf: Option<String>,
+    pub(super) iter_time: Option<u32>,
+    #[arg(long)]
+    pub(super) pbkdf: Option<Kdf>,
     #[arg(long, value_parser = number::<u32>)]
-    pub(super) pbkdf_force_iterations: Option<String>,
+    pub(super) pbkdf_force_iterations: Option<u32>,
     #[arg(long)]
     pub(super) pbkdf_memory: Option<u64>,
     #[arg(long, value_parser = number::<u32>)]
-    pub(super) pbkdf_parallel: Option<String>,
+    pub(super) pbkdf_parallel: Option<u32>,
     #[arg(long, requires = "keyslot_key_size")]
     pub(super) keyslot_cipher: Option<String>,
     #[arg(long, requires = "keyslot_cipher", value_parser = key_bits)]
-    pub(super) keyslot_key_size: Option<String>,
+    pub(super) keyslot_key_size: Option<usize>,
     #[arg(long, value_parser = number::<i32>)]
-    pub(super) token_id: Option<String>,
+    pub(super) token_id: Option<i32>,
     #[arg(long)]
     pub(super) token_only: bool,
     #[arg(long)]
     pub(super) token_type: Option<OsString>,
     #[arg(long, value_parser = number::<i32>)]
-    pub(super) new_token_id: Option<String>,
+    pub(super) new_token_id: Option<i32>,
     #[arg(long)]
     pub(super) key_description: Option<String>,
     #[arg(long)]
-    pub(super) json_file: Option<OsString>,
+    pub(super) json_file: Option<PathBuf>,
     #[arg(long, visible_alias = "new", short = 'N')]
     pub(super) encrypt: bool,
     #[arg(long, conflicts_with = "encrypt")]
@@ -266,11 +269,11 @@ pub(super) struct Tool {
     #[arg(long)]
     pub(super) resilience_hash: Option<String>,
     #[arg(long, value_parser = some_size)]
-    pub(super) hotzone_size: Option<String>,
+    pub(super) hotzone_size: Option<u64>,
     #[arg(long, value_parser = whole_sectors)]
-    pub(super) device_size: Option<String>,
+    pub(super) device_size: Option<u64>,
     #[arg(long, value_parser = reduction)]
-    pub(super) reduce_device_size: Option<String>,
+    pub(super) reduce_device_size: Option<u64>,
     pub(super) words: Vec<OsString>,
 }
 
@@ -360,8 +363,7 @@ impl Tool {
                 "Sector size option with open action is supported only for plain devices.",
             ),
             (
-                self.iv_large_sectors
-                    && (!is_plain || self.sector_size.as_deref().is_none_or(|size| size == "512")),
+                self.iv_large_sectors && (!is_plain || self.sector_size.is_none_or(|size| size == 512)),
                 "Large IV sectors option is supported only for opening plain type device with sector size larger than 512 bytes.",
             ),
             (
@@ -408,7 +410,7 @@ impl Tool {
                 "Options --align-payload and --offset cannot be combined.",
             )],
             "luksAddKey" => vec![(
-                self.unbound && self.key_size.as_deref().is_none_or(|size| size == "0"),
+                self.unbound && self.key_size.is_none_or(|size| size == 0),
                 "Key size is required with --unbound option.",
             )],
             "luksDump" => vec![(self.unbound && self.key_slot.is_none(), needs_slot)],
@@ -472,8 +474,8 @@ impl Tool {
     }
 
     /// The key file; at a terminal standard input is none, and a passphrase is asked for.
-    pub(super) fn key_file(&self) -> Option<&OsString> {
-        self.key_files.first().filter(|file| *file != "-" || !io::stdin().is_terminal())
+    pub(super) fn key_file(&self) -> Option<&PathBuf> {
+        self.key_files.first().filter(|file| file.as_os_str() != "-" || !io::stdin().is_terminal())
     }
 
     /// Whether a passphrase that is in no file is typed.
@@ -496,68 +498,63 @@ impl Tool {
     }
 }
 
-/// A number of a type, as it was said.
-fn number<T: FromStr>(text: &str) -> Result<String, String> {
-    match text.parse::<T>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err("invalid numeric value".to_owned()),
-    }
+/// A number of a type.
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "invalid numeric value".to_owned())
 }
 
 /// Bits of a key.
-fn whole_bytes(text: &str) -> Result<String, String> {
-    match text.parse::<u32>() {
-        Ok(bits) if bits.is_multiple_of(8) => Ok(bits.to_string()),
-        Ok(_) => Err("Key size must be a multiple of 8 bits".to_owned()),
-        Err(_) => Err("invalid numeric value".to_owned()),
+fn whole_bytes(text: &str) -> Result<usize, String> {
+    match number::<u32>(text)? {
+        // OK to cast: 32 bits.
+        bits if bits.is_multiple_of(8) => Ok(bits as usize),
+        _ => Err("Key size must be a multiple of 8 bits".to_owned()),
     }
 }
 
 /// Bits of a key that there is.
-fn key_bits(text: &str) -> Result<String, String> {
+fn key_bits(text: &str) -> Result<usize, String> {
     match whole_bytes(text)? {
-        none if none == "0" => Err("invalid numeric value".to_owned()),
+        0 => Err("invalid numeric value".to_owned()),
         bits => Ok(bits),
     }
 }
 
 /// Bytes of an encryption sector.
-fn sector_size(text: &str) -> Result<String, String> {
+fn sector_size(text: &str) -> Result<u32, String> {
     match text {
-        "512" | "1024" | "2048" | "4096" => Ok(text.to_owned()),
+        "512" | "1024" | "2048" | "4096" => number(text),
         _ => Err("Unsupported encryption sector size.".to_owned()),
     }
 }
 
 /// A size that is not 0.
-fn some_size(text: &str) -> Result<String, String> {
+fn some_size(text: &str) -> Result<u64, String> {
     match size(text)? {
-        none if none == "0" => Err("invalid numeric value".to_owned()),
+        0 => Err("invalid numeric value".to_owned()),
         bytes => Ok(bytes),
     }
 }
 
 /// A size in whole sectors.
-fn whole_sectors(text: &str) -> Result<String, String> {
-    let bytes = some_size(text)?;
-    match bytes.parse::<u64>().is_ok_and(|bytes| bytes.is_multiple_of(512)) {
-        true => Ok(bytes),
-        false => Err("Device size must be multiple of 512 bytes sector.".to_owned()),
+fn whole_sectors(text: &str) -> Result<u64, String> {
+    match some_size(text)? {
+        bytes if bytes.is_multiple_of(512) => Ok(bytes),
+        _ => Err("Device size must be multiple of 512 bytes sector.".to_owned()),
     }
 }
 
 /// How much smaller a device gets.
-fn reduction(text: &str) -> Result<String, String> {
-    let bytes = size(text)?;
-    match bytes.parse::<u64>() {
-        Ok(number) if number > 1 << 30 => Err("Maximum device reduce size is 1 GiB.".to_owned()),
-        Ok(number) if number.is_multiple_of(512) => Ok(bytes),
+fn reduction(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes > 1 << 30 => Err("Maximum device reduce size is 1 GiB.".to_owned()),
+        bytes if bytes.is_multiple_of(512) => Ok(bytes),
         _ => Err("Reduce size must be multiple of 512 bytes sector.".to_owned()),
     }
 }
 
 /// A size as this tool takes it, in bytes: a letter of either case is a power of 1024, with a B behind it one of 1000.
-fn size(text: &str) -> Result<String, String> {
+fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let (letter, base) = match &text[digits.len()..] {
         unit if unit.len() < 2 => (unit, 1024_u64),
@@ -577,5 +574,5 @@ fn size(text: &str) -> Result<String, String> {
     };
     let number = digits.parse::<u64>().ok().zip(factor);
     let bytes = number.and_then(|(number, factor)| number.checked_mul(factor));
-    bytes.map(|bytes| bytes.to_string()).ok_or_else(|| "Invalid size specification".to_owned())
+    bytes.ok_or_else(|| "Invalid size specification".to_owned())
 }

@@ -1,9 +1,10 @@
 //! Messages of cryptsetup for errors, chosen by an error's kind and reason, never by its text.
 
+use std::path::PathBuf;
+
 use casemate::luks::Reason;
 use casemate::{Error, ErrorKind, SecretMissing};
 
-use super::line::Line;
 use super::options::Tool;
 use crate::cmd::luks::confirm::Declined;
 use crate::passphrase::NotTheSame;
@@ -30,7 +31,7 @@ pub(super) fn status(error: &Error, tool: &Tool) -> u8 {
 }
 
 /// The tool's own words for an error that it knows.
-pub(super) fn of(error: &Error, tool: &Tool, line: &Line) -> Option<String> {
+pub(super) fn of(error: &Error, tool: &Tool, devices: &[PathBuf]) -> Option<String> {
     let action = tool.action().unwrap_or_default();
     if error.cause::<NotTheSame>().is_some() {
         return Some("Passphrases do not match.".to_owned());
@@ -48,7 +49,7 @@ pub(super) fn of(error: &Error, tool: &Tool, line: &Line) -> Option<String> {
     }
     Some(match error.cause::<Reason>()? {
         Reason::NoHeader => {
-            let device = line.devices.last()?.display();
+            let device = devices.last()?.display();
             let is_luks2 = matches!(&*action, "luksConvertKey" | "config" | "token");
             let kind = if is_luks2 { "LUKS2" } else { "LUKS" };
             format!("Device {device} is not a valid {kind} device.")

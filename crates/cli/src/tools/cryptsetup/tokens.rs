@@ -11,10 +11,11 @@ use crate::context::Context;
 /// The status and the words of a command line that takes a passphrase of nothing but a token; of others, if that is wanted,
 /// what is tried before.
 pub(super) fn refused(tool: &Tool, line: &Line, context: &Context) -> Result<Option<(u8, String)>, Error> {
-    let (id, kind) = (tool.token_id.as_deref(), tool.token_type.as_deref());
+    let (id, kind) = (tool.token_id, tool.token_type.as_deref());
     let is_open = tool.action().as_deref() == Some("open") && tool.volume_key_file.is_none();
     let is_add = tool.action().as_deref() == Some("luksAddKey") && !tool.unbound;
-    let is_file = tool.volume_key_file.is_some() || tool.key_files.first().is_some_and(|file| file != "-");
+    let is_file =
+        tool.volume_key_file.is_some() || tool.key_files.first().is_some_and(|file| file.as_os_str() != "-");
     let is_named = tool.token_only || id.is_some() || kind.is_some();
     let is_told = context.manners().is_some_and(|manners| manners.verbose);
     let Some(device) = line.devices.last() else { return Ok(None) };
@@ -36,7 +37,7 @@ pub(super) fn refused(tool: &Tool, line: &Line, context: &Context) -> Result<Opt
         return Ok(Some(answer(&tokens, id, kind)));
     }
     if is_new {
-        return Ok(Some(answer(&tokens, tool.new_token_id.as_deref(), None)));
+        return Ok(Some(answer(&tokens, tool.new_token_id, None)));
     }
     if is_open {
         let found = answer(&tokens, id, kind);
@@ -50,11 +51,11 @@ pub(super) fn refused(tool: &Tool, line: &Line, context: &Context) -> Result<Opt
     Ok(None)
 }
 
-fn answer(tokens: &[Token], id: Option<&str>, kind: Option<&std::ffi::OsStr>) -> (u8, String) {
+fn answer(tokens: &[Token], id: Option<i32>, kind: Option<&std::ffi::OsStr>) -> (u8, String) {
     // Others are known to plugins alone.
     let is_wanted = |token: &&Token| {
         token.kind == "luks2-keyring"
-            && id.is_none_or(|id| id == token.id.to_string())
+            && id.is_none_or(|id| Ok(token.id) == id.try_into())
             && kind.is_none_or(|kind| kind == &*token.kind)
     };
     match (tokens.iter().find(is_wanted), id, kind) {
