@@ -43,12 +43,23 @@ impl Pool {
     /// # Errors
     /// The first error stops the claiming of pieces; of several errors the one of the lowest piece is
     /// returned.
-    pub fn run<S, E: Send>(
+    pub fn run<S: Send, E: Send>(
         &self,
         pieces: u64,
         state: impl Fn() -> S + Sync,
         work: impl Fn(&mut S, u64) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
+        self.gather(pieces, state, work).1
+    }
+
+    /// Calls `work(state, piece)` as [`Pool::run`] does. Returns the workers' states, also after an error: what each has counted and
+    /// collected.
+    pub fn gather<S: Send, E: Send>(
+        &self,
+        pieces: u64,
+        state: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, u64) -> Result<(), E> + Sync,
+    ) -> (Vec<S>, Result<(), E>) {
         let next = AtomicU64::new(0);
         let failed = AtomicBool::new(false);
         let pieces_of_one = || {
@@ -60,10 +71,10 @@ impl Pool {
                 }
                 if let Err(error) = work(&mut state, piece) {
                     failed.store(true, Ordering::Relaxed);
-                    return Err((piece, error));
+                    return (state, Err((piece, error)));
                 }
             }
-            Ok(())
+            (state, Ok(()))
         };
         let worker = || {
             let result = pieces_of_one();
@@ -72,20 +83,17 @@ impl Pool {
             result
         };
         let threads = self.threads.get().min(usize::try_from(pieces).unwrap_or(usize::MAX));
-        if threads <= 1 {
-            return pieces_of_one().map_err(|(_, error)| error);
-        }
-        let results: Vec<_> = thread::scope(|scope| {
+        let (states, results): (Vec<S>, Vec<_>) = thread::scope(|scope| {
             // Where no more threads can be had, those that there are do the work.
             let start = |_| thread::Builder::new().spawn_scoped(scope, worker).ok();
             let others: Vec<_> = (1..threads).map_while(start).collect();
             let own = pieces_of_one();
             let joined =
                 others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            std::iter::once(own).chain(joined).collect()
+            std::iter::once(own).chain(joined).unzip()
         });
         let first = results.into_iter().filter_map(Result::err).min_by_key(|(piece, _)| *piece);
-        first.map_or(Ok(()), |(_, error)| Err(error))
+        (states, first.map_or(Ok(()), |(_, error)| Err(error)))
     }
 
     /// Calls `work(piece)` for every piece in `0..pieces`, each once, on all workers, and `take` with each result on the thread
@@ -199,6 +207,26 @@ mod tests {
             let refuse = |piece| if piece == 3 { Err("no") } else { Ok(()) };
             assert_eq!(pool.feed(1 << 40, 1, Ok, refuse), Err("no"));
         }
+    }
+
+    #[test]
+    fn states_come_back_after_an_error_too() {
+        for threads in [1, 2, 7] {
+            let pool = Pool::new(NonZeroUsize::new(threads));
+            let work = |seen: &mut Vec<u64>, piece| {
+                seen.push(piece);
+                if piece == 50 { Err(piece) } else { Ok(()) }
+            };
+            let (states, result) = pool.gather(50, Vec::new, work);
+            let mut seen = states.concat();
+            seen.sort_unstable();
+            assert_eq!((seen, result), ((0..50).collect(), Ok(())), "{threads} threads");
+            let (states, result) = pool.gather(1 << 40, Vec::new, work);
+            assert_eq!(result, Err(50));
+            assert!((0..=50).all(|piece| states.iter().flatten().any(|seen| *seen == piece)));
+        }
+        let panics = || Pool::new(NonZeroUsize::new(3)).gather(3, || (), |(), _| -> Result<(), ()> { panic!("here") });
+        assert!(std::panic::catch_unwind(panics).is_err());
     }
 
     #[test]

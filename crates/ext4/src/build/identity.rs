@@ -56,7 +56,7 @@ impl Sums {
         Sums { crc, files: (0..files).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Begins to add bytes of a file of `size` bytes, from a byte of it on. They count when the sum is dropped.
+    /// Begins to add bytes of a file of `size` bytes, from a byte of it on. [`Sum::end`] adds them.
     pub fn begin(&self, index: usize, size: u64, at: u64) -> Sum<'_> {
         Sum { sums: self, index, size, at, register: 0 }
     }
@@ -77,6 +77,7 @@ impl Sums {
                 sum.update(piece);
                 work.events.advance(0)?;
             }
+            sum.end();
         }
         self.compare(index, contents)
     }
@@ -116,10 +117,9 @@ impl Sum<'_> {
         self.register = self.sums.crc.update(self.register, piece);
         self.at += piece.len() as u64;
     }
-}
 
-impl Drop for Sum<'_> {
-    fn drop(&mut self) {
+    /// Adds the bytes to the file's sum.
+    pub fn end(self) {
         let sum = self.sums.crc.combine(self.register, 0, self.size - self.at);
         self.sums.files[self.index].fetch_xor(sum, Ordering::Relaxed);
     }

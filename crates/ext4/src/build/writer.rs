@@ -368,6 +368,7 @@ impl Writing<'_> {
                             open.file.read_at(piece, sum.at())?;
                             sum.update(piece);
                         }
+                        sum.end();
                     }
                 }
                 rest.fill(0);

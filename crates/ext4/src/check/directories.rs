@@ -45,7 +45,6 @@ pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Resul
     let mut directories = std::mem::take(&mut check.lists().directories);
     // In the order of the disk.
     directories.sort_unstable_by_key(|directory| (directory.first, directory.number));
-    let parents = std::sync::Mutex::new(Parents::new());
     // Small ones in handfuls.
     const AT_ONCE: usize = 16;
     let state = || Reader {
@@ -53,16 +52,20 @@ pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Resul
         buffer: Buffer::default(),
         names: Names::default(),
         parents: Vec::new(),
-        into: &parents,
     };
-    work.pool.run(directories.len().div_ceil(AT_ONCE) as u64, state, |reader, piece| {
+    let (readers, result) = work.pool.gather(directories.len().div_ceil(AT_ONCE) as u64, state, |reader, piece| {
         let first = piece as usize * AT_ONCE;
         for directory in &directories[first..directories.len().min(first + AT_ONCE)] {
             reader.directory(directory)?;
         }
         work.events.advance(0)
-    })?;
-    Ok(parents.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+    });
+    let mut parents = Parents::new();
+    for mut reader in readers {
+        reader.worker.finish();
+        parents.append(&mut reader.parents);
+    }
+    result.map(|()| parents)
 }
 
 /// Callback for each block of a directory: block of the directory, block of the device, bytes.
@@ -74,13 +77,6 @@ struct Reader<'a, 'b> {
     buffer: Buffer,
     names: Names,
     parents: Parents,
-    into: &'a std::sync::Mutex<Parents>,
-}
-
-impl Drop for Reader<'_, '_> {
-    fn drop(&mut self) {
-        self.into.lock().unwrap_or_else(std::sync::PoisonError::into_inner).append(&mut self.parents);
-    }
 }
 
 /// A directory that is being read.

@@ -53,11 +53,14 @@ pub(crate) fn tables(
         worker.sought = sought;
         worker
     };
-    work.pool.run(pieces.len() as u64, worker, |worker, piece| {
+    let (workers, result) = work.pool.gather(pieces.len() as u64, worker, |worker, piece| {
         let (group, first) = pieces[piece as usize];
         let bytes = worker.piece(group, first, per_piece)?;
         if purpose == Purpose::Check { work.events.advance(bytes) } else { Ok(()) }
-    })
+    });
+    // Also after an error, which may be the end of a truncated image.
+    workers.into_iter().for_each(Worker::finish);
+    result
 }
 
 /// Role of an inode in the file system.

@@ -236,6 +236,7 @@ fn mmp(check: &Check<'_>) -> Result<()> {
     } else {
         let mut worker = Worker::new(check, &[], Purpose::Check);
         worker.verify(place, offset, &bytes, Subject::MmpBlock, Context::default());
+        worker.finish();
     }
     Ok(())
 }

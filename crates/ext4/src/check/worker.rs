@@ -299,7 +299,7 @@ pub(crate) enum Purpose {
     Owners,
 }
 
-/// One thread of a pass. What it counted and collected is handed over at its end.
+/// One thread of a pass, which collects until [`Worker::finish`].
 pub(crate) struct Worker<'a, 'b> {
     pub check: &'a Check<'b>,
     pub groups: &'a [Group],
@@ -422,18 +422,15 @@ impl<'a, 'b> Worker<'a, 'b> {
             self.check.lists().charge(usage);
         }
     }
-}
 
-impl Drop for Worker<'_, '_> {
-    fn drop(&mut self) {
-        let mut counts = std::mem::take(&mut self.counts);
+    /// Hands over what this thread has counted and collected.
+    pub fn finish(mut self) {
         if self.inodes > 0 {
-            counts.add(Structure::Inode, self.inodes);
+            self.counts.add(Structure::Inode, self.inodes);
         }
-        self.check.findings.add_counts(counts);
+        self.check.findings.add_counts(self.counts);
         let mut all = self.check.lists();
-        let Lists { directories, xattr_blocks: _, values, policies: _, usage } =
-            std::mem::take(&mut self.lists);
+        let Lists { directories, xattr_blocks: _, values, policies: _, usage } = self.lists;
         all.directories.extend(directories);
         all.values.extend(values);
         all.charge(usage);
