@@ -70,10 +70,10 @@ pub struct Medium {
     name: String,
     file: Option<File>,
     top: Arc<dyn BlockDevice>,
-    /// Whether something was laid on the file.
-    is_laid: bool,
-    /// Windows that the medium lies in, each with the device that it is a part of, until something is laid on them.
-    pub(crate) windows: Vec<(Arc<dyn BlockDevice>, Range<u64>)>,
+    /// Windows that the medium lies in, the outermost first.
+    windows: Vec<InWindow>,
+    /// How many of them are below what was laid on the file last, if something was.
+    laid: Option<usize>,
     /// Why it takes no writes, if it takes none, and what helps.
     refusal: Option<Refusal>,
     /// The bytes that are leased to those who write.
@@ -86,9 +86,10 @@ pub struct Medium {
     locks: Vec<Arc<Lock>>,
     /// Devices that stay open, and locked, as long as this one: that with the header of a volume, where it lies apart.
     beside: Vec<Arc<dyn BlockDevice>>,
-    /// Windows that end before what they are in does, the outermost first: the device below each, and its range there.
-    cuts: Vec<(Arc<dyn BlockDevice>, Range<u64>)>,
 }
+
+/// A window: the device that it is a part of, and its range there.
+pub(crate) type InWindow = (Arc<dyn BlockDevice>, Range<u64>);
 
 /// The file that a medium is.
 #[derive(Clone)]
@@ -194,7 +195,7 @@ impl Medium {
             name: name.to_string(),
             file: None,
             top: device,
-            is_laid: false,
+            laid: None,
             windows: Vec::new(),
             refusal: None,
             extent: Extent::medium(None),
@@ -202,7 +203,6 @@ impl Medium {
             is_trial: false,
             locks: Vec::new(),
             beside: Vec::new(),
-            cuts: Vec::new(),
         }
     }
 
@@ -270,7 +270,7 @@ impl Medium {
     pub fn is_fixed(&self) -> bool {
         let is_part =
             |file: &File| file.is_block_device || file.start > 0 || self.top.size() < file.whole.size();
-        self.is_laid || self.file.as_ref().is_some_and(is_part)
+        self.laid.is_some() || self.file.as_ref().is_some_and(is_part)
     }
 
     /// Makes a file at least `len` bytes long, if it can be: the end is a hole.
@@ -293,7 +293,7 @@ impl Medium {
     /// # Errors
     /// `Io`.
     pub fn cut_to(&self, len: u64) -> Result<()> {
-        if self.top.size() <= len || self.is_laid || self.is_trial {
+        if self.top.size() <= len || self.laid.is_some() || self.is_trial {
             return Ok(());
         }
         if let Some(new) = self.output().as_ref().and_then(|new| new.as_ref()) {
@@ -367,8 +367,7 @@ impl Medium {
     /// Lays a device on this one that only reads it, and is written nowhere else.
     #[must_use]
     pub fn laid_reading(mut self, device: Arc<dyn BlockDevice>) -> Medium {
-        (self.top, self.is_laid) = (device, true);
-        self.windows.clear();
+        (self.top, self.laid) = (device, Some(self.windows.len()));
         self
     }
 
@@ -523,7 +522,7 @@ impl Medium {
     /// Whether both are the same bytes: clones of one medium, or the same part of one file.
     pub fn is_same(&self, other: &Medium) -> bool {
         let part = |medium: &Medium| {
-            let file = medium.file.as_ref().filter(|_| !medium.is_laid);
+            let file = medium.file.as_ref().filter(|_| medium.laid.is_none());
             file.map(|file| (file.path.clone(), file.start, medium.top.size()))
         };
         Arc::ptr_eq(&self.top, &other.top)

@@ -4,12 +4,9 @@
 //! partition, and not those behind it: work that changes all of a medium asks [`Medium::check_partitions`] first.
 
 use std::ops::Range;
-use std::sync::Arc;
 
+use crate::medium::InWindow;
 use crate::{Advice, AtFile, BlockDevice, Code, Error, Medium, Partition, Result, partitions};
-
-/// Windows, each with the device that it is a part of.
-type Windows = [(Arc<dyn BlockDevice>, Range<u64>)];
 
 impl Medium {
     /// Refuses a window that begins where a partition of its disk does and goes over the end of that partition.
@@ -17,10 +14,11 @@ impl Medium {
     /// # Errors
     /// `Argument` ([`Code::Overlap`]), which names the partition.
     pub fn check_partitions(&self) -> Result<()> {
-        let each = |(nth, (below, range)): (usize, &(Arc<dyn BlockDevice>, Range<u64>))| {
-            check_down(&self.windows[..nth], &**below, range.clone())
+        let windows = self.windows_above();
+        let each = |(nth, (below, range)): (usize, &InWindow)| {
+            check_down(&windows[..nth], &**below, range.clone())
         };
-        self.windows.iter().enumerate().try_for_each(each).at(self.name())
+        windows.iter().enumerate().try_for_each(each).at(self.name())
     }
 
     /// Refuses bytes of the medium that begin where a partition does and go over the end of that partition.
@@ -28,12 +26,12 @@ impl Medium {
     /// # Errors
     /// `Argument` ([`Code::Overlap`]), which names the partition.
     pub fn check_partitions_in(&self, range: Range<u64>) -> Result<()> {
-        check_down(&self.windows, self.top(), range).at(self.name())
+        check_down(self.windows_above(), self.top(), range).at(self.name())
     }
 }
 
 /// Checks a range of a device, and of all devices that it is a window of.
-fn check_down(windows: &Windows, device: &dyn BlockDevice, mut range: Range<u64>) -> Result<()> {
+fn check_down(windows: &[InWindow], device: &dyn BlockDevice, mut range: Range<u64>) -> Result<()> {
     check(device, &range)?;
     for (below, window) in windows.iter().rev() {
         range = range.start.saturating_add(window.start)..range.end.saturating_add(window.start);
@@ -66,6 +64,8 @@ fn check(disk: &dyn BlockDevice, range: &Range<u64>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::MemoryDevice;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{File, Medium};
+use super::{File, InWindow, Medium};
 use crate::lease::Extent;
 use crate::{AtFile, Error, Partition, PartitionId, Result, Uuid, Window, partitions};
 
@@ -22,9 +22,6 @@ impl Medium {
         // OK to add: both lie within the device.
         let range = offset..offset + len;
         self.extent = self.extent.part(range.clone());
-        if range.end < size {
-            self.cuts.push((Arc::clone(&below), range.clone()));
-        }
         self.windows.push((below, range));
         if let Some(file) = &mut self.file {
             // Both lie within the file.
@@ -36,17 +33,21 @@ impl Medium {
     /// Bytes behind the medium's end that a [`window`](Medium::window) with a length leaves out of the file, device or partition that
     /// it lies in. A partition table gives an end of its own: a partition leaves out nothing, nor does a window that ends with one.
     pub fn left_out(&self) -> u64 {
-        self.cuts.iter().fold(0, |bytes: u64, (below, range)| {
+        // What lies behind one that a table ends is not left out by those that it is in.
+        let ends_freely = |(below, range): &&InWindow| {
             // Where there is no table, no partition is named.
             let all = partitions(&**below).unwrap_or_default();
-            let ends_it = |one: &Partition| {
+            !all.iter().any(|one| {
                 one.start <= range.start && one.start.checked_add(one.len) == Some(range.end)
-            };
-            match all.iter().any(ends_it) {
-                true => 0,
-                false => bytes.saturating_add(below.size().saturating_sub(range.end)),
-            }
-        })
+            })
+        };
+        let free = self.windows.iter().rev().take_while(ends_freely);
+        free.fold(0, |bytes, (below, range)| bytes.saturating_add(below.size().saturating_sub(range.end)))
+    }
+
+    /// The windows that the medium lies in, as far down as something was laid on them.
+    pub(crate) fn windows_above(&self) -> &[InWindow] {
+        &self.windows[self.laid.unwrap_or(0)..]
     }
 
     /// The whole file or block device that the medium lies in, to be read: not its window alone, and without what was laid on
@@ -60,8 +61,7 @@ impl Medium {
         };
         let file = File { start: 0, ..file.clone() };
         let (top, extent) = (Arc::clone(&file.whole), Extent::medium(Some(&file.path)));
-        let (windows, cuts) = (Vec::new(), Vec::new());
-        let disk = Medium { file: Some(file), top, extent, is_laid: false, windows, cuts, ..self.clone() };
+        let disk = Medium { file: Some(file), top, extent, laid: None, windows: Vec::new(), ..self.clone() };
         Ok(disk.make_read_only())
     }
 
@@ -130,7 +130,7 @@ impl Medium {
         let found = self.find_partition(number)?;
         match self.top.size().checked_sub(found.start) {
             None | Some(0) => self.part(&found),
-            Some(there) => self.table_window(found.start, found.len.min(there)),
+            Some(there) => self.window(found.start, Some(found.len.min(there))),
         }
     }
 
@@ -140,14 +140,7 @@ impl Medium {
             let text = format!("partition {number} passes the end of the image, which is cut off");
             return Err(Error::corrupt(text).at(self.name()));
         }
-        self.table_window(found.start, found.len)
-    }
-
-    /// Window whose end a partition table gives.
-    fn table_window(self, offset: u64, len: u64) -> Result<Medium> {
-        let mut part = self.window(offset, Some(len))?;
-        part.cuts.clear();
-        Ok(part)
+        self.window(found.start, Some(found.len))
     }
 
     fn find_partition(&self, number: u32) -> Result<Partition> {
