@@ -6,6 +6,7 @@
 //! tested is what is committed. How they are used, and what they found: docs/mutants.md.
 
 mod list;
+mod mutation;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::step::{Outcome, root};
-use list::{MUTATIONS, Mutation, Suite};
+use list::MUTATIONS;
+use mutation::{Mutation, Suite};
 
 /// The time that a suite may take with a mutation: one that makes a test hang is noticed, too.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -249,22 +251,6 @@ const RUSTFLAGS: &str = "--cap-lints=warn";
 fn git(args: &[&str]) -> Outcome {
     let status = Command::new("git").args(args).status().map_err(|error| format!("git: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("git {}: {status}", args.join(" "))) }
-}
-
-impl Mutation {
-    /// The text of the mutation's file with the fault in it.
-    ///
-    /// # Errors
-    /// If what is to be replaced is not found, or found twice.
-    fn apply(&self, text: &str) -> Result<String, String> {
-        match text.matches(self.text).count() {
-            1 => Ok(text.replacen(self.text, self.by, 1)),
-            count => Err(format!(
-                "{}: {} has its text {count} times: the code has changed, so change the mutation (xtask/src/mutants/list.rs)",
-                self.name, self.file
-            )),
-        }
-    }
 }
 
 #[cfg(test)]
