@@ -130,11 +130,18 @@ pub unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str
 /// # Safety
 /// `path` is NULL, or ends with a zero byte.
 pub unsafe fn c_path<'a>(path: *const c_char, name: &str) -> Result<&'a Path, Error> {
-    if path.is_null() {
-        return Err(is_null(name));
-    }
+    // SAFETY: the caller says what this pointer is.
+    unsafe { path_if_any(path) }.ok_or_else(|| is_null(name))
+}
+
+/// A path of any bytes; `None` for NULL.
+///
+/// # Safety
+/// `path` is NULL, or ends with a zero byte.
+pub unsafe fn path_if_any<'a>(path: *const c_char) -> Option<&'a Path> {
     // SAFETY: the caller says that it ends with a zero byte.
-    Ok(Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes())))
+    let bytes = |path: *const c_char| unsafe { CStr::from_ptr(path) }.to_bytes();
+    (!path.is_null()).then(|| Path::new(OsStr::from_bytes(bytes(path))))
 }
 
 /// The caller's options; all zeros where it knows less than this library.
