@@ -4,13 +4,13 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-use casemate::ext4::{FileSystem, Finding, Inode, ReadOptions, Time};
+use casemate::ext4::{FileSystem, Finding, Inode, Time};
 use casemate::{Error, Work};
 
 use crate::boundary::{NO, Status, YES, c_path, free, get, give, place, room, run};
 use crate::device::CDevice;
 use crate::error::CError;
-use crate::keys::{CKeys, c_keys};
+use crate::keys::{CKeys, to_read};
 
 /// A file system that is open for reading.
 pub struct CExt4(FileSystem);
@@ -85,9 +85,8 @@ pub unsafe extern "C" fn casemate_ext4_open(
     let open = || {
         // SAFETY: the header says what these pointers are.
         let (device, fs) = unsafe { (get(device, "device")?, place(fs, "fs")?) };
-        let mut options = ReadOptions::default();
         // SAFETY: the header says what this pointer is.
-        options.keys = unsafe { c_keys(keys) };
+        let options = unsafe { to_read(keys) };
         Ok(give(fs, CExt4(device.0.ext4(&options, &Work::default())?)))
     };
     // SAFETY: the header says what this pointer is.
@@ -339,17 +338,21 @@ pub type FindingFn = Option<
     ),
 >;
 
-/// Passes a finding on to the caller's function.
+/// Passes findings on to the caller's function, each with its level.
 ///
 /// # Safety
 /// `each` is NULL, or may be called with `context`.
-pub unsafe fn tell(each: FindingFn, context: *mut c_void, level: i32, finding: &Finding) {
+pub unsafe fn tell(each: FindingFn, context: *mut c_void, levels: &[(i32, &[Finding])]) {
     let Some(each) = each else { return };
-    let words =
-        [finding.kind().name().to_owned(), finding.place().to_string(), finding.problem().to_string()];
-    let [kind, place, text] = words.map(|word| CString::new(word.replace('\0', "?")).unwrap_or_default());
-    // SAFETY: the caller gave this function and its context for such calls.
-    unsafe { each(context, level, kind.as_ptr(), place.as_ptr(), text.as_ptr()) };
+    let findings =
+        levels.iter().flat_map(|(level, findings)| findings.iter().map(|finding| (*level, finding)));
+    for (level, finding) in findings {
+        let words =
+            [finding.kind().name().to_owned(), finding.place().to_string(), finding.problem().to_string()];
+        let [kind, place, text] = words.map(|word| CString::new(word.replace('\0', "?")).unwrap_or_default());
+        // SAFETY: the caller gave this function and its context for such calls.
+        unsafe { each(context, level, kind.as_ptr(), place.as_ptr(), text.as_ptr()) };
+    }
 }
 
 /// Checks the file system on a device with all threads. Nothing is written.
@@ -372,14 +375,11 @@ pub unsafe extern "C" fn casemate_ext4_check(
     let check = || {
         // SAFETY: the header says what this pointer is.
         let device = unsafe { get(device, "device")? };
-        let mut options = ReadOptions::default();
         // SAFETY: the header says what this pointer is.
-        options.keys = unsafe { c_keys(keys) };
+        let options = unsafe { to_read(keys) };
         let report = device.0.ext4_check(&options, &Work::default())?;
-        for (level, findings) in [(LEVEL_FAULT, &report.faults), (LEVEL_NOTE, &report.notes)] {
-            // SAFETY: the caller gave this function and its context for such calls.
-            findings.iter().for_each(|finding| unsafe { tell(each, context, level, finding) });
-        }
+        // SAFETY: the caller gave this function and its context for such calls.
+        unsafe { tell(each, context, &[(LEVEL_FAULT, &report.faults), (LEVEL_NOTE, &report.notes)]) };
         Ok(if report.faults.is_empty() { YES } else { NO })
     };
     // SAFETY: the header says what this pointer is.

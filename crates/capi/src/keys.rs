@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use casemate::ext4::{ReadOptions, WriteOptions};
 use casemate::{Error, Keys, SecretSource, SecretVec};
 
 use crate::boundary::{Status, YES, bytes, free, give, place, run};
@@ -14,9 +15,31 @@ pub struct CKeys(Keys);
 ///
 /// # Safety
 /// `keys` is NULL, or keys that were not freed.
-pub unsafe fn c_keys(keys: *const CKeys) -> Keys {
+unsafe fn c_keys(keys: *const CKeys) -> Keys {
     // SAFETY: the caller says what this pointer is.
     unsafe { keys.as_ref() }.map_or_else(Keys::default, |keys| keys.0.clone())
+}
+
+/// Options of reading a file system with keys.
+///
+/// # Safety
+/// As [`c_keys`].
+pub unsafe fn to_read(keys: *const CKeys) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    // SAFETY: the caller says what this pointer is.
+    options.keys = unsafe { c_keys(keys) };
+    options
+}
+
+/// Options of changing a file system with keys.
+///
+/// # Safety
+/// As [`c_keys`].
+pub unsafe fn to_write(keys: *const CKeys) -> WriteOptions {
+    let mut options = WriteOptions::default();
+    // SAFETY: the caller says what this pointer is.
+    options.keys = unsafe { c_keys(keys) };
+    options
 }
 
 /// Creates an empty set of keys.

@@ -1,16 +1,16 @@
 //! ext4 file systems, repaired.
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::ptr;
+use std::path::Path;
 
 use casemate::Error;
-use casemate::ext4::{Finding, FindingKind, RepairDepth, RepairHow, WriteOptions};
+use casemate::ext4::{Finding, FindingKind, RepairDepth, RepairHow};
 
-use crate::boundary::{NO, Options, Status, YES, c_options, c_path, get, run, text};
+use crate::boundary::{NO, Options, Status, YES, c_options, get, path_if_any, run, text};
 use crate::device::CDevice;
 use crate::error::CError;
 use crate::ext4::{FindingFn, LEVEL_FAULT, LEVEL_FIXED, LEVEL_NOTE, tell};
-use crate::keys::{CKeys, c_keys};
+use crate::keys::{CKeys, to_write};
 use crate::progress::{Progress, ProgressFn};
 
 /// Decides about `count` findings of a kind, such as "block-count"; docs/checks.md has all kinds. Each kind is asked for
@@ -85,9 +85,8 @@ pub unsafe extern "C" fn casemate_ext4_repair(
     let repair = || {
         // SAFETY: the header says what these pointers are.
         let (device, how) = unsafe { (get(device, "device")?, c_options(options)?) };
-        let mut writing = WriteOptions::default();
         // SAFETY: the header says what this pointer is.
-        writing.keys = unsafe { c_keys(keys) };
+        let mut writing = unsafe { to_write(keys) };
         writing.superblock = (how.superblock != 0).then_some(how.superblock);
         let mut wanted = RepairHow::default();
         // SAFETY: the header says what this pointer is.
@@ -98,10 +97,8 @@ pub unsafe extern "C" fn casemate_ext4_repair(
                 return Err(Error::argument(format!("depth '{other}' of a repair: 'safe' or 'all'")));
             }
         };
-        if !how.undo.is_null() {
-            // SAFETY: the header says what this pointer is.
-            wanted.undo = Some(unsafe { c_path(how.undo, "undo")? }.to_owned());
-        }
+        // SAFETY: the header says what this pointer is.
+        wanted.undo = unsafe { path_if_any(how.undo) }.map(Path::to_owned);
         let mut approve = |kind: FindingKind, findings: &[Finding]| {
             let Some(approve) = how.approve else { return Ok(true) };
             let name = CString::new(kind.name()).unwrap_or_default();
@@ -111,22 +108,19 @@ pub unsafe extern "C" fn casemate_ext4_repair(
         let progress = Progress::new(how.progress, how.context);
         let done = device.0.ext4_repair(&writing, &wanted, &mut approve, &progress.work())?;
         let report = done.report;
-        let levels =
+        let levels: [(i32, &[Finding]); 3] =
             [(LEVEL_FIXED, &done.mended), (LEVEL_FAULT, &report.faults), (LEVEL_NOTE, &report.notes)];
-        for (level, findings) in levels {
-            // SAFETY: the caller gave this function and its context for such calls.
-            findings.iter().for_each(|finding| unsafe { tell(each, context, level, finding) });
-        }
-        if !repaired.is_null() {
-            let counts = CRepaired {
+        // SAFETY: the caller gave this function and its context for such calls.
+        unsafe { tell(each, context, &levels) };
+        // SAFETY: the header says that a value can be written there.
+        if let Some(out) = unsafe { repaired.as_mut() } {
+            *out = CRepaired {
                 fixed: done.mended.len() as u64,
                 faults: (report.faults.len() as u64).saturating_add(report.faults_left_out),
                 withheld: done.withheld.len() as u64,
                 notes: report.notes.len() as u64,
                 reserved: [0; 4],
             };
-            // SAFETY: the header says that a value can be written there.
-            unsafe { ptr::write(repaired, counts) };
         }
         Ok(if report.is_clean() { YES } else { NO })
     };

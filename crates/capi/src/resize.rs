@@ -1,15 +1,14 @@
 //! ext4 file systems that get another size.
 
 use std::ffi::c_void;
-use std::ptr;
 
-use casemate::ext4::{ReadOptions, Resize, ResizeReport, Tail, WriteOptions};
+use casemate::ext4::{Resize, ResizeReport, Tail};
 use casemate::{Error, Work};
 
 use crate::boundary::{Options, Status, YES, c_options, get, place, run};
 use crate::device::CDevice;
 use crate::error::CError;
-use crate::keys::{CKeys, c_keys};
+use crate::keys::{CKeys, to_read, to_write};
 use crate::progress::{Progress, ProgressFn};
 
 /// Options of another size. A field that is 0 or NULL has its default.
@@ -128,9 +127,8 @@ pub unsafe extern "C" fn casemate_ext4_minimum_size(
     let estimate = || {
         // SAFETY: the header says what these pointers are.
         let (device, bytes) = unsafe { (get(device, "device")?, place(bytes, "bytes")?) };
-        let mut options = ReadOptions::default();
         // SAFETY: the header says what this pointer is.
-        options.keys = unsafe { c_keys(keys) };
+        let options = unsafe { to_read(keys) };
         *bytes = device.0.ext4_least_size(&options, &Work::default())?;
         Ok(YES)
     };
@@ -151,14 +149,13 @@ unsafe fn resize(
     let resize = || {
         // SAFETY: the caller says what these pointers are.
         let (device, how) = unsafe { (get(device, "device")?, c_options(options)?) };
-        let mut writing = WriteOptions::default();
         // SAFETY: the caller says what this pointer is.
-        writing.keys = unsafe { c_keys(keys) };
+        let writing = unsafe { to_write(keys) };
         let progress = Progress::new(how.progress, how.context);
         let report = device.0.ext4_resize(&writing, set(&how), &progress.work())?;
-        if !resized.is_null() {
-            // SAFETY: the caller says that a value can be written there.
-            unsafe { ptr::write(resized, sizes_of(&report)) };
+        // SAFETY: the caller says that a value can be written there.
+        if let Some(out) = unsafe { resized.as_mut() } {
+            *out = sizes_of(&report);
         }
         Ok::<_, Error>(YES)
     };

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::Error;
 use casemate::ext4::{self, Tuning, new_uuid};
 
-use crate::boundary::{Options, Status, c_options, c_path, text};
+use crate::boundary::{Options, Status, c_options, path_if_any, text};
 use crate::error::CError;
 use crate::writer::{CWriter, change};
 
@@ -124,11 +124,9 @@ unsafe fn tuning(options: *const CTuneOptions) -> Result<Tuning, Error> {
     tuning.change_mount_options(mount_options.unwrap_or_default())?;
     tuning.set_extended(extended.unwrap_or_default())?;
     on_errors.map_or(Ok(()), |action| tuning.set_on_errors(action))?;
-    if !how.last_mounted.is_null() {
-        // SAFETY: the header says what this pointer is.
-        let path = unsafe { c_path(how.last_mounted, "last_mounted")? };
-        tuning.last_mounted = Some(path.as_os_str().as_bytes().to_vec());
-    }
+    // SAFETY: the header says what this pointer is.
+    let last_mounted = unsafe { path_if_any(how.last_mounted) };
+    tuning.last_mounted = last_mounted.map(|path| path.as_os_str().as_bytes().to_vec());
     let is_set = |number: u32| how.set & number != 0;
     tuning.reserved_blocks = is_set(TUNE_RESERVED_BLOCKS).then_some(how.reserved_blocks);
     tuning.reserved_user = is_set(TUNE_RESERVED_USER).then_some(how.reserved_user);

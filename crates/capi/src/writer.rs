@@ -4,13 +4,13 @@ use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use casemate::ext4::{self, NewNode, PutOptions, WriteOptions};
+use casemate::ext4::{self, NewNode, PutOptions};
 use casemate::{Error, Work};
 
 use crate::boundary::{Status, YES, bytes, c_path, free, get, give, place, run};
 use crate::device::CDevice;
 use crate::error::CError;
-use crate::keys::{CKeys, c_keys};
+use crate::keys::{CKeys, to_write};
 
 /// An owner that stays as it is.
 const UNCHANGED: u32 = u32::MAX;
@@ -67,9 +67,8 @@ pub unsafe extern "C" fn casemate_ext4_change(
     let open = || {
         // SAFETY: the header says what these pointers are.
         let (device, writer) = unsafe { (get(device, "device")?, place(writer, "writer")?) };
-        let mut options = WriteOptions::default();
         // SAFETY: the header says what this pointer is.
-        options.keys = unsafe { c_keys(keys) };
+        let options = unsafe { to_write(keys) };
         let opened = device.0.ext4_writer(&options, &Work::default())?;
         Ok(give(writer, CWriter { name: device.0.name().to_owned(), writer: opened }))
     };
