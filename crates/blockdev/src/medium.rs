@@ -19,10 +19,11 @@ mod part;
 /// Purpose that a file that exists is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reading, whatever others do with it meanwhile.
+    /// Reading, while no other process changes it: readers share a lock.
     Read,
-    /// Reading, while no other process changes it.
-    ReadLocked,
+    /// Reading without a lock, whatever others do with it meanwhile: to look at a header, say, of what is in use. Contents that
+    /// somebody writes are read as they never were.
+    ReadUnlocked,
     /// Changes, while no other process uses it.
     Change,
 }
@@ -42,8 +43,8 @@ impl Access {
 
     fn open_unfinished(self, path: &Path) -> Result<FileDevice> {
         let opened = match self {
-            Access::Read => FileDevice::open(path),
-            Access::ReadLocked => FileDevice::open_shared(path),
+            Access::ReadUnlocked => FileDevice::open(path),
+            Access::Read => FileDevice::open_shared(path),
             Access::Change => FileDevice::open_exclusive(path),
         };
         opened.map_err(|error| Error::io(path.display(), error))
@@ -139,7 +140,7 @@ impl Medium {
         let is_block_device = device.file().metadata().at(path.display())?.file_type().is_block_device();
         let id = Some(device.id().at(path.display())?);
         let mut medium = Medium::over(path.display(), Arc::new(Named::new(path.display(), device)));
-        let (whole, is_locked) = (medium.device(), access != Access::Read);
+        let (whole, is_locked) = (medium.device(), access != Access::ReadUnlocked);
         medium.file =
             Some(File { path: path.to_owned(), whole, start: 0, is_block_device, id, is_locked, handle });
         medium.extent = Extent::medium(Some(path));
@@ -308,7 +309,7 @@ impl Medium {
     }
 
     /// Keeps others from changing the file that the medium lies in, as long as a clone of it is there. One that was opened
-    /// with [`Access::ReadLocked`] or [`Access::Change`] is kept from them already.
+    /// with [`Access::Read`] or [`Access::Change`] is kept from them already.
     ///
     /// # Errors
     /// [`Error::is_busy`] if somebody has it locked; `Io`.

@@ -35,7 +35,7 @@ int main(int argc, char **argv)
 
     if (argc != 3 && argc != 4)
         return CASEMATE_COULD_NOT;
-    status = casemate_device_open(argv[1], 0, &image, &error);
+    status = casemate_device_open(argv[1], CASEMATE_ACCESS_READ, &image, &error);
     if (status == CASEMATE_YES && argc == 4) {
         casemate_crypt_options how;
         uint8_t key[64];

@@ -26,7 +26,7 @@ int main(int argc, char **argv)
         options.salt = salt;
         options.uuid = argv[4];
     }
-    status = casemate_device_open(argv[1], 0, &data, &error);
+    status = casemate_device_open(argv[1], CASEMATE_ACCESS_READ, &data, &error);
     if (status == CASEMATE_YES)
         status = casemate_device_create(argv[2], &hash, &error);
     if (status == CASEMATE_YES)

@@ -24,7 +24,7 @@ int main(int argc, char **argv)
         status = casemate_keys_add_raw(keys, key, len, &error);
     }
     if (status == CASEMATE_YES)
-        status = casemate_device_open(argv[1], 1, &image, &error);
+        status = casemate_device_open(argv[1], CASEMATE_ACCESS_CHANGE, &image, &error);
     if (status == CASEMATE_YES)
         status = casemate_ext4_change(image, keys, &writer, &error);
     if (status == CASEMATE_YES)

@@ -17,9 +17,9 @@ int main(int argc, char **argv)
         return CASEMATE_COULD_NOT;
     while (len < sizeof(root_hash) && sscanf(argv[3] + 2 * len, "%2x", &byte) == 1)
         root_hash[len++] = (uint8_t)byte;
-    status = casemate_device_open(argv[1], 0, &data, &error);
+    status = casemate_device_open(argv[1], CASEMATE_ACCESS_READ, &data, &error);
     if (status == CASEMATE_YES)
-        status = casemate_device_open(argv[2], 0, &hash, &error);
+        status = casemate_device_open(argv[2], CASEMATE_ACCESS_READ, &hash, &error);
     if (status == CASEMATE_YES)
         status = casemate_verity_verify(data, hash, root_hash, len, 0, &bad, &error);
     if (error != NULL)

@@ -53,23 +53,38 @@ impl Reader {
     }
 }
 
-/// Opens an image file or a block device. A writable one is locked: until it is freed, other processes get
-/// CASEMATE_KIND_BUSY.
+/// To read, while no other process changes the file: readers share a lock.
+pub const ACCESS_READ: i32 = 0;
+/// To change, while no other process uses the file.
+pub const ACCESS_CHANGE: i32 = 1;
+/// To read without a lock, whatever others write meanwhile: to look at a header, say, of what is in use.
+pub const ACCESS_READ_UNLOCKED: i32 = 2;
+
+fn access_of(access: c_int) -> Result<Access, Error> {
+    match access {
+        ACCESS_READ => Ok(Access::Read),
+        ACCESS_CHANGE => Ok(Access::Change),
+        ACCESS_READ_UNLOCKED => Ok(Access::ReadUnlocked),
+        _ => Err(Error::argument(format!("{access} is no CASEMATE_ACCESS"))),
+    }
+}
+
+/// Opens an image file or a block device, and locks it until it is freed. CASEMATE_KIND_BUSY: another process has it locked.
 ///
 /// @param path path on the host
-/// @param writable 1 to allow writes, 0 to read only
+/// @param access CASEMATE_ACCESS_READ, _CHANGE or _READ_UNLOCKED
 /// @param device where the new handle is stored; the caller frees it with casemate_device_free()
 /// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
 /// @return CASEMATE_YES, or the status of `error`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_open(
     path: *const c_char,
-    writable: c_int,
+    access: c_int,
     device: *mut *mut CDevice,
     error: *mut *mut CError,
 ) -> Status {
     let open = || {
-        let access = if writable == 0 { Access::Read } else { Access::Change };
+        let access = access_of(access)?;
         // SAFETY: the header says what these pointers are.
         let (path, device) = unsafe { (c_path(path, "path")?, place(device, "device")?) };
         Ok(give(device, CDevice(Image::open(path, access)?)))
@@ -84,7 +99,7 @@ pub unsafe extern "C" fn casemate_device_open(
 /// @param spec the specification, ended by a zero
 /// @param passphrase the passphrase of layers that name no key file; it is not kept. NULL if there is none
 /// @param passphrase_len its length in bytes
-/// @param writable 1 to allow writes, 0 to read only
+/// @param access CASEMATE_ACCESS_READ, _CHANGE or _READ_UNLOCKED
 /// @param device where the new handle is stored; the caller frees it with casemate_device_free()
 /// @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
 /// @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_ARGUMENT if the specification is wrong
@@ -93,12 +108,12 @@ pub unsafe extern "C" fn casemate_device_open_spec(
     spec: *const c_char,
     passphrase: *const c_void,
     passphrase_len: usize,
-    writable: c_int,
+    access: c_int,
     device: *mut *mut CDevice,
     error: *mut *mut CError,
 ) -> Status {
     let open = || {
-        let access = if writable == 0 { Access::Read } else { Access::Change };
+        let access = access_of(access)?;
         // SAFETY: the header says what these pointers are.
         let (spec, device) = unsafe { (c_path(spec, "spec")?, place(device, "device")?) };
         // SAFETY: the header says what this pointer is.

@@ -225,7 +225,7 @@ static void tunes(void)
 
 static void resizes(void)
 {
-    casemate_device *image = NULL;
+    casemate_device *image = NULL, *other = NULL;
     casemate_resize_options how;
     casemate_resized resized;
     struct seen seen;
@@ -236,8 +236,16 @@ static void resizes(void)
     YES(casemate_device_open("image", 0, &image, &error));
     REFUSED(casemate_ext4_resize(image, NULL, 8 << 20, NULL, NULL, &error), CASEMATE_KIND_ARGUMENT, "reading");
     YES(casemate_ext4_minimum_size(image, NULL, &bytes, &error));
+    /* Who reads keeps others from changes, and shares that with readers. */
+    REFUSED(casemate_device_open("image", CASEMATE_ACCESS_CHANGE, &other, &error), CASEMATE_KIND_BUSY, "");
+    YES(casemate_device_open("image", CASEMATE_ACCESS_READ, &other, &error));
+    casemate_device_free(other);
     casemate_device_free(image);
-    YES(casemate_device_open("image", 1, &image, &error));
+    YES(casemate_device_open("image", CASEMATE_ACCESS_CHANGE, &image, &error));
+    REFUSED(casemate_device_open("image", CASEMATE_ACCESS_READ, &other, &error), CASEMATE_KIND_BUSY, "");
+    YES(casemate_device_open("image", CASEMATE_ACCESS_READ_UNLOCKED, &other, &error));
+    casemate_device_free(other);
+    REFUSED(casemate_device_open("image", 3, &other, &error), CASEMATE_KIND_ARGUMENT, "CASEMATE_ACCESS");
     REFUSED(casemate_ext4_resize(image, NULL, 1, NULL, NULL, &error), CASEMATE_KIND_ARGUMENT, "");
     CHECK(casemate_ext4_resize(image, NULL, bytes / 2, NULL, NULL, &error) == CASEMATE_COULD_NOT);
     CHECK(casemate_error_errno(error) == ENOSPC && strcmp(casemate_error_code_name(error), "no-room") == 0);

@@ -10,7 +10,7 @@ use casemate::{Access, Error, Image, Providers};
 
 fn main() -> Result<(), Error> {
     let [image, overlay, socket] = arguments()?;
-    let image = Image::open(image, Access::ReadLocked)?;
+    let image = Image::open(image, Access::Read)?;
     let image = image.overlay(Path::new(&overlay), &Providers::default())?;
     let service = image.serve(Listener::unix(Path::new(&socket))?, &ServeOptions::default())?;
     println!("{}", service.uris()[0]);

@@ -133,7 +133,7 @@ impl Image {
     pub fn create_on_trial(path: impl AsRef<Path>) -> Result<Image, Error> {
         let path = path.as_ref();
         if fs::exists(path).at(path.display())? {
-            return Image::open(path, Access::ReadLocked)?.on_trial();
+            return Image::open(path, Access::Read)?.on_trial();
         }
         // Whether it could be there.
         drop(Image::replace(path)?);
@@ -282,8 +282,8 @@ impl Image {
     /// Errors of [`Image::open`].
     pub fn open_alike(&self, path: impl AsRef<Path>) -> Result<Image, Error> {
         match (self.is_trial(), self.is_read_only()) {
-            (true, _) => Image::open(path, Access::ReadLocked)?.on_trial(),
-            (_, true) => Image::open(path, Access::ReadLocked),
+            (true, _) => Image::open(path, Access::Read)?.on_trial(),
+            (_, true) => Image::open(path, Access::Read),
             (_, false) => Image::open(path, Access::Change),
         }
     }
@@ -333,7 +333,7 @@ impl Image {
             )));
         }
         let store: Below = match self.is_trial() {
-            true => Arc::new(Trial::new(Access::ReadLocked.open(path)?)?),
+            true => Arc::new(Trial::new(Access::Read.open(path)?)?),
             false => Arc::new(Access::Change.open(path)?),
         };
         let sampled = |device: &dyn BlockDevice| sampled(device, &work.providers);

@@ -142,7 +142,7 @@
 //! # let folder = tempfile::tempdir()?;
 //! # let path = |name: &str| folder.path().join(name);
 //! # std::fs::write(path("root.img"), vec![7; 1 << 20])?;
-//! let image = Image::open(path("root.img"), Access::ReadLocked)?;
+//! let image = Image::open(path("root.img"), Access::Read)?;
 //! let image = image.overlay(&path("changes"), &Providers::default())?;
 //! let service = image.serve(Listener::unix(&path("socket"))?, &ServeOptions::default())?;
 //! println!("{}", service.uris()[0]);

@@ -12,7 +12,7 @@
 //! use casemate::{Access, Image, Work};
 //! use casemate_fuse::{Mount, MountOptions, Unmount, unmount};
 //!
-//! let image = Image::open("root.img", Access::ReadLocked)?;
+//! let image = Image::open("root.img", Access::Read)?;
 //! let fs = image.ext4(&ReadOptions::default(), &Work::default())?;
 //! let mount = Mount::new(fs, Path::new("folder"), &MountOptions::default(), |_| println!("unmounted"))?;
 //! std::fs::copy("folder/etc/os-release", "os-release").map_err(|error| casemate::Error::io("os-release", error))?;

@@ -144,7 +144,7 @@ impl HeaderBackup {
     /// # Errors
     /// `Corrupt` for an image that is not a backup, or a part of one; `Unsupported` if the header requires something; `Io`.
     pub fn open(path: &Path, providers: &Providers) -> Result<HeaderBackup, Error> {
-        let image = Medium::open(path, Access::ReadLocked)?;
+        let image = Medium::open(path, Access::Read)?;
         let header = read_header(&image, providers)?;
         let (len, size) = (len(&header), image.top().size());
         if size < len {

@@ -58,11 +58,19 @@ impl Device {
     }
 }
 
+fn access_of(writable: bool, locked: bool) -> Access {
+    match (writable, locked) {
+        (true, _) => Access::Change,
+        (false, true) => Access::Read,
+        (false, false) => Access::ReadUnlocked,
+    }
+}
+
 #[pymethods]
 impl Device {
     #[staticmethod]
-    fn open(py: Python<'_>, path: PathBuf, writable: bool) -> PyResult<Device> {
-        let access = if writable { Access::Change } else { Access::Read };
+    fn open(py: Python<'_>, path: PathBuf, writable: bool, locked: bool) -> PyResult<Device> {
+        let access = access_of(writable, locked);
         py.detach(|| Image::open(path, access)).map(Device::from).map_err(raise)
     }
 
@@ -71,10 +79,11 @@ impl Device {
         py: Python<'_>,
         spec: PathBuf,
         writable: bool,
+        locked: bool,
         passphrase: Option<Data>,
         effort: Effort,
     ) -> PyResult<Device> {
-        let access = if writable { Access::Change } else { Access::Read };
+        let access = access_of(writable, locked);
         let passphrase = passphrase.map(|passphrase| passphrase.secret(py)).transpose()?;
         let open = |work: &Work<'_>| ImageSpec::parse(spec)?.open(access, &Opening { work, passphrase });
         working(py, effort, open).map(Device::from)

@@ -114,7 +114,7 @@ impl BuildTarget {
             BuildTarget::File(path) => (path, 0),
             BuildTarget::Within { path, offset } | BuildTarget::InPlace { path, offset } => (path, *offset),
             BuildTarget::Partition { path, id } => {
-                let image = Image::open(path, Access::Read)?.partition_named(id, false)?;
+                let image = Image::open(path, Access::ReadUnlocked)?.partition_named(id, false)?;
                 return Ok(Some(image.device().size()));
             }
             BuildTarget::Stream => return Ok(None),
@@ -135,7 +135,7 @@ impl BuildTarget {
     /// # Errors
     /// `Io`; whatever the consent says.
     pub fn look(&self, consent: Consent<'_>) -> Result<(), Error> {
-        let image = |path: &Path| Image::open(path, Access::Read);
+        let image = |path: &Path| Image::open(path, Access::ReadUnlocked);
         match self {
             BuildTarget::File(path) => target::look_at_path(path, Some(EXT), consent),
             BuildTarget::Within { path, offset } | BuildTarget::InPlace { path, offset } => {

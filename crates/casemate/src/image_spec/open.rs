@@ -121,7 +121,7 @@ impl ImageSpec {
     /// # let path = folder.path().join("disk.img");
     /// # std::fs::write(&path, vec![7; 1 << 20])?;
     /// let spec: ImageSpec = format!("{},offset=4K,size=1s", path.display()).parse()?;
-    /// let image = spec.open(Access::Read, &Opening { work: &Work::default(), passphrase: None })?;
+    /// let image = spec.open(Access::ReadUnlocked, &Opening { work: &Work::default(), passphrase: None })?;
     /// assert_eq!(image.device().size(), 512);
     /// # Ok::<(), casemate::Error>(())
     /// ```
@@ -208,7 +208,7 @@ impl LayerSpec {
             LayerSpec::Partition(_) | LayerSpec::Window { .. } => part(self, image, false),
             LayerSpec::Crypt(spec) => spec.over(image, of, opener),
             LayerSpec::Luks(spec) => {
-                let (volume, key, mut options) = spec.volume(&image, of, Access::ReadLocked, opener)?;
+                let (volume, key, mut options) = spec.volume(&image, of, Access::Read, opener)?;
                 options.allow_discards = opener.allows_discards();
                 volume.open(&key, &options, &opener.work(&[]))
             }
@@ -342,7 +342,7 @@ impl VeritySpec {
         let hash = match (other, &self.hash_partition) {
             (None, None) => image.clone(),
             (None, Some(_)) => image.disk()?.into(),
-            (Some(path), _) => Image::open(path, Access::ReadLocked)?,
+            (Some(path), _) => Image::open(path, Access::Read)?,
         };
         let hash = match &self.hash_partition {
             None => hash,

@@ -283,8 +283,8 @@ impl ExtractArgs {
         let inputs: Vec<&Path> = place.files().into_iter().chain(data_device.as_deref()).collect();
         let maps = &self.keep_going.maps;
         maps.check(&self.target, &inputs)?;
-        let image = place.open(Access::ReadLocked, VolumeKind::Integrity, context)?;
-        let data = data_device.as_ref().map(|path| Image::open(path, Access::ReadLocked)).transpose()?;
+        let image = place.open(Access::Read, VolumeKind::Integrity, context)?;
+        let data = data_device.as_ref().map(|path| Image::open(path, Access::Read)).transpose()?;
         // The map is of what has the data.
         let (image, data) = match data {
             Some(data) => (image, Some(maps.under(data)?)),
@@ -381,16 +381,16 @@ impl VolumeArgs {
     fn open(&self, context: &Context) -> Result<Volume, Error> {
         let options = self.tags.options()?;
         // What changes meanwhile would be copied as it never was, and blamed on its tags.
-        let open = |path| Image::open(path, Access::ReadLocked);
+        let open = |path| Image::open(path, Access::Read);
         let data = self.data_device.as_ref().map(open).transpose()?;
-        let image = self.place.open(Access::ReadLocked, VolumeKind::Integrity, context)?;
+        let image = self.place.open(Access::Read, VolumeKind::Integrity, context)?;
         let volume = image.integrity_volume(data.as_ref(), &options, context.providers());
         volume.map_err(|error| explained(error, &image, probe::INTEGRITY))
     }
 }
 
 fn superblock(place: &PlaceArgs, context: &Context) -> Result<Superblock, Error> {
-    let image = place.open(Access::Read, VolumeKind::Integrity, context)?;
+    let image = place.open(Access::ReadUnlocked, VolumeKind::Integrity, context)?;
     image.integrity_superblock().map_err(|error| explained(error, &image, probe::INTEGRITY))
 }
 

@@ -67,7 +67,7 @@ impl CommitArgs {
         self.image.check_device()?;
         let spec = self.part.sized(&self.image, self.size, self.crypt.specs()?)?;
         let image = match self.dry_run {
-            true => spec.open_part(Access::ReadLocked, false)?.on_trial()?,
+            true => spec.open_part(Access::Read, false)?.on_trial()?,
             false => spec.open_part(Access::Change, false)?,
         };
         let image = spec.lay(image, &Asking::of(context))?;

@@ -101,7 +101,7 @@ impl PlaceArgs {
             return Ok(());
         }
         let alone = parts.iter().cloned().fold(ImageSpec::of_file(self.file()), ImageSpec::with_layer);
-        alone.open_part(Access::Read, false)?.check_partitions()
+        alone.open_part(Access::ReadUnlocked, false)?.check_partitions()
     }
 
     /// Refuses layers, for work that is done in the file itself.

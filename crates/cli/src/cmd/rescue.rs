@@ -81,7 +81,7 @@ impl Args {
         inputs.push(spec.file());
         check_output(&self.target, &inputs)?;
         self.maps.check(&self.target, &inputs)?;
-        let image = self.maps.under(spec.open_part(Access::ReadLocked, true)?)?;
+        let image = self.maps.under(spec.open_part(Access::Read, true)?)?;
         let image = spec.lay(image, &Asking::of(context))?;
         self.maps.copy(&image, &self.target, &inputs, self.overwrite, context)
     }

@@ -238,7 +238,7 @@ impl Tool {
     }
 
     fn run(&self, device: &Path, context: &Context) -> Result<u8, Error> {
-        let access = if self.no > 0 { Access::Read } else { Access::Change };
+        let access = if self.no > 0 { Access::ReadUnlocked } else { Access::Change };
         let image = Image::open(device, access)?;
         let superblock = self.superblock.map(|block| self.copy(&image, block)).transpose()?;
         if self.force == 0

@@ -140,7 +140,7 @@ fn wrong_usage(text: &str) -> ExitCode {
 
 impl Tool {
     fn dump(&self, device: &OsString, context: &Context) -> Result<(), Error> {
-        let superblock = Image::open(device, Access::Read)?.integrity_superblock()?;
+        let superblock = Image::open(device, Access::ReadUnlocked)?.integrity_superblock()?;
         context.print(format!("Info for integrity device {}.\n{}", device.display(), superblock.to_text()))
     }
 

@@ -200,7 +200,7 @@ impl Tool {
         if !is_terminal || !device.exists() {
             return Ok(true);
         }
-        let image = Image::open(device, Access::Read)?;
+        let image = Image::open(device, Access::ReadUnlocked)?;
         let Held::Known(what) = probe::held(&*image.device())? else { return Ok(true) };
         let found = probe::look(&image)?;
         let fact = |name: &str| found.fact(name).unwrap_or_default();

@@ -95,7 +95,7 @@ impl Tool {
 
     fn run(&self, device: &Path, context: &Context) -> Result<(), Error> {
         if self.print {
-            let image = Image::open(device, Access::Read)?;
+            let image = Image::open(device, Access::ReadUnlocked)?;
             let options = ReadOptions::default();
             let bytes = image.ext4_least_size(&options, &context.opening())?;
             let block = block_size(&image, context)?;

@@ -162,7 +162,7 @@ impl Tool {
         };
         self.check_hash_offset()?;
         self.check_fec()?;
-        let access = if is_same_file(data, hash) { Access::Change } else { Access::ReadLocked };
+        let access = if is_same_file(data, hash) { Access::Change } else { Access::Read };
         let data_image = Image::open(data, access).map_err(Failure::device)?;
         self.check_data_size(data)?;
         let failed = |error: Error| match error.kind() {
@@ -228,13 +228,12 @@ impl Tool {
             area.hash_offset = self.hash_offset;
         }
         self.check_fec()?;
-        let data_image = Image::open(data, Access::ReadLocked).map_err(Failure::device)?;
+        let data_image = Image::open(data, Access::Read).map_err(Failure::device)?;
         let hash_image = match data_image.is_file(hash) {
             true => data_image.clone(),
-            false => Image::open(hash, Access::ReadLocked).map_err(Failure::device)?,
+            false => Image::open(hash, Access::Read).map_err(Failure::device)?,
         };
-        area.fec =
-            self.fec(&hash_image, |path| Image::open(path, Access::ReadLocked)).map_err(Failure::device)?;
+        area.fec = self.fec(&hash_image, |path| Image::open(path, Access::Read)).map_err(Failure::device)?;
         let volume = data_image.verity_volume(&hash_image, &area).map_err(|error| match error.kind() {
             ErrorKind::Corrupt | ErrorKind::Unsupported => not_verity(hash),
             _ => Failure::device(error),
@@ -275,7 +274,7 @@ impl Tool {
     fn dump(&self, context: &Context, hash: &Path) -> Result<(), Failure> {
         self.check_hash_offset()?;
         let layout =
-            Image::open(hash, Access::Read).and_then(|hash| hash.verity_superblock(self.hash_offset));
+            Image::open(hash, Access::ReadUnlocked).and_then(|hash| hash.verity_superblock(self.hash_offset));
         let layout = layout.map_err(|error| match error.kind() {
             ErrorKind::Corrupt | ErrorKind::Unsupported => not_verity(hash),
             _ => Failure::device(error),

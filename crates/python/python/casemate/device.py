@@ -266,20 +266,23 @@ class Device(io.RawIOBase):
         return "<Device closed>" if self.closed else f"<Device {self.name!r} of {self.size} bytes>"
 
 
-def open(path: StrPath, *, writable: bool = False) -> Device:
-    """An image file or a block device. A writable one is locked: no other process can use it meanwhile."""
-    return Device(_casemate.Device.open(path, writable))
+def open(path: StrPath, *, writable: bool = False, locked: bool = True) -> Device:
+    """An image file or a block device. No other process can change it meanwhile, nor read it if it is writable.
+
+    `locked=False` reads without a lock, whatever others write meanwhile: to look at a header, say, of what is in use."""
+    return Device(_casemate.Device.open(path, writable, locked))
 
 
 def open_spec(
     spec: StrPath,
     *,
     writable: bool = False,
+    locked: bool = True,
     passphrase: str | Buffer | None = None,
     threads: int | None = None,
 ) -> Device:
     """An image with the layers that an image specification says: "disk.img,partition=2,luks,key-file=pw".
 
-    `passphrase` opens the layers of dm-crypt and LUKS that name no key file. A comma of a name is written twice."""
+    It is locked as by `open`. `passphrase` opens the layers of dm-crypt and LUKS that name no key file. A comma of a name is written twice."""
     phrase = None if passphrase is None else secret(passphrase)
-    return Device(_casemate.Device.open_spec(spec, writable, phrase, (threads, None)))
+    return Device(_casemate.Device.open_spec(spec, writable, locked, phrase, (threads, None)))

@@ -34,7 +34,7 @@ class Report(NamedTuple):
 def _device(device: StrPath | Device) -> _casemate.Device:
     if isinstance(device, Device):
         return device._open()
-    return _casemate.Device.open(os.fspath(device), False)
+    return _casemate.Device.open(os.fspath(device), False, True)
 
 
 def format(

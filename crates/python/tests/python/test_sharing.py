@@ -124,6 +124,19 @@ class Sharing(World):
                 casemate.open(image, writable=True)
         casemate.open(image, writable=True).close()
 
+    def test_who_reads_keeps_others_from_changes(self):
+        image = self.image()
+        with casemate.open(image) as reader, casemate.open_spec(image) as other:
+            with self.assertRaises(OSError) as busy:
+                casemate.open(image, writable=True)
+            self.assertEqual((busy.exception.errno, reader.size), (errno.EBUSY, other.size))
+        with casemate.open(image, writable=True):
+            for open in (casemate.open, casemate.open_spec):
+                with self.assertRaises(OSError) as busy:
+                    open(image)
+                self.assertEqual(busy.exception.errno, errno.EBUSY)
+                open(image, locked=False).close()
+
     def test_what_is_below_may_go_first(self):
         image, rng = self.image(), random.Random(7)
         large = (self.tree / "large").read_bytes()

@@ -108,7 +108,7 @@ impl Args {
         match (&to, target) {
             (None, _) | (_, None) => {
                 refuse_layers(&from, "work in place")?;
-                let access = if self.dry_run { Access::ReadLocked } else { Access::Change };
+                let access = if self.dry_run { Access::Read } else { Access::Change };
                 let image = match self.resume {
                     true => from.open_part_to_look(access)?,
                     false => from.open_part(access, false)?,
@@ -132,7 +132,7 @@ impl Args {
                 stream(direction, &mapping, source_file, target, self.overwrite, context)?;
             }
             (Some(to), Some(target)) => {
-                let image = open(&from, Access::ReadLocked)?;
+                let image = open(&from, Access::Read)?;
                 let progress = context.progress(image.name(), image.device().size());
                 let consent = |loss: &Loss| self.overwrite.consent(loss);
                 let holes = if self.sparse { Holes::Keep } else { Holes::Data };

@@ -80,7 +80,7 @@ impl ChangeArgs {
 
     /// Opens the image, and says how its file system is changed.
     pub fn prepare(&self, context: &Context) -> Result<Prepared, Error> {
-        let access = if self.dry_run { Access::ReadLocked } else { Access::Change };
+        let access = if self.dry_run { Access::Read } else { Access::Change };
         let spec = self.part.under(&self.image, self.crypt.specs()?)?;
         let is_part = spec.parts().1.is_empty();
         if self.recovery_file.is_some() && spec.layers().iter().any(LayerSpec::is_decryption) {
@@ -119,7 +119,7 @@ impl ChangeArgs {
             return Err(Error::argument("--dry-run and --seed are for changes, and nothing is changed"));
         }
         let spec = self.part.under(&self.image, self.crypt.specs()?)?;
-        let image = spec.lay(spec.open_part(Access::Read, true)?, &Asking::of(context))?;
+        let image = spec.lay(spec.open_part(Access::ReadUnlocked, true)?, &Asking::of(context))?;
         let file_system = file_system(&self.image, self.keys.spec())?;
         let mut options = ReadOptions::default();
         options.keys = file_system.keys()?;

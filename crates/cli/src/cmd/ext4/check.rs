@@ -119,7 +119,7 @@ impl Args {
             return self.repair(depth, context);
         }
         // What changes meanwhile would be blamed on the image.
-        let access = if self.fix_checksums && !self.dry_run { Access::Change } else { Access::ReadLocked };
+        let access = if self.fix_checksums && !self.dry_run { Access::Change } else { Access::Read };
         let image = self.image.image(access, context)?;
         let mut options = self.image.options()?;
         options.check_verity = self.verity;

@@ -128,7 +128,7 @@ impl ImageArgs {
     /// Opens the image for a dry run: writes go to a temporary file that lies below decryption.
     pub fn trial(&self, context: &Context) -> Result<Image, Error> {
         let spec = self.spec()?;
-        let image = spec.open_part(Access::ReadLocked, false)?;
+        let image = spec.open_part(Access::Read, false)?;
         let completed = image.completed(self.recovery_file.as_deref(), context.providers())?;
         spec.lay(completed.unwrap_or(image).on_trial()?, &Asking::of(context))
     }
@@ -157,17 +157,18 @@ impl ImageArgs {
         Ok(options)
     }
 
+    /// Opens the file system to look at its names and numbers, which others may change meanwhile.
     pub fn open<'a>(&self, context: &'a Context) -> Result<Opened<'a>, Error> {
-        self.open_as(Access::Read, Verity::default(), context)
+        self.open_as(Access::ReadUnlocked, Verity::default(), context)
     }
 
     /// Opens the file system for its contents, which are kept from changes meanwhile; of files that are read by path this is
     /// demanded.
     pub fn open_with<'a>(&self, verity: Verity, context: &'a Context) -> Result<Opened<'a>, Error> {
-        self.open_as(Access::ReadLocked, verity, context)
+        self.open_as(Access::Read, verity, context)
     }
 
-    /// Opens the file system with this access; `ReadLocked` keeps others from changing the image as long as it is open.
+    /// Opens the file system with this access; `Read` keeps others from changing the image as long as it is open.
     /// `verity` is demanded of files that are read by path.
     pub fn open_as<'a>(
         &self,

@@ -15,7 +15,7 @@ use casemate::ext4::{
 };
 
 use super::entry::{path_value, short_time, shown};
-use super::image::ImageArgs;
+use super::image::{ImageArgs, Verity};
 use crate::answer::Answer;
 use crate::context::{Context, Failures};
 use crate::streams::visible;
@@ -63,7 +63,7 @@ enum What {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let what = self.what.iter().map(choice).collect::<Result<Vec<_>, _>>()?;
-        let fs = self.image.open(context)?;
+        let fs = self.image.open_with(Verity::default(), context)?;
         if fs::read_dir(&self.folder).is_ok_and(|mut entries| entries.next().is_some()) {
             let text = format!("{}: this folder has something in it", self.folder.display());
             return Err(Error::argument(text));

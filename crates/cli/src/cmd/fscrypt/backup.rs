@@ -12,7 +12,7 @@ use casemate::ext4::ExtractReport;
 use casemate::{Error, Output};
 
 use crate::answer::Answer;
-use crate::cmd::ext4::image::ImageArgs;
+use crate::cmd::ext4::image::{ImageArgs, Verity};
 use crate::cmd::ext4::keys::KeyArgs;
 use crate::context::{Context, error_value};
 
@@ -63,7 +63,7 @@ pub struct ExtractArgs {
 
 impl BackupArgs {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let fs = self.image.open(context)?;
+        let fs = self.image.open_with(Verity::default(), context)?;
         let progress = context.progress(fs.name(), fs.used_bytes());
         let work = context.work(context.providers().clone(), &progress);
         let write = |out: &mut dyn Write| backup::write(&fs, &self.path, out, &work);

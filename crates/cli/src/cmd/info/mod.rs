@@ -58,7 +58,7 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         self.image.check_device()?;
         let spec = self.part.under(&self.image, self.layers.specs()?)?;
-        let image = spec.lay(spec.open_part_to_look(Access::Read)?, &Asking::of(context))?;
+        let image = spec.lay(spec.open_part_to_look(Access::ReadUnlocked)?, &Asking::of(context))?;
         if self.scan {
             return self.search(&image, &spec, context);
         }

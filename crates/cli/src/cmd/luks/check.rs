@@ -50,8 +50,9 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let header = self.luks_header.as_ref().map(|path| Image::open(path, Access::Read)).transpose()?;
-        let volume: Volume = self.place.volume(Access::Read, header.as_ref(), context)?;
+        let header =
+            self.luks_header.as_ref().map(|path| Image::open(path, Access::ReadUnlocked)).transpose()?;
+        let volume: Volume = self.place.volume(Access::ReadUnlocked, header.as_ref(), context)?;
         let own = volume.policy(self.policy.mac_key()?.as_ref(), context.providers())?;
         let policy = self.policy.policy()?.unwrap_or_else(|| {
             let mut own = own.clone();

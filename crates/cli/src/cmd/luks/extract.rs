@@ -38,7 +38,7 @@ impl Args {
         if self.keep_going.keep_going {
             return self.rescue(context);
         }
-        let volume = self.volume.volume(context)?;
+        let volume = self.volume.volume(Access::Read, context)?;
         let key = self.volume.key(&volume, Wanted::Open, context)?;
         let options = self.volume.unlock.options()?;
         let size = volume.data_size();

@@ -188,7 +188,7 @@ impl Args {
 
     /// Encrypts a file, or standard input if there is none, to a file or device.
     fn of_file(&self, from: Option<&Path>, new: New, context: &Context) -> Result<Answer, Error> {
-        let source = from.map(|from| Image::open(from, Access::ReadLocked)).transpose()?;
+        let source = from.map(|from| Image::open(from, Access::Read)).transpose()?;
         let target = match self.place.is_part() {
             // A part of a disk is written where it lies.
             true => Target::on(self.place.open(Access::Change, VolumeKind::Luks, context)?, LUKS, &|loss| {

@@ -344,7 +344,8 @@ impl PlaceArgs {
     /// The volume, to be changed; a header that lies apart is what changes then.
     fn changeable(&self, header: Option<&Path>, context: &Context) -> Result<Volume, Error> {
         let header = header.map(|path| Image::open(path, Access::Change)).transpose()?;
-        let access = if header.is_some() { Access::Read } else { Access::Change };
+        // Who uses the data meanwhile is not disturbed.
+        let access = if header.is_some() { Access::ReadUnlocked } else { Access::Change };
         self.volume(access, header.as_ref(), context)
     }
 
@@ -362,10 +363,11 @@ impl HeaderArgs {
         self.luks_header.as_deref().unwrap_or(self.place.file())
     }
 
-    /// The header and its data.
+    /// The header and its data, of which the header alone is read. It may be in use.
     pub fn volume(&self, context: &Context) -> Result<Volume, Error> {
-        let header = self.luks_header.as_ref().map(|path| Image::open(path, Access::Read)).transpose()?;
-        self.place.volume(Access::Read, header.as_ref(), context)
+        let header =
+            self.luks_header.as_ref().map(|path| Image::open(path, Access::ReadUnlocked)).transpose()?;
+        self.place.volume(Access::ReadUnlocked, header.as_ref(), context)
     }
 
     /// Volume with a header that can be changed.
@@ -437,9 +439,9 @@ impl VolumeArgs {
     }
 
     /// The header and its data.
-    pub fn volume(&self, context: &Context) -> Result<Volume, Error> {
+    pub fn volume(&self, access: Access, context: &Context) -> Result<Volume, Error> {
         let path = self.unlock.luks_header.as_ref();
-        let header = path.map(|path| Image::open(path, Access::Read)).transpose()?;
-        self.place.volume(Access::Read, header.as_ref(), context)
+        let header = path.map(|path| Image::open(path, access)).transpose()?;
+        self.place.volume(access, header.as_ref(), context)
     }
 }

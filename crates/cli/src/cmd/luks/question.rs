@@ -52,7 +52,7 @@ pub struct TestPassphrase {
 
 impl IsLuks {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let image = self.place.open(Access::Read, VolumeKind::Luks, context)?;
+        let image = self.place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?;
         match image.luks_volume(None, context.providers()) {
             Ok(volume) => {
                 let version = volume.header().version();
@@ -88,7 +88,7 @@ impl Uuid {
 
 impl TestPassphrase {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let volume = self.volume.volume(context)?;
+        let volume = self.volume.volume(Access::ReadUnlocked, context)?;
         let mut options = self.volume.unlock.options()?;
         options.unbound = self.unbound;
         let len = self.volume.volume_key_len(&volume, self.key_size, context)?;

@@ -137,7 +137,7 @@ impl Args {
         let is_export = self.decrypt && unlock.luks_header.as_ref().is_some_and(|path| !path.exists());
         let is_new = self.encrypt && self.is_unencrypted(context)?;
         if let (true, Some(offset)) = (is_new, self.crypt_offset) {
-            let data = place.open(Access::Read, VolumeKind::Luks, context)?;
+            let data = place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?;
             data.check_partitions_in(offset..data.device().size())?;
         }
         let rest = self.fate_of_rest(is_new, is_export, context)?;
@@ -171,12 +171,12 @@ impl Args {
         let found = match header {
             Some(path) if !path.exists() => return Ok(true),
             Some(path) => {
-                let data = place.open(Access::Read, VolumeKind::Luks, context)?;
-                data.luks_volume(Some(&Image::open(path, Access::Read)?), context.providers())?
+                let data = place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?;
+                data.luks_volume(Some(&Image::open(path, Access::ReadUnlocked)?), context.providers())?
             }
             // Whether it is the rest of one is seen where it is encrypted.
             None => match place
-                .open(Access::Read, VolumeKind::Luks, context)?
+                .open(Access::ReadUnlocked, VolumeKind::Luks, context)?
                 .luks_volume(None, context.providers())
             {
                 Ok(found) => found,
@@ -209,14 +209,14 @@ impl Args {
         let (mode, len, behind) = if is_new {
             // Data that move to make room have no offset yet.
             let start = if self.reduce_device_size.is_some() { 0 } else { self.crypt_offset.unwrap_or(0) };
-            let image = place.open(Access::Read, VolumeKind::Luks, context)?;
+            let image = place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?;
             let end = image.device().size();
             let reaches = if image.left_out() > 0 { image.reaching_behind(start, end)? } else { None };
             (Mode::Encrypt, end.saturating_sub(start), reaches.map_or(0, |used| used.end - end))
         } else {
             let header = self.volume.unlock.luks_header.as_ref().filter(|_| !is_export);
-            let header = header.map(|path| Image::open(path, Access::Read)).transpose()?;
-            let volume = place.volume(Access::Read, header.as_ref(), context)?;
+            let header = header.map(|path| Image::open(path, Access::ReadUnlocked)).transpose()?;
+            let volume = place.volume(Access::ReadUnlocked, header.as_ref(), context)?;
             let asked = if self.decrypt { Mode::Decrypt } else { Mode::Reencrypt };
             (volume.begun()?.unwrap_or(asked), volume.data_size(), volume.bytes_left_out())
         };

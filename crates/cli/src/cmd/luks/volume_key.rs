@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use casemate::Error;
 use casemate::luks::luks2::Digest;
 use casemate::luks::{Header, Reason, Unlocked, Volume};
+use casemate::{Access, Error};
 
 use super::confirm::Confirm;
 use super::dump::{octets, shown};
@@ -38,7 +38,7 @@ pub struct DumpVolumeKey {
 impl DumpVolumeKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
-        let volume = args.volume(context)?;
+        let volume = args.volume(Access::ReadUnlocked, context)?;
         let options = args.unlock.options()?;
         if let Some(slot) = options.keyslot.filter(|_| self.unbound)
             && (volume.slots_of_data().contains(&slot) || !volume.slots().contains(&slot))

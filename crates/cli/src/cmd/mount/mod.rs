@@ -118,7 +118,7 @@ impl Args {
             }
             false => {
                 // What it says of keys comes while somebody hears it.
-                let fs = self.image.open_as(Access::ReadLocked, self.fsverity, context)?;
+                let fs = self.image.open_as(Access::Read, self.fsverity, context)?;
                 self.try_keys(&fs);
                 Mount::new((*fs).clone(), &self.folder, &options, ended)?
             }

@@ -266,7 +266,7 @@ impl Args {
                 "--allow-discards is for an image that is decrypted: --crypt or --luks",
             ));
         }
-        let access = if protected { Access::ReadLocked } else { Access::Change };
+        let access = if protected { Access::Read } else { Access::Change };
         let mut image = spec.open_part(access, false)?;
         if let Ok(Some(what @ (probe::QCOW2 | probe::SPARSE))) = probe::device(&*image.device()) {
             let name = image.name();

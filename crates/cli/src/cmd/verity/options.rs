@@ -167,13 +167,13 @@ impl StoredArgs {
                 || (parity && fec.is_some_and(|fec| is_same_file(path, fec)))
         };
         let open = |path: &Path| match (is_changed(path), changes) {
-            (false, _) => Image::open(path, Access::ReadLocked),
+            (false, _) => Image::open(path, Access::Read),
             (true, Some(Changes::New)) if on_trial => Image::create_on_trial(path),
             (true, Some(Changes::New)) => Image::create(path),
-            (true, _) if on_trial => Image::open(path, Access::ReadLocked)?.on_trial(),
+            (true, _) if on_trial => Image::open(path, Access::Read)?.on_trial(),
             (true, _) => Image::open(path, Access::Change),
         };
-        let disk = if data.exists() { open(data) } else { Image::open(data, Access::ReadLocked) }?;
+        let disk = if data.exists() { open(data) } else { Image::open(data, Access::Read) }?;
         let is_one_file = disk.is_file(hash);
         let data_image = data_spec.lay_all(disk.clone(), &opener)?;
         let hash_image = match is_one_file {

@@ -507,7 +507,7 @@ impl Tool {
 
     /// Whether a reencryption of a device, or its encryption or decryption, was begun and is not finished.
     fn is_begun(&self, device: &Path) -> bool {
-        let open = |path: &Path| Image::open(path, Access::Read);
+        let open = |path: &Path| Image::open(path, Access::ReadUnlocked);
         let begun = || {
             let header = self.header.as_deref().map(open).transpose()?;
             open(device)?.luks_volume(header.as_ref(), Context::default().providers())?.begun()

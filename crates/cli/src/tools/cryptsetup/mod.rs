@@ -167,8 +167,8 @@ fn check_devices(line: &Line) -> Result<(), String> {
 /// header.
 fn other_version(line: &Line, context: &Context) -> Option<String> {
     let (device, version) = (line.devices.last()?, line.version?);
-    let volume =
-        Image::open(device, Access::Read).and_then(|image| image.luks_volume(None, context.providers()));
+    let volume = Image::open(device, Access::ReadUnlocked)
+        .and_then(|image| image.luks_volume(None, context.providers()));
     let is_other = volume.is_ok_and(|volume| volume.header().version() != version);
     is_other.then(|| format!("Device {} is not a valid LUKS device.", device.display()))
 }

@@ -25,7 +25,7 @@ pub(super) fn refused(tool: &Tool, line: &Line, context: &Context) -> Result<Opt
     if !(is_old || is_new || is_open && (tool.token_only || is_told)) {
         return Ok(None);
     }
-    let volume = Image::open(device, Access::Read);
+    let volume = Image::open(device, Access::ReadUnlocked);
     let volume = volume.and_then(|image| image.luks_volume(None, context.providers()));
     // The command itself refuses what is not a volume.
     let tokens = match volume.as_ref().map(|volume| volume.header()) {

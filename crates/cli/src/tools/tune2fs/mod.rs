@@ -184,7 +184,7 @@ fn change(
 }
 
 fn print_label(device: &Path, context: &Context) -> Result<(), Error> {
-    let fs = Image::open(device, Access::Read)?.ext4(&ReadOptions::default(), &context.opening())?;
+    let fs = Image::open(device, Access::ReadUnlocked)?.ext4(&ReadOptions::default(), &context.opening())?;
     context.print(format!("{}\n", visible(&fs.inodes().superblock().label())))
 }
 
@@ -341,6 +341,6 @@ fn moment(text: &str) -> Result<Moment, String> {
 
 /// Prints all parameters.
 fn list(device: &Path, context: &Context) -> Result<(), Error> {
-    let fs = Image::open(device, Access::Read)?.ext4(&ReadOptions::default(), &context.opening())?;
+    let fs = Image::open(device, Access::ReadUnlocked)?.ext4(&ReadOptions::default(), &context.opening())?;
     context.print(list::text(fs.inodes().superblock()))
 }

@@ -432,7 +432,7 @@ class _Trees:
         try:
             if not stat.S_ISREG(os.lstat(partial).st_mode):
                 raise OSError(errno.ELOOP, "another program has replaced the unfinished tree", partial)
-            device = _casemate.Device.open(partial, True)
+            device = _casemate.Device.open(partial, True, True)
             digest = join(device)
             if isinstance(digest, Exception):
                 return digest
