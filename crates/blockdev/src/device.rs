@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::{u64_of, usize_of};
 
 /// Bytes at positions, read and written through `&self` by any number of threads.
 ///
@@ -43,15 +44,15 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// As [`BlockDevice::write_at`].
     fn write_zeroes(&self, offset: u64, len: u64, _may_punch: bool) -> Result<()> {
-        let mut zeroes = vec![0; len.min(ZEROES) as usize];
+        let mut zeroes = vec![0; usize_of(len.min(ZEROES))];
         let mut done = 0;
         while done < len {
-            let now = (len - done).min(ZEROES) as usize;
+            let now = usize_of((len - done).min(ZEROES));
             let place = offset.checked_add(done).ok_or_else(|| past_end(offset, len, self.size()))?;
             self.write_from(&mut zeroes[..now], place)?;
             // The layer below may have left something else in it.
             zeroes.fill(0);
-            done += now as u64;
+            done += u64_of(now);
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exclusive::Held;
 use crate::identity::FileId;
 use crate::os::{self, FileExt, FileTypeExt};
+use crate::{u64_of, usize_of};
 
 /// A file or block device, opened for reading or for both.
 #[derive(Debug)]
@@ -153,11 +154,11 @@ impl BlockDevice for FileDevice {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             done => return done,
         }
-        let zeroes = vec![0; len.min(1 << 20) as usize];
+        let zeroes = vec![0; usize_of(len.min(1 << 20))];
         let mut done = 0;
         while done < len {
-            let now = (len - done).min(zeroes.len() as u64);
-            self.write_at(&zeroes[..now as usize], offset + done)?;
+            let now = (len - done).min(u64_of(zeroes.len()));
+            self.write_at(&zeroes[..usize_of(now)], offset + done)?;
             done += now;
         }
         Ok(())

@@ -17,6 +17,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod advice;
 mod beneath;
@@ -34,6 +35,7 @@ mod mark;
 mod medium;
 mod memory;
 mod named;
+mod number;
 pub mod os;
 mod output;
 mod overlay;
@@ -68,6 +70,7 @@ pub use mark::{MARK_NAME, Mark};
 pub use medium::{Access, Medium, data_mode};
 pub use memory::MemoryDevice;
 pub use named::{Named, NamedStream};
+pub use number::{u32_of, u64_of, usize_of};
 pub use output::OutputFile;
 pub use overlay::Overlay;
 pub use overlay_file::OverlayFile;

@@ -11,7 +11,7 @@ use crate::lease::{Extent, Lease, Leased};
 use crate::os::FileTypeExt;
 use crate::{
     Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Mark, Named, OutputFile, Result,
-    Trial, is_same_file, is_same_storage, mark,
+    Trial, is_same_file, is_same_storage, mark, u64_of,
 };
 
 mod part;
@@ -615,7 +615,7 @@ impl Medium {
     /// Errors of [`Medium::lease`]; `Io`.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.check_writable()?;
-        let written = self.extent.part(offset..offset.saturating_add(buf.len() as u64));
+        let written = self.extent.part(offset..offset.saturating_add(u64_of(buf.len())));
         let _lease = Lease::write(&written).at(&self.name)?;
         self.top.write_at(buf, offset).at(&self.name)
     }

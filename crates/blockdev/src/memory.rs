@@ -4,6 +4,7 @@ use std::sync::{PoisonError, RwLock};
 
 use crate::device::{BlockDevice, past_end};
 use crate::error::Result;
+use crate::u64_of;
 
 /// A device of fixed size whose bytes lie in memory; for tests and small structures.
 #[derive(Debug, Default)]
@@ -27,7 +28,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn size(&self) -> u64 {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).len() as u64
+        u64_of(self.0.read().unwrap_or_else(PoisonError::into_inner).len())
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -54,7 +55,7 @@ fn range(offset: u64, len: usize, size: usize) -> Result<std::ops::Range<usize>>
     let end = start.and_then(|start| start.checked_add(len)).filter(|end| *end <= size);
     match (start, end) {
         (Some(start), Some(end)) => Ok(start..end),
-        _ => Err(past_end(offset, len, size as u64)),
+        _ => Err(past_end(offset, len, u64_of(size))),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::device::{BlockDevice, past_end};
 use crate::error::Result;
+use crate::{u64_of, usize_of};
 
 /// Bytes that are kept together.
 const PAGE: u64 = 4096;
@@ -35,7 +36,7 @@ impl<D: BlockDevice> Overlay<D> {
         for (number, page) in &*self.pages() {
             let mut below = vec![0; page.len()];
             self.below.read_at(&mut below, number * PAGE)?;
-            count += page.iter().zip(&below).filter(|(new, old)| new != old).count() as u64;
+            count += u64_of(page.iter().zip(&below).filter(|(new, old)| new != old).count());
         }
         Ok(count)
     }
@@ -50,7 +51,7 @@ impl<D: BlockDevice> Overlay<D> {
 
     fn check_range(&self, offset: u64, len: usize) -> Result<()> {
         let size = self.below.size();
-        match offset.checked_add(len as u64) {
+        match offset.checked_add(u64_of(len)) {
             Some(end) if end <= size => Ok(()),
             _ => Err(past_end(offset, len, size)),
         }
@@ -71,13 +72,13 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
         // Held while the device below is read: a change is seen whole in each page or not at all.
         let pages = self.pages();
         self.below.read_at(buf, offset)?;
-        let end = offset + buf.len() as u64;
+        let end = offset + u64_of(buf.len());
         for (number, page) in pages.range(offset / PAGE..end.div_ceil(PAGE)) {
             let start = number * PAGE;
-            let (from, to) = (start.max(offset), (start + page.len() as u64).min(end));
+            let (from, to) = (start.max(offset), (start + u64_of(page.len())).min(end));
             if from < to {
-                let part = &page[(from - start) as usize..(to - start) as usize];
-                buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);
+                let part = &page[usize_of(from - start)..usize_of(to - start)];
+                buf[usize_of(from - offset)..usize_of(to - offset)].copy_from_slice(part);
             }
         }
         Ok(())
@@ -85,7 +86,7 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.check_range(offset, buf.len())?;
-        let end = offset + buf.len() as u64;
+        let end = offset + u64_of(buf.len());
         let size = self.below.size();
         let mut pages = self.pages_mut();
         for number in offset / PAGE..end.div_ceil(PAGE) {
@@ -93,14 +94,14 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
             let page = match pages.entry(number) {
                 Entry::Occupied(page) => page.into_mut(),
                 Entry::Vacant(place) => {
-                    let mut page = vec![0; (size - start).min(PAGE) as usize];
+                    let mut page = vec![0; usize_of((size - start).min(PAGE))];
                     self.below.read_at(&mut page, start)?;
                     place.insert(page)
                 }
             };
-            let (from, to) = (start.max(offset), (start + page.len() as u64).min(end));
-            let part = &buf[(from - offset) as usize..(to - offset) as usize];
-            page[(from - start) as usize..(to - start) as usize].copy_from_slice(part);
+            let (from, to) = (start.max(offset), (start + u64_of(page.len())).min(end));
+            let part = &buf[usize_of(from - offset)..usize_of(to - offset)];
+            page[usize_of(from - start)..usize_of(to - start)].copy_from_slice(part);
         }
         Ok(())
     }

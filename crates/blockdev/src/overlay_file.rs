@@ -18,6 +18,7 @@ use crate::device::{BlockDevice, past_end};
 use crate::error::{Error, Result};
 use crate::events::Events;
 use crate::partition::crc32;
+use crate::{u64_of, usize_of};
 
 /// A device with changes that are kept in `store`, usually a file; what is below is never written.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     pub fn format(store: &S, size: u64, base: &[u8]) -> Result<()> {
         let data_start = data_start(size)?;
         let header = header(VERSION, size, &padded(base)?)?;
-        store.write_zeroes(HEADER as u64, data_start - HEADER as u64, true)?;
+        store.write_zeroes(u64_of(HEADER), data_start - u64_of(HEADER), true)?;
         // A hole behind the end of a file is there only when something follows.
         store.write_at(&[0], data_start - 1)?;
         store.flush()?;
@@ -97,21 +98,20 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         };
         store.flush()?;
         write_header(COMMITTED)?;
-        let mut buffer = vec![0; COPIED.min(*size) as usize];
+        let mut buffer = vec![0; usize_of(COPIED.min(*size))];
         let mut at = 0;
         while at < *size {
             let (is_stored, run) = overlay.run(at, *size);
             at = run.end;
             for start in run.clone().step_by(buffer.len()).filter(|_| is_stored) {
-                // OK to cast: at most the buffer's length.
-                let piece = &mut buffer[..(run.end - start).min(COPIED) as usize];
+                let piece = &mut buffer[..usize_of((run.end - start).min(COPIED))];
                 store.read_at(piece, data_start + start)?;
                 below.write_at(piece, start)?;
-                events.advance(piece.len() as u64)?;
+                events.advance(u64_of(piece.len()))?;
             }
         }
         below.flush()?;
-        store.write_zeroes(HEADER as u64, data_start - HEADER as u64, true)?;
+        store.write_zeroes(u64_of(HEADER), data_start - u64_of(HEADER), true)?;
         store.flush()?;
         write_header(VERSION)?;
         store.discard(*data_start, *size)?;
@@ -148,8 +148,8 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         let base = header[40..40 + BASE].try_into().expect("as many bytes");
         let blocks = size.div_ceil(Self::BLOCK);
         // The size is that of a device which exists.
-        let mut bytes = vec![0; (data_start - HEADER as u64) as usize];
-        store.read_at(&mut bytes, HEADER as u64)?;
+        let mut bytes = vec![0; usize_of(data_start - u64_of(HEADER))];
+        store.read_at(&mut bytes, u64_of(HEADER))?;
         let bits: Vec<_> = bytes
             .chunks_exact(8)
             .map(|word| AtomicU64::new(u64::from_le_bytes(word.try_into().expect("eight bytes"))))
@@ -165,7 +165,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             flushing: Mutex::default(),
             filling: RwLock::default(),
         };
-        if (blocks..overlay.bits.len() as u64 * 64).any(|block| overlay.has(block)) {
+        if (blocks..u64_of(overlay.bits.len()) * 64).any(|block| overlay.has(block)) {
             return Err(invalid("the overlay is damaged: it has blocks behind the device's end"));
         }
         Ok((overlay, version == COMMITTED, base))
@@ -177,15 +177,15 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     }
 
     fn has(&self, block: u64) -> bool {
-        self.bits[(block / 64) as usize].load(Ordering::Acquire) >> (block % 64) & 1 == 1
+        self.bits[usize_of(block / 64)].load(Ordering::Acquire) >> (block % 64) & 1 == 1
     }
 
     /// Notes that blocks are in the store now.
     fn add(&self, blocks: Range<u64>) {
         for block in blocks {
             let bit = 1 << (block % 64);
-            if self.bits[(block / 64) as usize].fetch_or(bit, Ordering::AcqRel) & bit == 0 {
-                self.dirty[(block / 8) as usize / PART].store(true, Ordering::Release);
+            if self.bits[usize_of(block / 64)].fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+                self.dirty[usize_of(block / 8) / PART].store(true, Ordering::Release);
             }
         }
     }
@@ -199,7 +199,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             // Whole words at once, for devices of which little has changed.
             let all = if stored { u64::MAX } else { 0 };
             let word =
-                block.is_multiple_of(64) && self.bits[(block / 64) as usize].load(Ordering::Acquire) == all;
+                block.is_multiple_of(64) && self.bits[usize_of(block / 64)].load(Ordering::Acquire) == all;
             block += if word { 64 } else { 1 };
         }
         (stored, at..end.min(block * Self::BLOCK))
@@ -226,9 +226,9 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             return self.store.write_at(buf, self.data_start + offset);
         }
         let start = block * Self::BLOCK;
-        let mut whole = vec![0; (self.size - start).min(Self::BLOCK) as usize];
+        let mut whole = vec![0; usize_of((self.size - start).min(Self::BLOCK))];
         self.below.read_at(&mut whole, start)?;
-        whole[(offset - start) as usize..][..buf.len()].copy_from_slice(buf);
+        whole[usize_of(offset - start)..][..buf.len()].copy_from_slice(buf);
         self.store.write_at(&whole, self.data_start + start)?;
         self.add(block..block + 1);
         Ok(())
@@ -267,11 +267,11 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
     }
 
     fn read_at(&self, mut buf: &mut [u8], offset: u64) -> Result<()> {
-        let end = self.check_range(offset, buf.len() as u64)?;
+        let end = self.check_range(offset, u64_of(buf.len()))?;
         let mut at = offset;
         while at < end {
             let (stored, range) = self.run(at, end);
-            let (now, later) = buf.split_at_mut((range.end - range.start) as usize);
+            let (now, later) = buf.split_at_mut(usize_of(range.end - range.start));
             match stored {
                 true => self.store.read_at(now, self.data_start + at)?,
                 false => self.below.read_at(now, at)?,
@@ -282,9 +282,9 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        let end = self.check_range(offset, buf.len() as u64)?;
+        let end = self.check_range(offset, u64_of(buf.len()))?;
         for (whole, range) in self.pieces(offset, end) {
-            let part = &buf[(range.start - offset) as usize..(range.end - offset) as usize];
+            let part = &buf[usize_of(range.start - offset)..usize_of(range.end - offset)];
             if whole {
                 let _shared = self.filling.read().unwrap_or_else(PoisonError::into_inner);
                 self.store.write_at(part, self.data_start + range.start)?;
@@ -310,7 +310,7 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
                 }
                 self.add(Self::blocks(range));
             } else {
-                self.write_part(&vec![0; len as usize], range.start)?;
+                self.write_part(&vec![0; usize_of(len)], range.start)?;
             }
         }
         Ok(())
@@ -328,7 +328,7 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
         }
         let written = self.store.flush().and_then(|()| {
             for (number, bytes) in &parts {
-                self.store.write_at(bytes, HEADER as u64 + (number * PART) as u64)?;
+                self.store.write_at(bytes, u64_of(HEADER) + u64_of(number * PART))?;
             }
             if parts.is_empty() { Ok(()) } else { self.store.flush() }
         });
@@ -399,7 +399,7 @@ fn data_start(size: u64) -> Result<u64> {
         let text = format!("an overlay can't be made for a device of {size} bytes");
         return Err(Error::argument(text));
     }
-    Ok(HEADER as u64 + size.div_ceil(4096).div_ceil(8).next_multiple_of(4096))
+    Ok(u64_of(HEADER) + size.div_ceil(4096).div_ceil(8).next_multiple_of(4096))
 }
 
 fn refuse(text: &str) -> Error {

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
+use crate::usize_of;
 use crate::uuid::Uuid;
 
 /// A partition: where it lies, and what the table says of it.
@@ -264,7 +265,7 @@ pub fn gpt_at(
         return Ok(None);
     }
     device.read_at(&mut header, place)?;
-    let header_size = le32(&header, 12) as usize;
+    let header_size = usize_of(le32(&header, 12));
     if &header[..8] != b"EFI PART" || !(92..=512).contains(&header_size) {
         return Ok(None);
     }
@@ -278,7 +279,7 @@ pub fn gpt_at(
     let (Some(bytes), 128..) = (bytes, entry_size) else { return Ok(None) };
     let start = le64(&header, 72).checked_mul(sector).and_then(|start| start.checked_add(base));
     let Some(start) = start else { return Ok(None) };
-    let mut table = vec![0; bytes as usize];
+    let mut table = vec![0; usize_of(bytes)];
     if start.checked_add(bytes.into()).is_none_or(|end| end > device.size()) {
         return Ok(None);
     }
@@ -287,7 +288,7 @@ pub fn gpt_at(
         return Ok(None);
     }
     let mut list = Vec::new();
-    for (number, entry) in (1..).zip(table.chunks_exact(entry_size as usize)) {
+    for (number, entry) in (1..).zip(table.chunks_exact(usize_of(entry_size))) {
         let (first, last) = (le64(entry, 32), le64(entry, 40));
         if entry[..16] == [0; 16] {
             continue;

@@ -225,7 +225,8 @@ mod tests {
             assert_eq!(result, Err(50));
             assert!((0..=50).all(|piece| states.iter().flatten().any(|seen| *seen == piece)));
         }
-        let panics = || Pool::new(NonZeroUsize::new(3)).gather(3, || (), |(), _| -> Result<(), ()> { panic!("here") });
+        let panics =
+            || Pool::new(NonZeroUsize::new(3)).gather(3, || (), |(), _| -> Result<(), ()> { panic!("here") });
         assert!(std::panic::catch_unwind(panics).is_err());
     }
 

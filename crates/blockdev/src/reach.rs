@@ -15,9 +15,8 @@ impl Medium {
     /// `Argument` ([`Code::Overlap`]), which names the partition.
     pub fn check_partitions(&self) -> Result<()> {
         let windows = self.windows_above();
-        let each = |(nth, (below, range)): (usize, &InWindow)| {
-            check_down(&windows[..nth], &**below, range.clone())
-        };
+        let each =
+            |(nth, (below, range)): (usize, &InWindow)| check_down(&windows[..nth], &**below, range.clone());
         windows.iter().enumerate().try_for_each(each).at(self.name())
     }
 

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::device::BlockDevice;
 use crate::error::{Error, ErrorKind, Result};
+use crate::{u64_of, usize_of};
 
 /// A device that shows zeros where the one below can't be read: damaged sectors, wrong tags, wrong digests.
 ///
@@ -69,7 +70,7 @@ impl<D: BlockDevice> Salvage<D> {
         if !is_damage(&error) {
             return Err(error);
         }
-        let len = buf.len() as u64;
+        let len = u64_of(buf.len());
         let first_end = (offset / self.granule + 1) * self.granule;
         let end = offset.checked_add(len).ok_or(error)?;
         if first_end >= end {
@@ -80,8 +81,7 @@ impl<D: BlockDevice> Salvage<D> {
         // The middle, on the edge of a granule.
         let middle = (offset + len / 2) / self.granule * self.granule;
         let middle = middle.max(first_end);
-        // OK to cast: less than the buffer's length.
-        let (low, high) = buf.split_at_mut((middle - offset) as usize);
+        let (low, high) = buf.split_at_mut(usize_of(middle - offset));
         self.read(low, offset)?;
         self.read(high, middle)
     }
@@ -103,7 +103,7 @@ impl<D: BlockDevice> BlockDevice for Salvage<D> {
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         // Behind the end nothing is damaged.
-        let end = offset.checked_add(buf.len() as u64);
+        let end = offset.checked_add(u64_of(buf.len()));
         if end.is_none_or(|end| end > self.inner.size()) {
             return self.inner.read_at(buf, offset);
         }
@@ -146,7 +146,7 @@ impl<D: BlockDevice> BlockDevice for Unread<D> {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let end = offset.saturating_add(buf.len() as u64);
+        let end = offset.saturating_add(u64_of(buf.len()));
         let after = self.ranges.partition_point(|range| range.end <= offset);
         match self.ranges.get(after).filter(|range| range.start < end) {
             Some(range) => {

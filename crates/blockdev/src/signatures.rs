@@ -4,7 +4,7 @@
 
 use std::{fmt, io};
 
-use crate::{BlockDevice, Events};
+use crate::{BlockDevice, Events, u64_of, usize_of};
 
 /// How many bytes of a beginning are enough for every signature: whole sectors, so that none is decrypted twice.
 pub const HEAD: usize = (64 << 10) + 2048;
@@ -182,8 +182,8 @@ const FIRMWARE_RAID: &[(u64, u64, &[u8])] = &[
 /// # Errors
 /// Errors of reading.
 pub fn device(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
-    // OK to cast: at most HEAD.
-    let mut head = vec![0; device.size().min(HEAD as u64) as usize];
+    // At most HEAD.
+    let mut head = vec![0; usize_of(device.size().min(u64_of(HEAD)))];
     device.read_at(&mut head, 0)?;
     Ok(known(&head))
 }
@@ -257,8 +257,8 @@ struct Place {
 }
 
 fn first_mib(device: &dyn BlockDevice) -> io::Result<Vec<u8>> {
-    // OK to cast: at most a MiB.
-    let mut head = vec![0; device.size().min(1 << 20) as usize];
+    // At most a MiB.
+    let mut head = vec![0; usize_of(device.size().min(1 << 20))];
     device.read_at(&mut head, 0)?;
     Ok(head)
 }
@@ -268,7 +268,7 @@ fn in_head(head: &[u8]) -> Vec<Place> {
     let mut found = Vec::new();
     for (at, bytes, what) in SIGNATURES {
         if head.get(*at..).is_some_and(|rest| rest.starts_with(bytes)) {
-            found.push(Place { at: *at as u64, len: bytes.len() as u64, what });
+            found.push(Place { at: u64_of(*at), len: u64_of(bytes.len()), what });
         }
     }
     if is_ext(head) {
@@ -311,7 +311,7 @@ fn elsewhere(device: &dyn BlockDevice, found: &mut Vec<Place>) -> io::Result<()>
     let size = device.size();
     // Bytes of a place; none if it is not on the device.
     let bytes = |at: u64, len: usize| -> io::Result<Vec<u8>> {
-        if at.checked_add(len as u64).is_none_or(|end| end > size) {
+        if at.checked_add(u64_of(len)).is_none_or(|end| end > size) {
             return Ok(Vec::new());
         }
         let mut bytes = vec![0; len];
@@ -333,14 +333,14 @@ fn elsewhere(device: &dyn BlockDevice, found: &mut Vec<Place>) -> io::Result<()>
     labels.sort_unstable();
     labels.dedup();
     for label in labels {
-        let places = uberblocks(&bytes(label, LABEL as usize)?);
+        let places = uberblocks(&bytes(label, usize_of(LABEL))?);
         found.extend(places.into_iter().map(|at| Place { at: label + at, len: 8, what: ZFS }));
     }
     let mut look = |at: Option<u64>, magic: &[u8], what| -> io::Result<()> {
         if let Some(at) = at
             && bytes(at, magic.len())? == magic
         {
-            found.push(Place { at, len: magic.len() as u64, what });
+            found.push(Place { at, len: u64_of(magic.len()), what });
         }
         Ok(())
     };
@@ -376,8 +376,7 @@ fn elsewhere(device: &dyn BlockDevice, found: &mut Vec<Place>) -> io::Result<()>
 fn uberblocks(label: &[u8]) -> Vec<u64> {
     const MAGIC: u64 = 0x00ba_b10c;
     let is_one = |at: &u64| {
-        // OK to cast: within a label.
-        let magic = label.get(*at as usize..).and_then(|rest| rest.first_chunk());
+        let magic = label.get(usize_of(*at)..).and_then(|rest| rest.first_chunk());
         magic.is_some_and(|magic| [u64::from_le_bytes(*magic), u64::from_be_bytes(*magic)].contains(&MAGIC))
     };
     (128 << 10..256 << 10).step_by(1 << 10).filter(is_one).collect()

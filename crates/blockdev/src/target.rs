@@ -17,7 +17,7 @@ use std::path::Path;
 
 use crate::os::FileTypeExt;
 use crate::signatures::{self, Held};
-use crate::{Access, AtFile, BlockDevice, Error, FileDevice, Medium};
+use crate::{Access, AtFile, BlockDevice, Error, FileDevice, Medium, u64_of, usize_of};
 
 /// A medium, or an image that is one, that something new is made on. What it held was looked at, and may be lost.
 #[derive(Clone, Debug)]
@@ -218,13 +218,13 @@ pub fn look_at_bytes(
         if data.is_empty() {
             break;
         }
-        // OK to cast: at most a MiB.
-        buffer.resize((data.end - data.start).min(1 << 20) as usize, 0);
+        // At most a MiB.
+        buffer.resize(usize_of((data.end - data.start).min(1 << 20)), 0);
         device.read_at(&mut buffer, data.start).at(name)?;
         if buffer.iter().any(|byte| *byte != 0) {
             return consent(&Loss::new(name, UNKNOWN));
         }
-        at = data.start + buffer.len() as u64;
+        at = data.start + u64_of(buffer.len());
     }
     Ok(())
 }

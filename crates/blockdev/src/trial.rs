@@ -6,6 +6,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use crate::device::{BlockDevice, past_end};
 use crate::error::{AtFile, Result};
 use crate::file::FileDevice;
+use crate::{u64_of, usize_of};
 
 /// Bytes that are kept together.
 const PAGE: u64 = 4096;
@@ -49,31 +50,30 @@ impl Changes {
     fn read(&self, below: &dyn BlockDevice, mut buf: &mut [u8], mut at: u64) -> Result<()> {
         while !buf.is_empty() {
             let is_here = self.pages.contains(&(at / PAGE));
-            let stop = at + buf.len() as u64;
+            let stop = at + u64_of(buf.len());
             let mut pages = at / PAGE..stop.div_ceil(PAGE);
             let end =
                 pages.find(|page| self.pages.contains(page) != is_here).map_or(stop, |page| page * PAGE);
-            // OK to cast: at most the buffer's length.
-            let (now, later) = buf.split_at_mut((end - at) as usize);
+            let (now, later) = buf.split_at_mut(usize_of(end - at));
             if is_here {
                 self.file.read_at(now, at).at(FILE)?;
             } else {
                 // What lies between the old end and what was written behind it.
-                let old = below.size().saturating_sub(at).min(now.len() as u64);
-                let (old, new) = now.split_at_mut(old as usize);
+                let old = below.size().saturating_sub(at).min(u64_of(now.len()));
+                let (old, new) = now.split_at_mut(usize_of(old));
                 if !old.is_empty() {
                     below.read_at(old, at)?;
                 }
                 new.fill(0);
             }
-            at += now.len() as u64;
+            at += u64_of(now.len());
             buf = later;
         }
         Ok(())
     }
 
     fn write(&mut self, below: &dyn BlockDevice, buf: &[u8], at: u64) -> Result<()> {
-        let end = at.checked_add(buf.len() as u64).ok_or_else(|| past_end(at, buf.len(), self.size))?;
+        let end = at.checked_add(u64_of(buf.len())).ok_or_else(|| past_end(at, buf.len(), self.size))?;
         if end == at {
             return Ok(());
         }
@@ -82,8 +82,8 @@ impl Changes {
             let start = page * PAGE;
             let whole = at <= start && end - start >= PAGE;
             if !whole && !self.pages.contains(&page) {
-                let mut bytes = [0; PAGE as usize];
-                let len = self.size.saturating_sub(start).min(PAGE) as usize;
+                let mut bytes = vec![0; usize_of(PAGE)];
+                let len = usize_of(self.size.saturating_sub(start).min(PAGE));
                 self.read(below, &mut bytes[..len], start)?;
                 self.file.write_at(&bytes, start).at(FILE)?;
                 self.pages.insert(page);
@@ -107,7 +107,7 @@ impl<D: BlockDevice> BlockDevice for Trial<D> {
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let changes = self.changes();
-        match offset.checked_add(buf.len() as u64) {
+        match offset.checked_add(u64_of(buf.len())) {
             Some(end) if end <= changes.size => changes.read(&self.below, buf, offset),
             _ => Err(past_end(offset, buf.len(), changes.size)),
         }

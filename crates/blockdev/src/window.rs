@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::device::{BlockDevice, past_end};
 use crate::error::{Error, Result};
+use crate::u64_of;
 
 /// A range of a device as a device of its own: a partition, the data before a hash tree, a header.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ impl<D: BlockDevice> Window<D> {
     }
 
     fn position(&self, offset: u64, len: usize) -> Result<u64> {
-        self.position_of(offset, len as u64)
+        self.position_of(offset, u64_of(len))
     }
 
     fn position_of(&self, offset: u64, len: u64) -> Result<u64> {

@@ -7,6 +7,7 @@
 use aes::Block;
 use aes::hazmat::cipher_round;
 
+use casemate_blockdev::u64_of;
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
 
 const BLOCK: usize = 16;
@@ -63,7 +64,7 @@ impl State {
     }
 
     fn tag(mut self, associated_len: usize, len: usize) -> Block {
-        let bits = |len: usize| (len as u64 * 8).to_le_bytes();
+        let bits = |len: usize| (u64_of(len) * 8).to_le_bytes();
         let last = xor(&self.0[3], &[bits(associated_len), bits(len)].concat());
         (0..7).for_each(|_| self.update(&last));
         self.0.iter().fold(Block::default(), |tag, block| xor(&tag, block))

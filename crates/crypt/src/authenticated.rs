@@ -222,7 +222,7 @@ impl SectorIv {
 #[allow(clippy::type_complexity, reason = "taken apart where it is made")]
 fn aead(cipher: &str, integrity: &str, key: &[u8]) -> Option<Result<(Box<dyn SectorAead>, usize), Error>> {
     fn boxed<C: SectorAead + 'static, E>(made: Result<C, E>) -> Option<Box<dyn SectorAead>> {
-        made.ok().map(|cipher| Box::new(cipher) as Box<dyn SectorAead>)
+        made.ok().map(|cipher| -> Box<dyn SectorAead> { Box::new(cipher) })
     }
     let (made, iv_len) = match (cipher, integrity) {
         ("aes-gcm", "aead") if key.len() == 16 => (boxed(Aes128Gcm::new_from_slice(key).map(Plain)), AEAD_IV),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use casemate_providers::Direction;
 
 use crate::{Error, Result, SectorCipher};
@@ -62,7 +62,7 @@ impl<D: BlockDevice> CryptDevice<D> {
     /// `Argument` if `inner` is not a multiple of the sector size.
     pub fn new(inner: D, cipher: SectorCipher) -> Result<CryptDevice<D>, Error> {
         let size = inner.size();
-        if !size.is_multiple_of(cipher.sector_size() as u64) {
+        if !size.is_multiple_of(u64_of(cipher.sector_size())) {
             let text = format!("{size} bytes are not a multiple of the sector size {}", cipher.sector_size());
             return Err(Error::argument(text));
         }
@@ -95,14 +95,14 @@ impl<D: BlockDevice> CryptDevice<D> {
     }
 
     fn sector_size(&self) -> u64 {
-        self.cipher.sector_size() as u64
+        u64_of(self.cipher.sector_size())
     }
 
     fn run(&self, direction: Direction, offset: u64, data: &mut [u8]) -> Result<()> {
         let start = Instant::now();
         self.cipher.run(direction, offset / 512, data)?;
         let add = |counter: &AtomicU64, count| counter.fetch_add(count, Ordering::Relaxed);
-        let units = data.len() as u64 / self.sector_size();
+        let units = u64_of(data.len()) / self.sector_size();
         if units > 1 && self.cipher.batches_sectors() {
             add(&self.counters.calls, 1);
             add(&self.counters.batched_units, units);
@@ -110,9 +110,8 @@ impl<D: BlockDevice> CryptDevice<D> {
             add(&self.counters.calls, units);
             add(&self.counters.single_units, units);
         }
-        add(&self.counters.bytes, data.len() as u64);
-        // OK to cast: 584 years.
-        add(&self.counters.nanoseconds, start.elapsed().as_nanos() as u64);
+        add(&self.counters.bytes, u64_of(data.len()));
+        add(&self.counters.nanoseconds, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Ok(())
     }
 
@@ -136,7 +135,7 @@ impl<D: BlockDevice> CryptDevice<D> {
     fn write_part(&self, part: &[u8], offset: u64) -> Result<()> {
         let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
         let (start, mut sector) = self.sector_at(offset)?;
-        sector[(offset - start) as usize..][..part.len()].copy_from_slice(part);
+        sector[usize_of(offset - start)..][..part.len()].copy_from_slice(part);
         self.run(Direction::Encrypt, start, &mut sector)?;
         self.inner.write_from(&mut sector, start)
     }
@@ -152,11 +151,10 @@ impl<D: BlockDevice> CryptDevice<D> {
     /// The next piece at `offset`: how many bytes, and whether they are whole sectors.
     fn piece(&self, len: usize, offset: u64) -> (usize, bool) {
         let into = offset % self.sector_size();
-        if into == 0 && len as u64 >= self.sector_size() {
+        if into == 0 && u64_of(len) >= self.sector_size() {
             (len - len % self.cipher.sector_size(), true)
         } else {
-            // OK to cast: at most a sector.
-            (len.min((self.sector_size() - into) as usize), false)
+            (len.min(usize_of(self.sector_size() - into)), false)
         }
     }
 }
@@ -171,7 +169,7 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
     }
 
     fn read_at(&self, mut buf: &mut [u8], mut offset: u64) -> Result<()> {
-        self.check(buf.len() as u64, offset)?;
+        self.check(u64_of(buf.len()), offset)?;
         while !buf.is_empty() {
             let (len, whole) = self.piece(buf.len(), offset);
             let (now, later) = buf.split_at_mut(len);
@@ -182,16 +180,16 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
                 self.run(Direction::Decrypt, offset, now)?;
             } else {
                 let (start, sector) = self.sector_at(offset)?;
-                now.copy_from_slice(&sector[(offset - start) as usize..][..len]);
+                now.copy_from_slice(&sector[usize_of(offset - start)..][..len]);
             }
             buf = later;
-            offset += len as u64;
+            offset += u64_of(len);
         }
         Ok(())
     }
 
     fn write_at(&self, mut buf: &[u8], mut offset: u64) -> Result<()> {
-        self.check(buf.len() as u64, offset)?;
+        self.check(u64_of(buf.len()), offset)?;
         while !buf.is_empty() {
             let (len, whole) = self.piece(buf.len(), offset);
             let len = if whole { len.min(CHUNK) } else { len };
@@ -200,13 +198,13 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
                 false => self.write_part(&buf[..len], offset)?,
             }
             buf = &buf[len..];
-            offset += len as u64;
+            offset += u64_of(len);
         }
         Ok(())
     }
 
     fn write_from(&self, mut buf: &mut [u8], mut offset: u64) -> Result<()> {
-        self.check(buf.len() as u64, offset)?;
+        self.check(u64_of(buf.len()), offset)?;
         while !buf.is_empty() {
             let (len, whole) = self.piece(buf.len(), offset);
             let (now, later) = buf.split_at_mut(len);
@@ -215,7 +213,7 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
                 false => self.write_part(now, offset)?,
             }
             buf = later;
-            offset += len as u64;
+            offset += u64_of(len);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use casemate_blockdev::u64_of;
 use casemate_providers::{Cipher, Direction, Ivs};
 
 use crate::Error;
@@ -45,7 +46,7 @@ impl Elephant {
     }
 
     fn add_sector_key(&self, number: u64, data: &mut [u8]) -> Result<(), Error> {
-        let offset = u128::from(number.wrapping_mul(self.sector_size as u64)).to_le_bytes();
+        let offset = u128::from(number.wrapping_mul(u64_of(self.sector_size))).to_le_bytes();
         let mut key = [0; 32];
         key[..16].copy_from_slice(&offset);
         key[16..].copy_from_slice(&offset);

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, Buffer};
+use casemate_blockdev::{BlockDevice, Buffer, u64_of, usize_of};
 use casemate_providers::{Direction, Work};
 
 use crate::{Error, SectorCipher};
@@ -40,13 +40,12 @@ pub fn transform(
 ) -> Result<(), Error> {
     let size = source.size();
     check_size(cipher, size)?;
-    work.pool.run(size.div_ceil(CHUNK as u64), Buffer::default, |buf: &mut Buffer, chunk| {
-        let offset = chunk * CHUNK as u64;
-        // OK to cast: at most a chunk.
-        let len = (size - offset).min(CHUNK as u64) as usize;
+    work.pool.run(size.div_ceil(u64_of(CHUNK)), Buffer::default, |buf: &mut Buffer, chunk| {
+        let offset = chunk * u64_of(CHUNK);
+        let len = usize_of((size - offset).min(u64_of(CHUNK)));
         let data = match holes {
-            Holes::Data => Some(offset..offset + len as u64),
-            Holes::Keep => source.next_data(offset)?.filter(|data| data.start < offset + len as u64),
+            Holes::Data => Some(offset..offset + u64_of(len)),
+            Holes::Keep => source.next_data(offset)?.filter(|data| data.start < offset + u64_of(len)),
         };
         if data.is_some() {
             buf.resize(len);
@@ -54,7 +53,7 @@ pub fn transform(
             cipher.run(direction, offset / 512, buf)?;
             target.write_at(buf, offset)?;
         }
-        work.events.advance(len as u64)
+        work.events.advance(u64_of(len))
     })
 }
 
@@ -76,7 +75,7 @@ pub fn transform_stream(
     let turn = std::sync::Condvar::new();
     // Workers keep the order by waiting for their turn to write; each holds one piece.
     work.pool.run(
-        work.pool.threads() as u64,
+        u64_of(work.pool.threads()),
         || (),
         |(), _| {
             loop {
@@ -97,7 +96,7 @@ pub fn transform_stream(
                     (source.next - 1, len)
                 };
                 let whole = len - len % cipher.sector_size();
-                let result = cipher.run(direction, piece * (CHUNK as u64 / 512), &mut buf[..whole]);
+                let result = cipher.run(direction, piece * (u64_of(CHUNK) / 512), &mut buf[..whole]);
                 let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
                 while sink.next != piece && !sink.failed {
                     sink = turn.wait(sink).unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +106,7 @@ pub fn transform_stream(
                 }
                 let written = result.and_then(|()| {
                     sink.output.write_all(&buf[..whole])?;
-                    work.events.advance(whole as u64)
+                    work.events.advance(u64_of(whole))
                 });
                 let part = if whole == len { Ok(()) } else { Err(part_sector(cipher, len)) };
                 sink.next += 1;
@@ -126,7 +125,7 @@ pub fn transform_stream(
 
 /// Refuses, before anything is written, an image that can't be transformed to its end.
 pub(crate) fn check_size(cipher: &SectorCipher, size: u64) -> Result<(), Error> {
-    let sector = cipher.sector_size() as u64;
+    let sector = u64_of(cipher.sector_size());
     if !size.is_multiple_of(sector) {
         return Err(Error::argument(format!(
             "the image has {size} bytes, not a multiple of the sector size {sector}; {} bytes are left over",
@@ -168,7 +167,7 @@ impl Source<'_> {
                 Err(error) => return Err(error),
             }
         }
-        self.bytes += len as u64;
+        self.bytes += u64_of(len);
         Ok(len)
     }
 }

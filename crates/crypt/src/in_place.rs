@@ -19,7 +19,7 @@
 
 use std::sync::Mutex;
 
-use casemate_blockdev::{BlockDevice, MARK_NAME, samples};
+use casemate_blockdev::{BlockDevice, MARK_NAME, samples, u64_of, usize_of};
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
 use casemate_providers::{Direction, Hash, Hmac, Work};
 
@@ -41,7 +41,7 @@ pub const DEFAULT_HOT_ZONE: u64 = 32 << 20;
 pub const MAX_HOT_ZONE: u64 = 1 << 30;
 
 /// Bytes of the journal before its slots: the two records.
-pub const RECORDS: usize = 2 * RECORD as usize;
+pub const RECORDS: u64 = 2 * RECORD;
 
 /// The transformation of an image in place: mapping, key and direction.
 #[derive(Clone, Copy)]
@@ -74,7 +74,8 @@ pub fn begin(
     salt: [u8; 32],
 ) -> Result<(), Error> {
     check_size(job.cipher, image.size())?;
-    if hot_zone == 0 || hot_zone > MAX_HOT_ZONE || !hot_zone.is_multiple_of(job.cipher.sector_size() as u64) {
+    if hot_zone == 0 || hot_zone > MAX_HOT_ZONE || !hot_zone.is_multiple_of(u64_of(job.cipher.sector_size()))
+    {
         return Err(Error::argument(format!(
             "a hot zone of {hot_zone} bytes: it must be whole sectors of {}, at most {MAX_HOT_ZONE}",
             job.cipher.sector_size()
@@ -92,7 +93,7 @@ pub fn begin(
         image_tag,
     };
     // A journal of an earlier work would leave a record that looks newer.
-    journal.write_at(&[0; RECORD as usize], RECORD)?;
+    journal.write_at(&vec![0; usize_of(RECORD)], RECORD)?;
     record.write(job.sha256, journal)
 }
 
@@ -126,7 +127,7 @@ pub fn resume(
         return refuse(text.to_owned());
     }
     check_size(job.cipher, record.image_size)?;
-    if !record.hot_zone.is_multiple_of(job.cipher.sector_size() as u64) {
+    if !record.hot_zone.is_multiple_of(u64_of(job.cipher.sector_size())) {
         return Err(Error::corrupt("in-place journal: the hot zone is not whole sectors"));
     }
     let Some(zone) = record.zones.checked_sub(1) else {
@@ -146,7 +147,7 @@ pub fn resume(
     image.write_at(&data, offset)?;
     image.flush()?;
     drop(data);
-    job.work.events.advance(offset + len as u64)?;
+    job.work.events.advance(offset + u64_of(len))?;
     go_on(job, image, journal, record)
 }
 
@@ -161,8 +162,7 @@ fn check_image(job: &Job<'_>, record: &Record, image: &dyn BlockDevice, hot: &[u
         while !buf.is_empty() {
             let zone = offset / record.hot_zone;
             let (start, len) = record.zone(zone);
-            // OK to cast: at most a hot zone.
-            let within = (offset - start) as usize;
+            let within = usize_of(offset - start);
             let (now, later) = buf.split_at_mut(buf.len().min(len - within));
             match zone + 1 == record.zones {
                 true => now.copy_from_slice(&hot[within..within + now.len()]),
@@ -171,7 +171,7 @@ fn check_image(job: &Job<'_>, record: &Record, image: &dyn BlockDevice, hot: &[u
             if zone < record.zones {
                 job.cipher.run(back, offset / 512, now)?;
             }
-            offset += now.len() as u64;
+            offset += u64_of(now.len());
             buf = later;
         }
         Ok(())
@@ -194,8 +194,8 @@ fn go_on(
     mut record: Record,
 ) -> Result<(), Error> {
     let zones = record.image_size.div_ceil(record.hot_zone);
-    // OK to cast: at most MAX_HOT_ZONE.
-    let mut data = vec![0; record.hot_zone.min(record.image_size) as usize];
+    // At most MAX_HOT_ZONE.
+    let mut data = vec![0; usize_of(record.hot_zone.min(record.image_size))];
     while record.zones < zones {
         let zone = record.zones;
         let (offset, len) = record.zone(zone);
@@ -208,7 +208,7 @@ fn go_on(
         record.write(job.sha256, journal)?;
         image.write_at(data, offset)?;
         image.flush()?;
-        job.work.events.advance(len as u64)?;
+        job.work.events.advance(u64_of(len))?;
     }
     Ok(())
 }
@@ -217,12 +217,12 @@ fn go_on(
 fn transform_zone(job: &Job<'_>, image: &dyn BlockDevice, offset: u64, data: &mut [u8]) -> Result<(), Error> {
     let pieces: Vec<Mutex<&mut [u8]>> = data.chunks_mut(PIECE).map(Mutex::new).collect();
     job.work.pool.run(
-        pieces.len() as u64,
+        u64_of(pieces.len()),
         || (),
         |(), k| {
-            // OK to cast and to unwrap: an index of the vector, locked once.
-            let mut piece = pieces[k as usize].lock().unwrap();
-            let offset = offset + k * PIECE as u64;
+            // OK to unwrap: an index of the vector, locked once.
+            let mut piece = pieces[usize_of(k)].lock().unwrap();
+            let offset = offset + k * u64_of(PIECE);
             image.read_at(&mut piece, offset)?;
             job.cipher.run(job.direction, offset / 512, &mut piece)
         },
@@ -242,13 +242,13 @@ fn image_tag(
     mut read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
 ) -> Result<[u8; 32], Error> {
     let start = [&b"image"[..], salt].concat();
-    // A MiB and a little; OK to cast.
+    // A MiB and a little.
     let sampled: u64 = samples(size).map(|range| range.end - range.start).sum();
-    let mut message = SecretVec::zeroed(start.len() + sampled as usize);
+    let mut message = SecretVec::zeroed(start.len() + usize_of(sampled));
     let (first, mut rest) = message.expose_mut().split_at_mut(start.len());
     first.copy_from_slice(&start);
     for range in samples(size) {
-        let (now, later) = rest.split_at_mut((range.end - range.start) as usize);
+        let (now, later) = rest.split_at_mut(usize_of(range.end - range.start));
         read(now, range.start)?;
         rest = later;
     }
@@ -345,13 +345,12 @@ impl Record {
     /// Where a zone lies in the image, and how long it is.
     fn zone(&self, zone: u64) -> (u64, usize) {
         let offset = zone * self.hot_zone;
-        // OK to cast: at most MAX_HOT_ZONE.
-        (offset, self.hot_zone.min(self.image_size - offset) as usize)
+        (offset, usize_of(self.hot_zone.min(self.image_size - offset)))
     }
 
     /// Where a zone's slot lies in the journal.
     fn slot(&self, zone: u64) -> u64 {
-        2 * RECORD + (zone % 2) * self.hot_zone
+        RECORDS + (zone % 2) * self.hot_zone
     }
 }
 

@@ -1,5 +1,6 @@
 //! The IVs of a run of sectors, as few numbers as possible.
 
+use casemate_blockdev::u64_of;
 use casemate_providers::{Cipher, Direction, Ivs};
 
 use crate::Error;
@@ -42,7 +43,7 @@ impl IvRun {
             }
             IvMode::Eboiv | IvMode::Elephant => {
                 let cipher = eboiv.ok_or_else(|| Error::argument("eboiv IVs need a block cipher"))?;
-                IvRun::Encrypted { cipher, scale: sector_size as u64 }
+                IvRun::Encrypted { cipher, scale: u64_of(sector_size) }
             }
             IvMode::Lmk | IvMode::Tcw => unreachable!("these modes make their IVs from more than a number"),
         })
@@ -74,7 +75,7 @@ impl IvRun {
             IvRun::Zero => work(&Ivs::Little { first: 0, step: 0 }),
             IvRun::Encrypted { cipher, scale } => {
                 scratch.clear();
-                for k in 0..units as u64 {
+                for k in 0..u64_of(units) {
                     let sector = first.wrapping_add(k.wrapping_mul(step));
                     scratch.extend(u128::from(sector.wrapping_mul(*scale)).to_le_bytes());
                 }

@@ -27,6 +27,7 @@
 //! # Limits
 //! [`AuthenticatedSectors`] (AEAD, `random` IVs) has no device of its own: its tags lie in a dm-integrity volume.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod aegis;
 mod authenticated;

@@ -69,10 +69,11 @@ impl Lmk {
             input.extend_from_slice(seed.expose());
         }
         input.extend_from_slice(&plaintext[16..]);
-        let high = ((number >> 32) as u32 & 0x00ff_ffff) | 0x8000_0000;
-        for word in [number as u32, high, 4024, 0] {
-            input.extend(word.to_le_bytes());
-        }
+        // 56 bits of the number, and a bit behind them.
+        let mut number = number.to_le_bytes();
+        number[7] = 0x80;
+        input.extend(number);
+        input.extend([4024_u32, 0].map(u32::to_le_bytes).as_flattened());
         let mut core = md5::block_api::Md5Core::default();
         for block in input.chunks_exact(64) {
             // OK to unwrap: chunks_exact made it 64 bytes.

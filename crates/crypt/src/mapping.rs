@@ -9,7 +9,7 @@ use casemate_blockdev::signatures::{self, HEAD};
 use casemate_blockdev::target::{self, Consent, Made, Target};
 use casemate_blockdev::{
     Access, AtFile, BlockDevice, FileDevice, Mark, Medium, MemoryDevice, Named, NamedStream, OutputFile,
-    Overlay, Window, fill_random, sync_name,
+    Overlay, Window, fill_random, sync_name, u64_of, usize_of,
 };
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Hash, Providers, Work};
@@ -112,7 +112,7 @@ impl Mapping {
         }
         // OK to multiply: a line's sectors are below 2^64 bytes.
         let size = sectors * 512;
-        if size == 0 || !size.is_multiple_of(params.sector_size.max(1) as u64) {
+        if size == 0 || !size.is_multiple_of(u64_of(params.sector_size.max(1))) {
             let text = format!(
                 "table line: a size of {sectors} sectors of 512 bytes: it must be whole sectors of {} bytes, at least one",
                 params.sector_size
@@ -176,7 +176,7 @@ impl Mapping {
     /// `Argument` if the mapping does not fit there, or is not a multiple of the sector size.
     pub fn table(&self, device: &str, size: u64) -> Result<Table, Error> {
         let size = self.data_size(size).map_err(|error| error.at(device))?;
-        if !size.is_multiple_of(self.params.sector_size as u64) {
+        if !size.is_multiple_of(u64_of(self.params.sector_size)) {
             let text = format!(
                 "{device}: {size} bytes are not a multiple of the sector size {}",
                 self.params.sector_size
@@ -246,8 +246,7 @@ impl Mapping {
             return Ok(Made::Data);
         }
         let (unit, size) = (self.params.sector_size, self.data_size(source.top().size()).at(source.name())?);
-        // OK to cast: no more than the first number.
-        let len = (HEAD.next_multiple_of(unit) as u64).min(size) as usize / unit * unit;
+        let len = usize_of(u64_of(HEAD.next_multiple_of(unit)).min(size)) / unit * unit;
         let mut head = vec![0; len];
         source.top().read_at(&mut head, self.offset * 512).at(source.name())?;
         self.cipher.decrypt(0, &mut head).at(source.name())?;
@@ -298,17 +297,17 @@ impl Mapping {
         };
         let data_size = data_size.at(source.name())?;
         let (input, output) = (source.named(), target.named());
-        let input = Window::new(&input as &dyn BlockDevice, read_from, data_size).at(source.name())?;
+        let input = Window::<&dyn BlockDevice>::new(&input, read_from, data_size).at(source.name())?;
         let end = write_to.checked_add(data_size).ok_or(io::ErrorKind::FileTooLarge).at(target.name())?;
         // So that a hole at the end is there, and a window can be had.
         target.grow_to(end)?;
         if !target.is_new() {
             // What is left behind the data would be found by other tools: a backup GPT, the superblock of an array.
             let behind = target.top().size().saturating_sub(write_to);
-            let behind = Window::new(&output as &dyn BlockDevice, write_to, behind).at(target.name())?;
+            let behind = Window::<&dyn BlockDevice>::new(&output, write_to, behind).at(target.name())?;
             signatures::erase(&behind, target.name(), work.events)?;
         }
-        let output = Window::new(&output as &dyn BlockDevice, write_to, data_size).at(target.name())?;
+        let output = Window::<&dyn BlockDevice>::new(&output, write_to, data_size).at(target.name())?;
         transform(&self.cipher, direction, &input, &output, holes, work)?;
         self.note_noise(direction, &output, target, work);
         Ok(())
@@ -341,7 +340,7 @@ impl Mapping {
             }
             Direction::Encrypt if size == limit => {
                 let more = NamedStream { name: input_name, stream: part.into_inner() }.read(&mut [0])?;
-                self.check_fits(size + more as u64)
+                self.check_fits(size + u64_of(more))
             }
             _ => Ok(()),
         }
@@ -400,7 +399,7 @@ impl Mapping {
         let _lease = if dry_run { None } else { Some(image.lease()?) };
         let named = image.named();
         let size = self.data_size(named.size()).at(image.name())?;
-        let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).at(image.name())?;
+        let data = Window::<&dyn BlockDevice>::new(&named, self.offset * 512, size).at(image.name())?;
         // Key and image aside, this is all that decides what the bytes become.
         let Params { spec, sector_size, iv_large_sectors, iv_offset, .. } = &self.params;
         let mapping = format!("{spec} {sector_size} {iv_large_sectors} {iv_offset} {}", self.offset);
@@ -411,19 +410,22 @@ impl Mapping {
             fill_random(&mut salt)?;
             in_place::begin(&job, &data, log, hot_zone, salt)
         };
-        let log: Result<Box<dyn BlockDevice>, Error> = match (resume, dry_run) {
-            (true, _) => FileDevice::open_exclusive(journal).map(|log| Box::new(log) as _),
+        let open =
+            || -> Result<Box<dyn BlockDevice>, Error> { Ok(Box::new(FileDevice::open_exclusive(journal)?)) };
+        let log = match (resume, dry_run) {
+            (true, _) => open(),
             (false, _) if journal.exists() => Err(io::Error::from(io::ErrorKind::AlreadyExists).into()),
             // Whether it could be made.
-            (false, true) => OutputFile::create(journal)
-                .map(|_| Box::new(MemoryDevice::new(vec![0; in_place::RECORDS])) as _),
+            (false, true) => OutputFile::create(journal).map(|_| -> Box<dyn BlockDevice> {
+                Box::new(MemoryDevice::new(vec![0; usize_of(in_place::RECORDS)]))
+            }),
             (false, false) => {
                 // It has its name when it can be resumed. When decrypting it holds plaintext.
                 let new = OutputFile::create(journal).at(journal.display())?;
                 new.narrow(0o600);
                 begin(&Named::new(journal.display(), new.device()))?;
                 new.commit(true).at(journal.display())?;
-                FileDevice::open_exclusive(journal).map(|log| Box::new(log) as _)
+                open()
             }
         };
         let log = log.map_err(|error| match error.code() {
@@ -518,8 +520,7 @@ impl<D: BlockDevice> BlockDevice for Beginning<D> {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
         let room = BEGINNING.min(self.size()).saturating_sub(offset);
-        // OK to cast: at most the buffer's length.
-        self.0.write_at(&buf[..room.min(buf.len() as u64) as usize], offset.min(self.size()))
+        self.0.write_at(&buf[..usize_of(room.min(u64_of(buf.len())))], offset.min(self.size()))
     }
 
     fn flush(&self) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 
+use casemate_blockdev::{u64_of, usize_of};
 use casemate_primitives::aes::AesXts;
 use casemate_providers::{Cipher, Direction, Providers};
 
@@ -77,7 +78,7 @@ impl SectorCipher {
                 "sector size {sector_size}: it must be 512, 1024, 2048 or 4096"
             )));
         }
-        let per_sector = sector_size as u64 / 512;
+        let per_sector = u64_of(sector_size) / 512;
         if !iv_offset.is_multiple_of(per_sector) {
             let text = format!(
                 "an IV offset of {iv_offset} sectors is not a multiple of the sector size {sector_size}"
@@ -180,12 +181,12 @@ impl SectorCipher {
     /// As [`SectorCipher::encrypt`].
     pub fn run(&self, direction: Direction, sector: u64, data: &mut [u8]) -> Result<(), Error> {
         let size = self.sector_size;
-        if !data.len().is_multiple_of(size) || !sector.is_multiple_of(size as u64 / 512) {
+        if !data.len().is_multiple_of(size) || !sector.is_multiple_of(u64_of(size) / 512) {
             let text =
                 format!("{} bytes at sector {sector} are not whole sectors of {size} bytes", data.len());
             return Err(Error::argument(text));
         }
-        let number = self.first_iv(sector, data.len() as u64)? >> self.iv_shift;
+        let number = self.first_iv(sector, u64_of(data.len()))? >> self.iv_shift;
         let mut scratch = Vec::new();
         match &self.kind {
             Kind::Batch(ivs) => self.batches(ivs, direction, number, data, &mut scratch),
@@ -243,7 +244,7 @@ impl SectorCipher {
             let units = ivs.run_len(number, self.step, data.len() / self.sector_size);
             let (now, later) = data.split_at_mut(units * self.sector_size);
             ivs.with(number, self.step, units, scratch, |ivs| Ok(self.ciphers[0].run(direction, ivs, now)?))?;
-            number += units as u64 * self.step;
+            number += u64_of(units) * self.step;
             data = later;
         }
         Ok(())
@@ -257,9 +258,9 @@ impl SectorCipher {
         mut work: impl FnMut(&Cipher, u64, &mut [u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         for (k, data) in data.chunks_exact_mut(self.sector_size).enumerate() {
-            let number = first + k as u64 * self.step;
-            // Turns count 512 bytes, whatever the IVs count. OK to cast: less than the number of ciphers.
-            let turn = ((number << self.iv_shift) % self.ciphers.len() as u64) as usize;
+            let number = first + u64_of(k) * self.step;
+            // Turns count 512 bytes, whatever the IVs count.
+            let turn = usize_of((number << self.iv_shift) % u64_of(self.ciphers.len()));
             work(&self.ciphers[turn], number, data)?;
         }
         Ok(())

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use casemate_blockdev::u64_of;
 use casemate_primitives::secret::SecretVec;
 
 use crate::spec::Spec;
@@ -111,7 +112,7 @@ impl FromStr for Table {
         let mut other_options = Vec::new();
         if words.left() > 0 {
             let count = words.number("the number of options")?;
-            if count != words.left() as u64 {
+            if count != u64_of(words.left()) {
                 return Err(bad(format!("{count} options are announced, {} follow", words.left())));
             }
         }
@@ -211,10 +212,10 @@ fn key(word: &str) -> Result<SecretVec, Error> {
     let mut key = SecretVec::zeroed(digits.len() / 2);
     for (byte, pair) in key.expose_mut().iter_mut().zip(digits.chunks_exact(2)) {
         let digit = |digit: u8| {
-            char::from(digit).to_digit(16).ok_or_else(|| bad("the key is not hexadecimal".to_owned()))
+            let digit = char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            digit.ok_or_else(|| bad("the key is not hexadecimal".to_owned()))
         };
-        // OK to cast: two digits make a byte.
-        *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
     }
     Ok(key)
 }

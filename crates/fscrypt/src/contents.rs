@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use casemate_blockdev::{u64_of, usize_of};
 use casemate_providers::{Cipher, Direction, Ivs};
 
 use crate::context::Nonce;
@@ -61,7 +62,7 @@ impl ContentCipher {
             let text = format!("{} bytes are not whole data units of {}", data.len(), self.unit);
             return Err(Error::argument(text));
         }
-        let units = (data.len() / self.unit) as u64;
+        let units = u64_of(data.len() / self.unit);
         let last = match self.ivs {
             UnitIvs::Index | UnitIvs::IndexAndNonce(_) => u64::MAX,
             UnitIvs::IndexAndInode(_) | UnitIvs::Hashed(_) => UNITS_OF_32_BITS,
@@ -83,15 +84,14 @@ impl ContentCipher {
             UnitIvs::Hashed(hash) => {
                 let start = (u64::from(hash) + first) % UNITS_OF_32_BITS;
                 let before = units.min(UNITS_OF_32_BITS - start);
-                // OK to cast: not more than the units of `data`.
-                let (head, tail) = data.split_at_mut(before as usize * self.unit);
+                let (head, tail) = data.split_at_mut(usize_of(before) * self.unit);
                 self.cipher.run(direction, &counted(start.into()), head)?;
                 if !tail.is_empty() {
                     self.cipher.run(direction, &counted(0), tail)?;
                 }
             }
             UnitIvs::IndexAndNonce(nonce) => {
-                let mut list = Vec::with_capacity(units as usize * self.cipher.iv_len());
+                let mut list = Vec::with_capacity(usize_of(units) * self.cipher.iv_len());
                 for index in first..first + units {
                     list.extend(index.to_le_bytes());
                     list.extend(nonce);

@@ -89,6 +89,13 @@ pub enum Purpose {
     HardwareKeyIdentifier = 8,
 }
 
+impl Purpose {
+    #[expect(clippy::as_conversions, reason = "a discriminant of `repr(u8)`")]
+    fn byte(self) -> u8 {
+        self as u8
+    }
+}
+
 /// An encrypted inode, as far as its keys and IVs depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct InodeInfo {
@@ -179,7 +186,7 @@ impl MasterKey {
     /// # Panics
     /// If `len` passes 255 times 64 bytes.
     pub fn derive(&self, purpose: Purpose, extra: &[u8], len: usize) -> SecretVec {
-        let info = [b"fscrypt\0", &[purpose as u8][..], extra].concat();
+        let info = [b"fscrypt\0", &[purpose.byte()][..], extra].concat();
         self.hkdf.expand(&info, len)
     }
 
@@ -263,7 +270,8 @@ impl MasterKey {
     pub fn inode_hash(&self, number: u32) -> u32 {
         let hash = siphash24(&self.array(Purpose::InodeHashKey, &[]), &u64::from(number).to_le_bytes());
         // The low half, by definition.
-        hash as u32
+        let [a, b, c, d, ..] = hash.to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
     }
 
     fn unit_ivs(&self, inode: &InodeInfo) -> UnitIvs {

@@ -26,6 +26,7 @@
 //! Contents under hardware-wrapped keys: their keys never leave the hardware. Names under them can be read with
 //! the software secret.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod contents;
 mod context;

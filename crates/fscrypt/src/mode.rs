@@ -48,6 +48,7 @@ impl Mode {
     }
 
     /// The mode's number in policies.
+    #[expect(clippy::as_conversions, reason = "a discriminant of `repr(u8)`")]
     pub fn number(self) -> u8 {
         self as u8
     }

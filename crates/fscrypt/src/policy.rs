@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use casemate_blockdev::usize_of;
+
 use crate::key::KeyId;
 use crate::mode::Mode;
 use crate::{Error, Result};
@@ -154,8 +156,8 @@ impl Policy {
 
     /// The flags as contexts store them.
     pub fn flags(&self) -> u8 {
-        // OK to truncate: padding is 4, 8, 16 or 32.
-        let padding = (self.padding.trailing_zeros().saturating_sub(2) as u8) & PADDING_MASK;
+        let padding = self.padding.trailing_zeros().saturating_sub(2);
+        let padding = u8::try_from(padding).map_or(0, |padding| padding & PADDING_MASK);
         padding
             | match self.ivs {
                 Ivs::PerFileKey => 0,
@@ -170,7 +172,7 @@ impl Policy {
     /// # Errors
     /// `Corrupt` for units above a block, and for smaller ones where IVs have 32 bits for their number.
     pub fn data_unit_size(&self, block_size: u32) -> Result<usize> {
-        let block = block_size as usize;
+        let block = usize_of(block_size);
         let unit = match self.log2_data_unit_size {
             0 => return Ok(block),
             log2 => 1usize.checked_shl(log2.into()).unwrap_or(usize::MAX),

@@ -1,5 +1,7 @@
 //! Targets of symbolic links: encrypted like a name, behind their length.
 
+use casemate_blockdev::usize_of;
+
 use crate::names::NameCipher;
 use crate::{Error, Result};
 
@@ -12,7 +14,7 @@ impl NameCipher {
     /// # Errors
     /// `Argument` for a target that is empty, has a NUL, or does not fit a block.
     pub fn encrypt_symlink(&self, target: &[u8], block_size: u32) -> Result<Vec<u8>> {
-        let limit = (block_size as usize).saturating_sub(LENGTH + 1).min(usize::from(u16::MAX));
+        let limit = usize_of(block_size).saturating_sub(LENGTH + 1).min(usize::from(u16::MAX));
         if target.len() > limit {
             let text = format!("a link's target of {} bytes: it must have at most {limit}", target.len());
             return Err(Error::argument(text));

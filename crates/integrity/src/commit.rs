@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
 use crate::device::Writes;
 use crate::format::write_superblock;
@@ -67,7 +67,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             self.set_flags(writes, flags.without(Flags::DIRTY_BITMAP))?;
         } else if !writes.journal.is_new() {
             let (mut data, mut tag) =
-                (vec![0; self.layout().block_size() as usize], vec![0; self.layout().tag_size() as usize]);
+                (vec![0; usize_of(self.layout().block_size())], vec![0; usize_of(self.layout().tag_size())]);
             let mut blocks: Vec<u64> = writes.journal.blocks().collect();
             blocks.sort_unstable();
             for block in blocks {
@@ -126,13 +126,12 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             return Err(too_long());
         }
         // The run of blocks that the next bit may lengthen: the first one, and how many.
-        let (mut run, mut bytes) = ((0, 0), vec![0; BITMAP_BLOCK as usize]);
-        for start in (0..=last / 8).step_by(BITMAP_BLOCK as usize) {
-            // OK to cast: at most 4096.
-            let len = (last / 8 + 1 - start).min(BITMAP_BLOCK) as usize;
+        let (mut run, mut bytes) = ((0, 0), vec![0; usize_of(BITMAP_BLOCK)]);
+        for start in (0..=last / 8).step_by(usize_of(BITMAP_BLOCK)) {
+            let len = usize_of((last / 8 + 1 - start).min(BITMAP_BLOCK));
             self.meta().read_at(&mut bytes[..len], self.layout().bitmap() + start)?;
-            for bit in start * 8..((start + len as u64) * 8).min(last + 1) {
-                if bytes[(bit / 8 - start) as usize] & 1 << (bit % 8) == 0 {
+            for bit in start * 8..((start + u64_of(len)) * 8).min(last + 1) {
+                if bytes[usize_of(bit / 8 - start)] & 1 << (bit % 8) == 0 {
                     continue;
                 }
                 let shift = u32::from(superblock.log2_blocks_per_bitmap_bit);
@@ -155,9 +154,9 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         let (mut data, mut tags) = (Vec::new(), Vec::new());
         while count > 0 {
             let now = layout.run(block, count.min(RECALCULATED_AT_ONCE / layout.block_size()));
-            // OK to cast: at most a MiB.
-            data.resize((now * layout.block_size()) as usize, 0);
-            tags.resize((now * layout.tag_size()) as usize, 0);
+            // At most a MiB.
+            data.resize(usize_of(now * layout.block_size()), 0);
+            tags.resize(usize_of(now * layout.tag_size()), 0);
             self.data.read_at(&mut data, layout.data(block))?;
             self.guard.seal(block, &mut data, &mut tags)?;
             self.meta().write_at(&tags, layout.tag(block))?;
@@ -221,7 +220,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         blocks: &[Block<'_>],
     ) -> Result<(usize, u64)> {
         let layout = self.layout();
-        for some in blocks.chunks(layout.section_entries() as usize) {
+        for some in blocks.chunks(usize_of(layout.section_entries())) {
             let section = section(layout, self.guard.journal(), number, round, some)?;
             self.meta().write_at(&section, layout.journal_sector(number, 0))?;
             number += 1;
@@ -242,10 +241,9 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         let per_block = BITMAP_BLOCK * 8;
         let changed: BTreeSet<u64> = before.union(bits).map(|bit| bit / per_block).collect();
         for number in changed {
-            let mut bytes = vec![0_u8; BITMAP_BLOCK as usize];
+            let mut bytes = vec![0_u8; usize_of(BITMAP_BLOCK)];
             for bit in bits.range(number * per_block..(number + 1) * per_block) {
-                // OK to cast: within a block.
-                bytes[(bit % per_block / 8) as usize] |= 1 << (bit % 8);
+                bytes[usize_of(bit % per_block / 8)] |= 1 << (bit % 8);
             }
             self.meta().write_at(&bytes, self.layout().bitmap() + number * BITMAP_BLOCK)?;
         }
@@ -257,8 +255,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         let mut rest = blocks;
         while let Some((first, ..)) = rest.first() {
             let together = (*first..).zip(rest).take_while(|(block, (other, ..))| block == other).count();
-            // OK to cast: at most that many.
-            let (now, after) = rest.split_at(self.layout().run(*first, together as u64) as usize);
+            let (now, after) = rest.split_at(usize_of(self.layout().run(*first, u64_of(together))));
             let (mut data, mut tags) = (Vec::new(), Vec::new());
             for (_, block, tag) in now {
                 data.extend_from_slice(block);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use casemate_blockdev::{BlockDevice, Code, DamageMap, Error, Result};
+use casemate_blockdev::{BlockDevice, Code, DamageMap, Error, Result, u64_of, usize_of};
 use casemate_primitives::secret::constant_time_eq;
 
 use crate::commit::{BITMAP_BLOCK, bit_of, too_long};
@@ -315,11 +315,10 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         mut buf: &mut [u8],
         tell: &mut dyn FnMut(u64, Verdict) -> Result<()>,
     ) -> Result<()> {
-        // OK to cast, here and below: within a buffer.
-        let (size, tag_size) = (self.layout.block_size() as usize, self.layout.tag_size() as usize);
+        let (size, tag_size) = (usize_of(self.layout.block_size()), usize_of(self.layout.tag_size()));
         let mut tags = Vec::new();
         while !buf.is_empty() {
-            let count = (buf.len() / size).min((AT_ONCE as usize / size).max(1));
+            let count = (buf.len() / size).min((usize_of(AT_ONCE) / size).max(1));
             let (now, rest) = buf.split_at_mut(count * size);
             tags.resize(count * tag_size, 0);
             self.read_stored(writes, block, now, &mut tags)?;
@@ -328,7 +327,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
                     if self.is_unknown(writes, number)? { Verdict::Unknown } else { Verdict::Wrong };
                 tell(number, verdict)
             })?;
-            block += count as u64;
+            block += u64_of(count);
             buf = rest;
         }
         Ok(())
@@ -342,11 +341,11 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         mut buf: &mut [u8],
         mut tags: &mut [u8],
     ) -> Result<()> {
-        let (size, tag_size) = (self.layout.block_size() as usize, self.layout.tag_size() as usize);
+        let (size, tag_size) = (usize_of(self.layout.block_size()), usize_of(self.layout.tag_size()));
         while !buf.is_empty() {
-            let count = self.layout.run(block, (buf.len() / size) as u64);
-            let (now, rest) = buf.split_at_mut(count as usize * size);
-            let (now_tags, rest_tags) = tags.split_at_mut(count as usize * tag_size);
+            let count = self.layout.run(block, u64_of(buf.len() / size));
+            let (now, rest) = buf.split_at_mut(usize_of(count) * size);
+            let (now_tags, rest_tags) = tags.split_at_mut(usize_of(count) * tag_size);
             self.data.read_at(now, self.layout.data(block))?;
             self.meta().read_at(now_tags, self.layout.tag(block))?;
             if writes.journal.has_any(block, count) || writes.has_any(block, count) {
@@ -366,7 +365,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
 
     /// The range of whole blocks that has these bytes; `None` if they pass the end.
     fn blocks_of(&self, offset: u64, len: usize) -> Option<Range<u64>> {
-        let end = offset.checked_add(len as u64).filter(|end| *end <= self.size())?;
+        let end = offset.checked_add(u64_of(len)).filter(|end| *end <= self.size())?;
         Some(offset / self.layout.block_size()..end.div_ceil(self.layout.block_size()))
     }
 
@@ -431,8 +430,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
 /// `Io`; those of [`Superblock::from_bytes`].
 pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let mut bytes = [0; LEN];
-    // OK to cast: at most LEN.
-    let len = device.size().min(LEN as u64) as usize;
+    let len = usize_of(device.size().min(u64_of(LEN)));
     device.read_at(&mut bytes[..len], 0)?;
     Superblock::from_bytes(&bytes[..len])
 }
@@ -455,20 +453,20 @@ impl<D: BlockDevice, M: BlockDevice> BlockDevice for IntegrityDevice<D, M> {
         let writes = self.writes.read();
         let mut one = Vec::new();
         while !buf.is_empty() {
-            let (block, within) = (offset / block_size, (offset % block_size) as usize);
-            let whole = buf.len() - buf.len() % block_size as usize;
+            let (block, within) = (offset / block_size, usize_of(offset % block_size));
+            let whole = buf.len() - buf.len() % usize_of(block_size);
             let len = if within == 0 && whole > 0 {
                 self.check_blocks(&writes, block, &mut buf[..whole], refuse)?;
                 whole
             } else {
-                one.resize(block_size as usize, 0);
+                one.resize(usize_of(block_size), 0);
                 self.check_blocks(&writes, block, &mut one, refuse)?;
                 let len = buf.len().min(one.len() - within);
                 buf[..len].copy_from_slice(&one[within..within + len]);
                 len
             };
             buf = &mut buf[len..];
-            offset += len as u64;
+            offset += u64_of(len);
         }
         Ok(())
     }
@@ -478,13 +476,12 @@ impl<D: BlockDevice, M: BlockDevice> BlockDevice for IntegrityDevice<D, M> {
         let Some(blocks) = self.blocks_of(offset, buf.len()) else {
             return Err(past_end(offset, buf.len(), self.size()));
         };
-        let (size, tag_size) = (self.layout.block_size() as usize, self.layout.tag_size() as usize);
+        let (size, tag_size) = (usize_of(self.layout.block_size()), usize_of(self.layout.tag_size()));
         let mut writes = self.writes.write();
         self.begin_to_write(&mut writes)?;
         let mut done = 0;
         for block in blocks {
-            // OK to cast: within a block.
-            let within = ((offset + done as u64) % size as u64) as usize;
+            let within = usize_of((offset + u64_of(done)) % u64_of(size));
             let len = (size - within).min(buf.len() - done);
             let (mut data, mut tag) = (vec![0; size], vec![0; tag_size]);
             if len < size {

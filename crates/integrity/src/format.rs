@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use casemate_providers::Work;
 
 use crate::journal::empty_section;
@@ -26,7 +26,7 @@ const GRAIN: u64 = 8;
 const MOST_SECTORS: u64 = 1 << 53;
 
 /// The base-2 logarithm of the sectors that a bit of the bitmap stands for, where they are few enough.
-const LOG2_BITMAP_SECTORS: u32 = 15;
+const LOG2_BITMAP_SECTORS: u8 = 15;
 
 /// The layout of a new volume.
 #[derive(Clone, Debug)]
@@ -97,6 +97,7 @@ impl Superblock {
     fn without_data(options: &FormatOptions, journal_sectors: u64) -> Result<Superblock> {
         let FormatOptions { block_size, tag_size, interleave_sectors, salt, .. } = *options;
         let refuse = |text: String| Err(Error::argument(text));
+        let log2 = |number: u32| u8::try_from(number.trailing_zeros()).unwrap_or(u8::MAX);
         if !block_size.is_power_of_two() || !(512..=4096).contains(&block_size) {
             return refuse(format!("blocks of {block_size} bytes: they have 512, 1024, 2048 or 4096"));
         }
@@ -107,7 +108,7 @@ impl Superblock {
         }
         let mut superblock = Superblock {
             version: 5,
-            log2_interleave_sectors: interleave_sectors.trailing_zeros() as u8,
+            log2_interleave_sectors: log2(interleave_sectors),
             tag_size,
             journal_sections: 1,
             provided_data_sectors: GRAIN,
@@ -115,8 +116,7 @@ impl Superblock {
                 true => Flags::FIX_PADDING.with(Flags::FIX_HMAC).with(Flags::JOURNAL_MAC),
                 false => Flags::FIX_PADDING.with(Flags::FIX_HMAC),
             },
-            // OK to cast: few bits.
-            log2_sectors_per_block: (block_size / 512).trailing_zeros() as u8,
+            log2_sectors_per_block: log2(block_size / 512),
             log2_blocks_per_bitmap_bit: 0,
             recalc_sector: 0,
             salt,
@@ -141,8 +141,7 @@ impl Superblock {
         while sectors.div_ceil(1 << log2) > layout.journal_len() * 8 {
             log2 += 1;
         }
-        // OK to cast: at most 54.
-        self.log2_blocks_per_bitmap_bit = log2 as u8 - self.log2_sectors_per_block;
+        self.log2_blocks_per_bitmap_bit = log2 - self.log2_sectors_per_block;
         Ok(())
     }
 }
@@ -234,28 +233,28 @@ fn fill(
         let (mut pieces, mut len) = (0, 0);
         for buffer in &mut buffers {
             let (data, _) = buffer.get_mut().unwrap_or_else(PoisonError::into_inner);
-            // OK to cast: at most a MiB.
-            data.resize(PIECE.min(size - start - len) as usize, 0);
+            // At most a MiB.
+            data.resize(usize_of(PIECE.min(size - start - len)), 0);
             let read = from.as_mut().map_or(Ok(0), |from| read_full(*from, data))?;
             data[read..].fill(0);
             if read < data.len() {
                 from = None;
                 if ends_with_stream {
-                    data.truncate(read.next_multiple_of(GRAIN as usize * 512));
-                    size = start + len + data.len() as u64;
+                    data.truncate(read.next_multiple_of(usize_of(GRAIN) * 512));
+                    size = start + len + u64_of(data.len());
                 }
             }
             pieces += u64::from(!data.is_empty());
-            len += data.len() as u64;
+            len += u64_of(data.len());
         }
         work.pool.run(
             pieces,
             || (),
             |(), piece| {
-                let mut buffer = buffers[piece as usize].lock().unwrap_or_else(PoisonError::into_inner);
+                let mut buffer = buffers[usize_of(piece)].lock().unwrap_or_else(PoisonError::into_inner);
                 let (data, tags) = &mut *buffer;
                 write(device, &layout, guard, (start + piece * PIECE) / layout.block_size(), data, tags)?;
-                work.events.advance(data.len() as u64)
+                work.events.advance(u64_of(data.len()))
             },
         )?;
         start += len;
@@ -278,19 +277,18 @@ fn write(
     mut data: &mut [u8],
     tags: &mut Vec<u8>,
 ) -> Result<()> {
-    // OK to cast: within a piece.
-    let (size, tag_size) = (layout.block_size() as usize, layout.tag_size() as usize);
+    let (size, tag_size) = (usize_of(layout.block_size()), usize_of(layout.tag_size()));
     while !data.is_empty() {
-        let count = layout.run(block, (data.len() / size) as u64) as usize;
+        let count = usize_of(layout.run(block, u64_of(data.len() / size)));
         let (now, rest) = data.split_at_mut(count * size);
         tags.resize(count * tag_size, 0);
         guard.seal(block, now, tags)?;
         match now.iter().all(|byte| *byte == 0) {
-            true => device.write_zeroes(layout.data(block), now.len() as u64, true)?,
+            true => device.write_zeroes(layout.data(block), u64_of(now.len()), true)?,
             false => device.write_at(now, layout.data(block))?,
         }
         device.write_at(tags, layout.tag(block))?;
-        block += count as u64;
+        block += u64_of(count);
         data = rest;
     }
     Ok(())

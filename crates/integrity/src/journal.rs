@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u32_of, u64_of, usize_of};
 
 use crate::layout::METADATA_SECTORS;
 use crate::seal::JournalSeal;
@@ -58,7 +58,7 @@ impl Journal {
         }
         let mut journal = Journal::default();
         let sections = layout.sections();
-        let mut section = vec![0; layout.section_sectors() as usize * SECTOR];
+        let mut section = vec![0; usize_of(layout.section_sectors()) * SECTOR];
         // Of each round, the last section that it wrote something in.
         let mut last: [Option<u64>; ROUNDS] = [None; ROUNDS];
         for number in 0..sections {
@@ -87,8 +87,7 @@ impl Journal {
                 let sector = u64_at(&section, place(layout, entry));
                 // Unused entries have numbers behind all devices.
                 if sector < superblock.provided_data_sectors {
-                    // OK to cast: 32 bits of sections, and few entries.
-                    let at = (number as u32, entry as u32);
+                    let at = (u32_of(number), u32_of(entry));
                     journal.blocks.insert(sector >> superblock.log2_sectors_per_block, at);
                     journal.is_new = false;
                 }
@@ -102,7 +101,7 @@ impl Journal {
     }
 
     pub fn len(&self) -> u64 {
-        self.blocks.len() as u64
+        u64_of(self.blocks.len())
     }
 
     /// Whether there are marks that mean nothing.
@@ -122,7 +121,7 @@ impl Journal {
 
     /// Whether one of some blocks is in the journal.
     pub fn has_any(&self, first: u64, count: u64) -> bool {
-        match count < self.blocks.len() as u64 {
+        match count < u64_of(self.blocks.len()) {
             true => (first..first + count).any(|block| self.blocks.contains_key(&block)),
             false => self.blocks.keys().any(|block| (first..first + count).contains(block)),
         }
@@ -143,7 +142,7 @@ impl Journal {
         // A part of an encrypted section can't be read alone.
         let whole = match seal.is_some_and(JournalSeal::is_encrypted) {
             true => {
-                let mut whole = vec![0; layout.section_sectors() as usize * SECTOR];
+                let mut whole = vec![0; usize_of(layout.section_sectors()) * SECTOR];
                 read_section(device, layout, seal, section, &mut whole)?;
                 Some(whole)
             }
@@ -151,8 +150,7 @@ impl Journal {
         };
         let read = |buf: &mut [u8], from: u64| match &whole {
             Some(whole) => {
-                // OK to cast: within a section.
-                let at = from as usize * SECTOR;
+                let at = usize_of(from) * SECTOR;
                 buf.copy_from_slice(&whole[at..at + buf.len()]);
                 Ok(())
             }
@@ -160,9 +158,9 @@ impl Journal {
         };
         let mut sector = [0; SECTOR];
         read(&mut sector, entry % METADATA_SECTORS)?;
-        let entry_at = (entry / METADATA_SECTORS * layout.entry_size()) as usize;
+        let entry_at = usize_of(entry / METADATA_SECTORS * layout.entry_size());
         let displaced = entry_at + 8;
-        let tag_at = displaced + 8 * layout.sectors_per_block() as usize;
+        let tag_at = displaced + 8 * usize_of(layout.sectors_per_block());
         tag.copy_from_slice(&sector[tag_at..tag_at + tag.len()]);
         let first = METADATA_SECTORS + entry * layout.sectors_per_block();
         read(data, first)?;
@@ -198,7 +196,7 @@ pub(crate) fn section(
     round: usize,
     blocks: &[(u64, &[u8], &[u8])],
 ) -> Result<Vec<u8>> {
-    let mut section = vec![0; layout.section_sectors() as usize * SECTOR];
+    let mut section = vec![0; usize_of(layout.section_sectors()) * SECTOR];
     for entry in 0..layout.section_entries() {
         let at = place(layout, entry);
         section[at + 4..at + 8].fill(0xff);
@@ -209,13 +207,13 @@ pub(crate) fn section(
         for (k, sector) in data.chunks_exact(SECTOR).enumerate() {
             section[at + 8 + 8 * k..at + 16 + 8 * k].copy_from_slice(&sector[BEFORE_MARK..]);
         }
-        let tag_at = at + 8 + 8 * layout.sectors_per_block() as usize;
+        let tag_at = at + 8 + 8 * usize_of(layout.sectors_per_block());
         section[tag_at..tag_at + tag.len()].copy_from_slice(tag);
-        let first = (METADATA_SECTORS + entry * layout.sectors_per_block()) as usize * SECTOR;
+        let first = usize_of(METADATA_SECTORS + entry * layout.sectors_per_block()) * SECTOR;
         section[first..first + data.len()].copy_from_slice(data);
     }
     for (sector, bytes) in section.chunks_exact_mut(SECTOR).enumerate() {
-        let mark = known_marks(seal)[round] ^ (number << 32 | sector as u64);
+        let mark = known_marks(seal)[round] ^ (number << 32 | u64_of(sector));
         bytes[BEFORE_MARK..].copy_from_slice(&mark.to_le_bytes());
     }
     seal.map_or(Ok(()), |seal| seal.close(layout, number, &mut section))?;
@@ -230,7 +228,7 @@ fn known_marks(seal: Option<&JournalSeal>) -> &[u64; ROUNDS] {
 fn marks(section: &[u8], number: u64, seal: Option<&JournalSeal>) -> impl Iterator<Item = Option<usize>> {
     let known_marks = known_marks(seal);
     section.chunks_exact(SECTOR).enumerate().map(move |(sector, bytes)| {
-        let mark = u64_at(bytes, BEFORE_MARK) ^ (number << 32 | sector as u64);
+        let mark = u64_at(bytes, BEFORE_MARK) ^ (number << 32 | u64_of(sector));
         known_marks.iter().position(|known| *known == mark)
     })
 }
@@ -255,8 +253,7 @@ fn begin(last: &[Option<u64>; ROUNDS], sections: u64) -> Option<(usize, u64)> {
 
 /// The byte of a section that an entry begins at.
 pub(crate) fn place(layout: &Layout, entry: u64) -> usize {
-    // OK to cast: within a section.
-    ((entry % METADATA_SECTORS) * SECTOR as u64 + entry / METADATA_SECTORS * layout.entry_size()) as usize
+    usize_of((entry % METADATA_SECTORS) * u64_of(SECTOR) + entry / METADATA_SECTORS * layout.entry_size())
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {

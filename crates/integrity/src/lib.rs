@@ -29,6 +29,7 @@
 //! Source: the kernel's `Documentation/admin-guide/device-mapper/dm-integrity.rst`; what it does not say was read off
 //! volumes that the kernel made.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod commit;
 mod device;

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use casemate_blockdev::{u32_of, u64_of, usize_of};
 use casemate_primitives::secret::constant_time_eq;
 use casemate_providers::{Cipher, Hmac, Ivs, Providers};
 
@@ -61,7 +62,7 @@ impl JournalSeal {
             }
         };
         let salt = superblock.flags.contains(Flags::FIX_HMAC).then_some(superblock.salt);
-        let section_len = layout.section_sectors() * SECTOR as u64;
+        let section_len = layout.section_sectors() * u64_of(SECTOR);
         let mut seal = JournalSeal { code, salt, cipher: None, marks: MARKS, section_len };
         if let Some((name, key)) = cipher {
             let kernels = name.split_once('-').map(|(mode, of)| format!("{mode}({of})"));
@@ -114,8 +115,8 @@ impl JournalSeal {
         }
         let mut iv = vec![0; cipher.iv_len()];
         let zero = iv.clone();
-        // OK to cast: 32 bits of sections; a block has more than four bytes.
-        iv[..4].copy_from_slice(&(number as u32).to_le_bytes());
+        // A block has more than four bytes.
+        iv[..4].copy_from_slice(&u32_of(number).to_le_bytes());
         cipher.encrypt(&Ivs::List(&zero), &mut iv)?;
         match encrypts {
             true => cipher.encrypt(&Ivs::List(&iv), section)?,
@@ -182,7 +183,7 @@ impl JournalSeal {
             message.extend_from_slice(&section[at..at + 8]);
         }
         let mut code = hmac.tag(&message).expose().to_vec();
-        code.resize(METADATA_SECTORS as usize * PART, 0);
+        code.resize(usize_of(METADATA_SECTORS) * PART, 0);
         Some(code)
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crc::{Algorithm, Crc, Table};
 
+use casemate_blockdev::usize_of;
 use casemate_primitives::Messages;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::{Hmac, Providers, SaltedHash};
@@ -119,7 +120,7 @@ impl Tagger {
             recipe,
             salt: if salted { superblock.salt.to_vec() } else { Vec::new() },
             sectors_per_block: 1 << superblock.log2_sectors_per_block,
-            block_size: superblock.block_size() as usize,
+            block_size: usize_of(superblock.block_size()),
             tag_size: superblock.tag_size.into(),
             journal: None,
             has_fixed_hmac: superblock.flags.contains(Flags::FIX_HMAC),
@@ -134,8 +135,7 @@ impl Tagger {
         let hmac = name.strip_prefix("hmac(").and_then(|name| name.strip_suffix(')'));
         match hmac.or(name.strip_prefix("hmac-")).unwrap_or(name) {
             "crc32" | "crc32c" => Ok(4),
-            // OK to cast: at most 64.
-            hash => Ok(providers.hash(hash)?.digest_len() as u16),
+            hash => Ok(u16::try_from(providers.hash(hash)?.digest_len()).unwrap_or(u16::MAX)),
         }
     }
 

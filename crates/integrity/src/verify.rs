@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, Buffer};
+use casemate_blockdev::{BlockDevice, Buffer, u64_of, usize_of};
 use casemate_providers::Work;
 
 use crate::device::Verdict;
@@ -45,8 +45,8 @@ pub fn verify<D: BlockDevice, M: BlockDevice>(
     work.pool.run(layout.blocks().div_ceil(per_piece), Buffer::default, |buffer: &mut Buffer, piece| {
         let first = piece * per_piece;
         let count = per_piece.min(layout.blocks() - first);
-        // OK to cast: at most a MiB.
-        buffer.resize((count * layout.block_size()) as usize);
+        // At most a MiB.
+        buffer.resize(usize_of(count * layout.block_size()));
         let (mut ranges, mut wrong, mut unknown) = (Vec::<Range<u64>>::new(), 0, 0);
         device.read_blocks(first, buffer, &mut |block, verdict| {
             match (verdict, ranges.last_mut()) {
@@ -64,7 +64,7 @@ pub fn verify<D: BlockDevice, M: BlockDevice>(
             found.1 += wrong;
             found.2 += unknown;
         }
-        work.events.advance(buffer.len() as u64)
+        work.events.advance(u64_of(buffer.len()))
     })?;
     let (mut ranges, wrong, unknown) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     ranges.sort_by_key(|range| range.start);

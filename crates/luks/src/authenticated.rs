@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use crate::luks2::{Segment, SegmentSize};
-use casemate_blockdev::{AtFile, BlockDevice, Medium};
+use casemate_blockdev::{AtFile, BlockDevice, Medium, u32_of, u64_of, usize_of};
 use casemate_crypt::AuthenticatedSectors;
 use casemate_integrity::{BlockGuard, Flags, FormatOptions, IntegrityDevice, Superblock};
 use casemate_providers::{Providers, Work};
@@ -40,17 +40,16 @@ impl Sealed {
         sector_size: u32,
         providers: &Providers,
     ) -> Result<Sealed, Error> {
-        // OK to cast: 32 bits.
-        let sectors = AuthenticatedSectors::new(encryption, kind, key, sector_size as usize, providers)?;
+        let sectors = AuthenticatedSectors::new(encryption, kind, key, usize_of(sector_size), providers)?;
         Ok(Sealed { sectors })
     }
 
     /// The superblock of a volume that fills `size` bytes, as the kernel makes it for LUKS; of one that a stream fills if
     /// `None`.
     fn superblock(&self, size: Option<u64>) -> Result<Superblock, Error> {
-        // OK to cast: a few dozen bytes, and at most 4096.
-        let mut options = FormatOptions::new(self.sectors.kept_len() as u16, [0; 16]);
-        options.block_size = self.sectors.sector_size() as u32;
+        let kept = u16::try_from(self.sectors.kept_len()).unwrap_or(u16::MAX);
+        let mut options = FormatOptions::new(kept, [0; 16]);
+        options.block_size = u32_of(self.sectors.sector_size());
         let mut superblock =
             size.map_or_else(|| Superblock::for_stream(&options), |size| Superblock::new(size, &options))?;
         (superblock.version, superblock.flags) = (4, Flags::FIX_PADDING);
@@ -93,7 +92,7 @@ impl Sealed {
     }
 
     fn sector(&self, block: u64) -> u64 {
-        block * (self.sectors.sector_size() as u64 / 512)
+        block * (u64_of(self.sectors.sector_size()) / 512)
     }
 }
 

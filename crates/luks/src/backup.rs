@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::Header;
 use crate::luks1;
 use casemate_blockdev::os::{OpenOptionsExt, rename_new};
-use casemate_blockdev::{Access, AtFile, BlockDevice, ErrorKind, Medium, sync_name};
+use casemate_blockdev::{Access, AtFile, BlockDevice, ErrorKind, Medium, sync_name, u64_of, usize_of};
 use casemate_providers::Providers;
 
 use super::locks::{HeaderLock, claim_new};
@@ -34,8 +34,8 @@ pub struct Replaced {
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
 
-/// The bytes of LUKS1 between header and key slots, which mean nothing.
-const UNUSED: std::ops::Range<u64> = luks1::HEADER_LEN as u64..4096;
+/// Where key slots of LUKS1 begin; bytes between the header and them mean nothing.
+const FIRST_SLOT: u64 = 4096;
 
 /// Bytes of a header with its key slots, from the image's beginning on.
 pub(super) fn len(header: &Header) -> u64 {
@@ -123,18 +123,18 @@ fn copy(
     let mut piece = vec![0; PIECE];
     let mut at = range.start;
     while at < range.end {
-        // OK to cast: at most a piece.
-        let now = (range.end - at).min(PIECE as u64) as usize;
+        let now = usize_of((range.end - at).min(u64_of(PIECE)));
         device.read_at(&mut piece[..now], at)?;
         put(at, &mut piece[..now])?;
-        at += now as u64;
+        at += u64_of(now);
     }
     Ok(())
 }
 
 fn zero_unused(at: u64, piece: &mut [u8]) {
-    for (at, byte) in (at..).zip(piece).take_while(|(at, _)| *at < UNUSED.end) {
-        *byte = if UNUSED.contains(&at) { 0 } else { *byte };
+    let unused = u64_of(luks1::HEADER_LEN)..FIRST_SLOT;
+    for (at, byte) in (at..).zip(piece).take_while(|(at, _)| *at < FIRST_SLOT) {
+        *byte = if unused.contains(&at) { 0 } else { *byte };
     }
 }
 

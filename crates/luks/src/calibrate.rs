@@ -4,6 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use casemate_blockdev::u32_of;
 use casemate_providers::{Argon2, Argon2Variant, Providers};
 
 use super::random::Source;
@@ -61,8 +62,7 @@ impl Default for PbkdfTarget {
             hash: "sha256".to_owned(),
             time: Duration::from_secs(2),
             memory: half_of_memory().unwrap_or(MOST_MEMORY).min(MOST_MEMORY),
-            // OK to cast: at most 4.
-            lanes: processors.min(4) as u32,
+            lanes: u32_of(processors.min(4)),
         }
     }
 }
@@ -100,8 +100,7 @@ impl PbkdfTarget {
         };
         // As much as costs that take so long would have to be, to take the time.
         let scaled = |cost: u64, took: Duration, wanted: Duration| {
-            // OK to cast: clamped to 64 bits.
-            (u128::from(cost) * wanted.as_nanos() / took.as_nanos()).min(u64::MAX.into()) as u64
+            u64::try_from(u128::from(cost) * wanted.as_nanos() / took.as_nanos()).unwrap_or(u64::MAX)
         };
         let mut cost = if self.argon2.is_some() {
             u64::from(LEAST_PASSES) * u64::from(FIRST_MEMORY.min(self.memory))

@@ -11,7 +11,7 @@ use crate::Header;
 use crate::json::{Json, Object};
 use crate::luks1::{self, SlotState};
 use crate::luks2::{self, Metadata};
-use casemate_blockdev::{Advice, AtFile, BlockDevice, Lease};
+use casemate_blockdev::{Advice, AtFile, BlockDevice, Lease, u32_of, u64_of, usize_of};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
@@ -226,16 +226,16 @@ impl Volume {
         };
         header.check_unchanged(image.top()).at(image.name())?;
         // OK to index: slots that were found.
-        let (source, mut target) = (header.slots[from as usize], header.slots[to as usize]);
+        let (source, mut target) = (header.slots[usize_of(from)], header.slots[usize_of(to)]);
         let area = header.area(&source);
-        // OK to cast: stripes of a key of at most 1024 bytes.
-        let mut stripes = SecretVec::zeroed((area.end - area.start) as usize);
+        // Stripes of a key of at most 1024 bytes.
+        let mut stripes = SecretVec::zeroed(usize_of(area.end - area.start));
         let device = image.top();
         let copied = device.read_at(stripes.expose_mut(), area.start);
         let copied = copied.and_then(|()| device.write_at(stripes.expose(), header.area(&target).start));
         copied.and_then(|()| device.flush()).at(image.name())?;
         (target.state, target.iterations, target.salt) = (source.state, source.iterations, source.salt);
-        header.slots[to as usize] = target;
+        header.slots[usize_of(to)] = target;
         header.write(device).at(image.name())
     }
 
@@ -281,7 +281,7 @@ impl Volume {
         let none = Reason::NoUsableSlot.of(Error::argument("no key slot opens the data"));
         let mut checked = Err(none.at(self.header_image.name()));
         // By their numbers, so that those count too that are tried only where they are named.
-        for slot in slots.into_iter().take(options.tries as usize) {
+        for slot in slots.into_iter().take(usize_of(options.tries)) {
             let options = LuksOptions { keyslot: Some(slot), ..options.clone() };
             checked = self.unlock(key, &options, work).map(|_| slot);
             if checked.is_ok() {
@@ -311,7 +311,7 @@ impl Volume {
                 header.check_unchanged(image.top()).at(image.name())?;
                 wipe_all(image.top()).at(image.name())?;
                 // OK to index: such slots were found.
-                ids.iter().for_each(|id| header.slots[*id as usize].disable());
+                ids.iter().for_each(|id| header.slots[usize_of(*id)].disable());
                 header.write(image.top()).at(image.name())
             }
             Header::Luks2(_) => {
@@ -423,12 +423,11 @@ fn add_luks1(
     let is_free = |id: &usize| header.slots[*id].state == SlotState::Disabled;
     let id = match options.keyslot {
         None => (0..luks1::SLOTS).find(is_free).ok_or_else(no_free_slot)?,
-        Some(id) => Some(id as usize)
+        Some(id) => Some(usize_of(id))
             .filter(|id| *id < luks1::SLOTS && is_free(id))
-            .ok_or_else(|| taken_slot(id, luks1::SLOTS as u32))?,
+            .ok_or_else(|| taken_slot(id, u32_of(luks1::SLOTS)))?,
     };
-    // OK to cast: below 8.
-    let id = id as u32;
+    let id = u32_of(id);
     put_luks1(header, device, id, unlocked.volume_key(), passphrase, options, providers).map(|()| id)
 }
 
@@ -445,14 +444,14 @@ fn put_luks1(
     let pbkdf = options.pbkdf.clone().unwrap_or_else(|| Pbkdf::pbkdf2(&header.hash));
     pbkdf.check_luks1(&header.hash)?;
     // OK to index, here and below: a slot that was found.
-    let mut slot = header.slots[id as usize];
+    let mut slot = header.slots[usize_of(id)];
     let mut sealed = Slot { kdf: pbkdf, ..Slot::of_luks1(header, &slot) };
     let material = sealed.seal(passphrase, key, &mut Source::System, providers)?;
     sealed.put_luks1(&mut slot);
     header.check_unchanged(device)?;
     device.write_at(material.expose(), sealed.area.start)?;
     device.flush()?;
-    header.slots[id as usize] = slot;
+    header.slots[usize_of(id)] = slot;
     header.write(device)
 }
 
@@ -461,11 +460,10 @@ pub(super) fn wipe(device: &dyn BlockDevice, area: Range<u64>) -> Result<(), Err
     let mut noise = vec![0; 64 << 10];
     let mut place = area.start;
     while place < area.end {
-        // OK to cast: at most 64 KiB.
-        let now = (area.end - place).min(noise.len() as u64) as usize;
+        let now = usize_of((area.end - place).min(u64_of(noise.len())));
         Source::System.fill(&mut noise[..now])?;
         device.write_at(&noise[..now], place)?;
-        place += now as u64;
+        place += u64_of(now);
     }
     device.flush()
 }

@@ -11,7 +11,7 @@ use crate::Header;
 use crate::json::{Json, Object};
 use crate::luks1::{self, SlotState};
 use crate::luks2::{self, Kdf, Metadata, SegmentSize, decode};
-use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_blockdev::{AtFile, BlockDevice, u64_of, usize_of};
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -60,8 +60,8 @@ impl Volume {
 
 /// Copies a key slot's stripes to where nothing is, until they are on stable storage.
 fn copy(device: &dyn BlockDevice, from: Range<u64>, to: u64) -> Result<(), Error> {
-    // OK to cast: the stripes of a key.
-    let mut stripes = SecretVec::zeroed((from.end - from.start) as usize);
+    // The stripes of a key.
+    let mut stripes = SecretVec::zeroed(usize_of(from.end - from.start));
     device.read_at(stripes.expose_mut(), from.start)?;
     device.write_at(stripes.expose(), to)?;
     device.flush()
@@ -82,7 +82,7 @@ fn to_luks2(
     }
     let end = header.metadata_end().next_multiple_of(4096);
     let mut behind = [0; LUKSMETA.len()];
-    if device.size() >= end + behind.len() as u64 {
+    if device.size() >= end + u64_of(behind.len()) {
         device.read_at(&mut behind, end)?;
     }
     if behind == *LUKSMETA {
@@ -92,7 +92,7 @@ fn to_luks2(
         0 => device.size(),
         payload => payload,
     };
-    let len = area_len(header.key_bytes as usize)?;
+    let len = area_len(usize_of(header.key_bytes))?;
     let keyslots_size = (room.saturating_sub(COPIES) / 4096 * 4096).min(format::LARGEST_KEYSLOTS);
     if keyslots_size < len {
         return refuse("there is no room before the data");
@@ -105,14 +105,14 @@ fn to_luks2(
     }
     let metadata = metadata_of_luks2(header, &numbers, len, keyslots_size, providers.cpu())?;
     let mut made = luks2::Header::new(header.uuid.clone(), metadata);
-    // OK to cast: 32 KiB.
-    let copies = casemate_blockdev::MemoryDevice::new(vec![0; COPIES as usize]);
+    // 32 KiB.
+    let copies = casemate_blockdev::MemoryDevice::new(vec![0; usize_of(COPIES)]);
     made.write(&copies, providers, &mut |bytes| Source::System.fill(bytes))?;
     let copies = copies.into_bytes();
     // With the first sector it is LUKS2, of which only the second copy is whole; until then LUKS1.
-    let second = HDR_SIZE as usize;
+    let second = usize_of(HDR_SIZE);
     for piece in [second..2 * second, 0..512, 0..second] {
-        device.write_at(&copies[piece.clone()], piece.start as u64)?;
+        device.write_at(&copies[piece.clone()], u64_of(piece.start))?;
         device.flush()?;
     }
     // Where cryptsetup puts them, so that it finds room for all of them on the way back.
@@ -207,7 +207,7 @@ fn to_luks1(
     providers: &Providers,
 ) -> Result<Header, Error> {
     let mut made = header_of_luks1(header, providers)?;
-    let len = area_len(made.key_bytes as usize)?;
+    let len = area_len(usize_of(made.key_bytes))?;
     let room = match u64::from(made.payload_offset) * 512 {
         0 => device.size(),
         payload => payload,
@@ -223,11 +223,11 @@ fn to_luks1(
     // With the second sector the first copy of LUKS2 is none any more; the second one is there until the first sector is
     // that of LUKS1.
     for piece in [512..bytes.len(), 0..512] {
-        device.write_at(&bytes[piece.clone()], piece.start as u64)?;
+        device.write_at(&bytes[piece.clone()], u64_of(piece.start))?;
         device.flush()?;
     }
     let copies = 2 * header.metadata.hdr_size();
-    device.write_zeroes(bytes.len() as u64, copies - bytes.len() as u64, false)?;
+    device.write_zeroes(u64_of(bytes.len()), copies - u64_of(bytes.len()), false)?;
     device.flush()?;
     Ok(Header::Luks1(made))
 }
@@ -283,7 +283,7 @@ fn header_of_luks1(header: &luks2::Header, providers: &Providers) -> Result<luks
         Err(_) => return refuse(format!("there is no room for data from byte {} on", segment.offset)),
     };
     for slot in &keyslots {
-        let id = slot.id as usize;
+        let id = usize_of(slot.id);
         let (Some(to), Some(Kdf { pbkdf: Ok(Pbkdf::Pbkdf2 { hash, iterations }), salt })) =
             (made.slots.get_mut(id), &slot.kdf)
         else {
@@ -318,7 +318,7 @@ fn place_slots(made: &mut luks1::Header, metadata: &Metadata, len: u64, room: u6
             return false;
         }
         // OK to index: all numbers were looked at.
-        made.slots[slot.id as usize].offset = sector;
+        made.slots[usize_of(slot.id)].offset = sector;
         taken.push(slot.area.offset..slot.area.offset + len);
     }
     for slot in made.slots.iter_mut().filter(|slot| slot.state == SlotState::Disabled) {
@@ -350,7 +350,7 @@ fn move_to_grid(
     let (keyslots, area) = (header.metadata.keyslots(), header.metadata.keyslots_area());
     let end = |slot: &luks2::Keyslot| slot.area.offset.saturating_add(slot.area.size);
     let taken: Vec<Range<u64>> = keyslots.iter().map(|slot| slot.area.offset..end(slot)).collect();
-    let places: Vec<u64> = (0..luks1::SLOTS as u64).map(|k| first + k * len).collect();
+    let places: Vec<u64> = (0..u64_of(luks1::SLOTS)).map(|k| first + k * len).collect();
     let is_free = |place: &&u64| {
         let range = **place..**place + len;
         let is_inside = range.start >= area.start && range.end <= area.end.min(device.size());

@@ -3,7 +3,7 @@
 use crate::json::{Json, Object};
 use crate::luks2::{LARGEST_HEADER, Metadata, SMALLEST_HEADER};
 use crate::{Header, luks1, luks2};
-use casemate_blockdev::{Medium, Uuid};
+use casemate_blockdev::{Medium, Uuid, u32_of, u64_of, usize_of};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Hmac, Providers, Seed, Work};
 
@@ -230,8 +230,7 @@ impl LuksFormatOptions {
             return Ok(NewData::Protected(Box::new(sealed)));
         }
         let mut params = Params::new(self.cipher.parse()?);
-        // OK to cast: 32 bits.
-        params.sector_size = self.sector_size as usize;
+        params.sector_size = usize_of(self.sector_size);
         Ok(NewData::Mapping(Box::new(Mapping::new(params, volume_key.clone(), 0, providers)?)))
     }
 
@@ -282,10 +281,9 @@ impl LuksFormatOptions {
                 return Err(Error::argument(format!("LUKS1 has no room for the {what} '{text}'; LUKS2 has")));
             }
         }
-        // OK to cast: at most 1024.
-        let mut header = luks1::Header::new(name, mode, &self.hash, volume_key.len() as u32)?;
+        let mut header = luks1::Header::new(name, mode, &self.hash, u32_of(volume_key.len()))?;
         let id = self.keyslot;
-        let Some(mut slot) = header.slots.get(id as usize).copied() else {
+        let Some(mut slot) = header.slots.get(usize_of(id)).copied() else {
             return Err(Error::argument(format!("key slot {id}: LUKS1 has slots 0 to 7")));
         };
         let offset = match (self.offset, self.detached) {
@@ -320,7 +318,7 @@ impl LuksFormatOptions {
         let material = sealed.seal(passphrase, volume_key, random, providers)?;
         sealed.put_luks1(&mut slot);
         // OK to index: the slot was found there.
-        header.slots[id as usize] = slot;
+        header.slots[usize_of(id)] = slot;
         let stored = Stored {
             header: header.to_bytes().to_vec(),
             material: material.expose().to_vec(),
@@ -397,8 +395,8 @@ impl LuksFormatOptions {
         let metadata = Metadata::new(metadata, hdr_size)?;
         let mut header = luks2::Header::new(uuid.to_string(), metadata);
         (header.label, header.subsystem) = (self.label.clone(), self.subsystem.clone());
-        // OK to cast: at most 8 MiB.
-        let copies = casemate_blockdev::MemoryDevice::new(vec![0; copies as usize]);
+        // At most 8 MiB.
+        let copies = casemate_blockdev::MemoryDevice::new(vec![0; usize_of(copies)]);
         header.write(&copies, providers, &mut |bytes| random.fill(bytes))?;
         let stored = Stored {
             header: copies.into_bytes(),
@@ -434,7 +432,7 @@ pub(super) fn metadata_json(
     [hdr_size, keyslots_size]: [u64; 2],
 ) -> Object {
     let config = Object::default()
-        .with("json_size", (hdr_size - luks2::BINARY_LEN as u64).to_string())
+        .with("json_size", (hdr_size - u64_of(luks2::BINARY_LEN)).to_string())
         .with("keyslots_size", keyslots_size.to_string());
     Object::default()
         .with("keyslots", keyslots)

@@ -59,6 +59,7 @@
 //!
 //! Sources: the LUKS1 and LUKS2 on-disk format specifications, and what cryptsetup 2.6 and 2.8 do where these are silent.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 pub mod af;
 mod areas;
@@ -111,6 +112,8 @@ pub use unlock::Unlocked;
 pub use volume::{LuksKey, LuksOptions, Opened, Plain, Volume};
 use volume::{Reader, refuse_empty};
 
+use casemate_blockdev::u64_of;
+
 /// Magic of a header; the secondary header of LUKS2 has these bytes turned.
 pub const MAGIC: &[u8; 6] = b"LUKS\xba\xbe";
 
@@ -134,7 +137,7 @@ impl Header {
     /// `Corrupt` if there is none, or none that makes sense; `Unsupported` for a version that is not known; `Io`.
     pub fn read(device: &dyn BlockDevice, providers: &Providers) -> Result<Header> {
         let mut bytes = [0; luks1::HEADER_LEN];
-        if device.size() >= bytes.len() as u64 {
+        if device.size() >= u64_of(bytes.len()) {
             device.read_at(&mut bytes, 0)?;
         }
         match (&bytes[..6] == MAGIC, u16::from_be_bytes([bytes[6], bytes[7]])) {

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u32_of, u64_of, usize_of};
 
 use crate::af::{self, STRIPES};
 use crate::{Error, MAGIC, Result, changed, field_text};
@@ -123,7 +123,7 @@ fn put_text(field: &mut [u8], text: &str) {
 impl Slot {
     /// Sectors of 512 bytes that the stripes of a key take.
     fn sectors(key_bytes: u32) -> u64 {
-        (u64::from(key_bytes) * STRIPES as u64).div_ceil(512)
+        (u64::from(key_bytes) * u64_of(STRIPES)).div_ceil(512)
     }
 }
 
@@ -175,7 +175,7 @@ impl Header {
     /// `Argument` for a key of no bytes, or more than fit.
     pub fn new(cipher_name: &str, cipher_mode: &str, hash: &str, key_bytes: u32) -> Result<Header> {
         let sectors = Slot::sectors(key_bytes).next_multiple_of(8);
-        let end = 8 + SLOTS as u64 * sectors;
+        let end = 8 + u64_of(SLOTS) * sectors;
         if key_bytes == 0 || u32::try_from(end).is_err() {
             return Err(Error::argument(format!("a volume key of {key_bytes} bytes")));
         }
@@ -183,9 +183,8 @@ impl Header {
             state: SlotState::Disabled,
             iterations: 0,
             salt: [0; SALT_LEN],
-            // OK to cast: below the end, which fits.
-            offset: (8 + k as u64 * sectors) as u32,
-            stripes: STRIPES as u32,
+            offset: u32_of(8 + u64_of(k) * sectors),
+            stripes: u32_of(STRIPES),
         };
         Ok(Header {
             cipher_name: cipher_name.to_owned(),
@@ -258,7 +257,7 @@ impl Header {
     /// `Busy` if another program has changed it meanwhile; `Io`.
     pub fn check_unchanged(&self, device: &dyn BlockDevice) -> Result<()> {
         let mut now = [0; HEADER_LEN];
-        if self.is_on_disk && device.size() >= now.len() as u64 {
+        if self.is_on_disk && device.size() >= u64_of(now.len()) {
             device.read_at(&mut now, 0)?;
         }
         match self.is_on_disk && now != *self.raw {
@@ -284,23 +283,22 @@ impl Header {
     /// Where header and slots end, in bytes.
     pub fn metadata_end(&self) -> u64 {
         let ends = self.slots.iter().map(|slot| self.area(slot).end);
-        ends.fold(HEADER_LEN as u64, u64::max)
+        ends.fold(u64_of(HEADER_LEN), u64::max)
     }
 
     fn check(&self) -> Result<()> {
         let bad = |text: String| Err(Error::corrupt(format!("LUKS1 header: {text}")));
-        // OK to cast: 32 bits.
-        if af::material_len(self.key_bytes as usize).is_none() || self.key_bytes == 0 {
+        if af::material_len(usize_of(self.key_bytes)).is_none() || self.key_bytes == 0 {
             return bad(format!("a volume key of {} bytes", self.key_bytes));
         }
         let payload = u64::from(self.payload_offset) * 512;
         let mut areas = Vec::new();
         for (k, slot) in self.slots.iter().enumerate() {
             let area = self.area(slot);
-            if slot.stripes != STRIPES as u32 {
+            if slot.stripes != u32_of(STRIPES) {
                 return bad(format!("key slot {k} has {} stripes, not {STRIPES}", slot.stripes));
             }
-            if area.start < HEADER_LEN as u64 {
+            if area.start < u64_of(HEADER_LEN) {
                 return bad(format!("key slot {k} begins at byte {}, within the header", area.start));
             }
             if payload != 0 && area.end > payload {

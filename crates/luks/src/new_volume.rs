@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use crate::Header;
 use casemate_blockdev::target::{self, Made, Target};
-use casemate_blockdev::{AtFile, Medium, signatures};
+use casemate_blockdev::{AtFile, Medium, signatures, u64_of, usize_of};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Work};
 
@@ -124,7 +124,7 @@ impl NewVolume {
         };
         let target: &Medium = target.as_ref();
         let place = self.header_place(target, None)?;
-        let sector_size = mapping.params.sector_size as u64;
+        let sector_size = u64_of(mapping.params.sector_size);
         let end = len.checked_next_multiple_of(sector_size).and_then(|len| self.offset.checked_add(len));
         let end = end.ok_or_else(|| Error::argument(format!("{len} bytes of data pass 2^64")))?;
         let size = target.top().size();
@@ -242,13 +242,12 @@ impl NewVolume {
         let zeros = [0; 4096];
         let mut put = |to: u64, piece: &[u8]| -> Result<(), Error> {
             while written < to {
-                // OK to cast: at most 4096.
-                let now = (to - written).min(zeros.len() as u64) as usize;
+                let now = usize_of((to - written).min(u64_of(zeros.len())));
                 output.1.write_all(&zeros[..now])?;
-                written += now as u64;
+                written += u64_of(now);
             }
             output.1.write_all(piece)?;
-            written += piece.len() as u64;
+            written += u64_of(piece.len());
             Ok(())
         };
         if !self.detached {

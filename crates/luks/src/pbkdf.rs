@@ -1,5 +1,6 @@
 //! KDF with its costs, which makes a key of a passphrase.
 
+use casemate_blockdev::u64_of;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Argon2, Argon2Variant, KdfLimits, Providers, pbkdf2};
 
@@ -144,7 +145,7 @@ pub(super) struct Cost {
 
 impl Cost {
     pub fn of_pbkdf2(hash: &str, iterations: u32, len: usize, providers: &Providers) -> Result<Cost, Error> {
-        let digests = len.div_ceil(providers.hash(hash)?.digest_len()) as u64;
+        let digests = u64_of(len.div_ceil(providers.hash(hash)?.digest_len()));
         let iterations = u64::from(iterations).saturating_mul(digests);
         Ok(Cost { iterations, work: 0 })
     }

@@ -23,6 +23,8 @@ use std::fmt::{self, Display, Write};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use casemate_blockdev::{u32_of, u64_of};
+
 use crate::Header;
 use crate::luks1::SlotState;
 use crate::luks2::{Digest, SegmentSize, decode};
@@ -312,8 +314,7 @@ impl Volume {
             let is_kept = policy.hashes.is_empty() || policy.hashes.contains(&hash);
             demand("hash", is_kept, format!("a hash is {hash}"));
         }
-        // OK to cast: at most 32.
-        let count = slots.len() as u32;
+        let count = u32_of(slots.len());
         let is_kept = policy.keyslots.as_ref().is_none_or(|bounds| bounds.contains(&count));
         demand("key-slots", is_kept, format!("there are {count}"));
         for SlotFacts { id, cipher, kdf, costs } in slots {
@@ -384,7 +385,7 @@ impl Volume {
             mac: mac_key.map(|key| self.mac(key, providers)).transpose()?,
             ..Policy::default()
         };
-        let count = facts.slots.len() as u32;
+        let count = u32_of(facts.slots.len());
         policy.keyslots = Some(count.min(1)..=count);
         for slot in facts.slots {
             let cost = |(name, cost): &(&str, u32)| ((*name).to_owned(), *cost..=*cost);
@@ -434,7 +435,7 @@ impl Volume {
             Header::Luks2(header) => {
                 message.extend_from_slice(&header.seqid.to_be_bytes());
                 for text in [&header.label, &header.uuid, &header.subsystem] {
-                    message.extend_from_slice(&(text.len() as u64).to_be_bytes());
+                    message.extend_from_slice(&u64_of(text.len()).to_be_bytes());
                     message.extend_from_slice(text.as_bytes());
                 }
                 message.extend_from_slice(&header.metadata.to_plain());

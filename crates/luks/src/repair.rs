@@ -2,7 +2,7 @@
 
 use crate::luks2::CopyState;
 use crate::{MAGIC, luks1, luks2};
-use casemate_blockdev::{AtFile, Medium};
+use casemate_blockdev::{AtFile, Medium, u64_of};
 use casemate_providers::Work;
 
 use super::locks::HeaderLock;
@@ -31,7 +31,7 @@ pub fn repair(medium: &Medium, work: &Work<'_>) -> Result<Vec<String>, Error> {
     let _claim = HeaderLock::of(medium).take().at(medium.name())?;
     let device = medium.top();
     let mut bytes = [0; luks1::HEADER_LEN];
-    if device.size() >= bytes.len() as u64 {
+    if device.size() >= u64_of(bytes.len()) {
         device.read_at(&mut bytes, 0).at(medium.name())?;
     }
     if bytes[..6] == *MAGIC && bytes[6..8] == [0, 1] {
@@ -74,7 +74,7 @@ pub fn repair(medium: &Medium, work: &Work<'_>) -> Result<Vec<String>, Error> {
 /// `Io`.
 pub fn begins_with_luks(medium: &Medium) -> Result<bool, Error> {
     let mut bytes = [0; MAGIC.len()];
-    if medium.top().size() >= bytes.len() as u64 {
+    if medium.top().size() >= u64_of(bytes.len()) {
         medium.top().read_at(&mut bytes, 0).at(medium.name())?;
     }
     Ok(bytes == *MAGIC)

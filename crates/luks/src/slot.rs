@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u32_of, u64_of, usize_of};
 use casemate_crypt::{Params, SectorCipher};
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::secret::SecretVec;
@@ -53,8 +53,7 @@ pub(super) type Material = SecretVec;
 impl Slot {
     /// The slot of a header of LUKS1.
     pub fn of_luks1(header: &luks1::Header, slot: &luks1::Slot) -> Slot {
-        // OK to cast: 32 bits.
-        let key_len = header.key_bytes as usize;
+        let key_len = usize_of(header.key_bytes);
         Slot {
             key_len,
             area: header.area(slot),
@@ -84,11 +83,10 @@ impl Slot {
             return Err(Error::corrupt(format!("a salt of {} bytes", salt.len())));
         }
         Ok(Slot {
-            // OK to cast: bounded.
-            key_len: keyslot.key_size as usize,
+            key_len: usize_of(keyslot.key_size),
             area: area.offset..area.offset.saturating_add(area.size),
             encryption: area.encryption.clone(),
-            cipher_key_len: area.key_size as usize,
+            cipher_key_len: usize_of(area.key_size),
             hash: keyslot.af_hash.clone(),
             kdf,
             salt,
@@ -129,7 +127,8 @@ impl Slot {
 
     /// Bytes of the stripes, in whole sectors, if the area has room for them.
     pub fn material_len(&self) -> Result<usize, Error> {
-        let len = af::material_len(self.key_len).filter(|len| *len as u64 <= self.area.end - self.area.start);
+        let len =
+            af::material_len(self.key_len).filter(|len| u64_of(*len) <= self.area.end - self.area.start);
         len.ok_or_else(|| Error::corrupt(format!("its area has no room for a key of {} bytes", self.key_len)))
     }
 
@@ -161,8 +160,7 @@ impl Slot {
             let text = format!("a key slot with the cipher {} hides nothing", self.encryption);
             return Err(Error::argument(text));
         }
-        // OK to cast: a small number.
-        if self.key_len > LONGEST_KEY as usize || self.cipher_key_len > LONGEST_KEY as usize {
+        if self.key_len > usize_of(LONGEST_KEY) || self.cipher_key_len > usize_of(LONGEST_KEY) {
             let text = format!("keys of {} and {} bytes", self.key_len, self.cipher_key_len);
             return Err(Error::argument(text));
         }
@@ -198,14 +196,14 @@ impl Slot {
     pub fn to_json(&self, cpu: Cpu) -> Object {
         let af = Object::default()
             .with("type", "luks1")
-            .with("stripes", af::STRIPES as u32)
+            .with("stripes", u32_of(af::STRIPES))
             .with("hash", &*self.hash);
         let area = Object::default()
             .with("type", "raw")
             .with("offset", self.area.start.to_string())
             .with("size", (self.area.end - self.area.start).to_string())
             .with("encryption", &*self.encryption)
-            .with("key_size", self.cipher_key_len as u32);
+            .with("key_size", u32_of(self.cipher_key_len));
         let kdf = Object::default().with("type", self.kdf.name());
         let kdf = match &self.kdf {
             Pbkdf::Pbkdf2 { hash, iterations } => kdf.with("hash", &**hash).with("iterations", *iterations),
@@ -215,8 +213,7 @@ impl Slot {
         };
         Object::default()
             .with("type", "luks2")
-            // OK to cast: keys have at most 1024 bytes.
-            .with("key_size", self.key_len as u32)
+            .with("key_size", u32_of(self.key_len))
             .with("af", af)
             .with("area", area)
             .with("kdf", kdf.with("salt", encode(&self.salt, cpu)))
@@ -226,7 +223,7 @@ impl Slot {
 /// Bytes of the area of a key's stripes, in whole pages.
 pub(super) fn area_len(key_len: usize) -> Result<u64, Error> {
     let len = af::material_len(key_len).and_then(|len| len.checked_next_multiple_of(4096));
-    len.map(|len| len as u64).ok_or_else(|| Error::argument(format!("a volume key of {key_len} bytes")))
+    len.map(|len| u64_of(len)).ok_or_else(|| Error::argument(format!("a volume key of {key_len} bytes")))
 }
 
 /// Limits of a slot that its owner asks for: none.

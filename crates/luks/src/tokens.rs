@@ -1,6 +1,8 @@
 //! Tokens of LUKS2: what somebody has noted for opening slots without a passphrase. They are kept as they are, whoever
 //! made them.
 
+use casemate_blockdev::usize_of;
+
 use crate::Header;
 use crate::json::{self, Json, Object};
 use crate::luks2::TOKENS;
@@ -12,7 +14,7 @@ use crate::{Advice, Error};
 
 /// Number of JSON values that a header may have after a token was added. Key slots, digests and segments, with those of a
 /// reencryption, have fewer than a thousand.
-const MOST_VALUES: usize = (json::MOST_VALUES - 4096) as usize;
+const MOST_VALUES: u32 = json::MOST_VALUES - 4096;
 
 /// Where a new token goes, and what slots it is of.
 #[derive(Clone, Debug, Default)]
@@ -101,7 +103,7 @@ impl Volume {
                 tokens.set(id.to_string(), token.into());
             }
             let values: usize = metadata.iter().map(|(_, value)| value.values()).sum();
-            if values > MOST_VALUES {
+            if values > usize_of(MOST_VALUES) {
                 let text = format!(
                     "with this token the header would have {values} JSON values, and {MOST_VALUES} are supported: the rest is \
                      for key slots and for a reencryption"

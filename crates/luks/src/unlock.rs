@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::luks2::{Digest, Keyslot, Priority, decode};
 use crate::{Header, luks1, luks2};
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
 use casemate_providers::{KdfLimits, Providers, Work, pbkdf2};
@@ -99,7 +99,7 @@ fn try_slots(
         }
     }
     while !slots.is_empty() {
-        let left = (options.tries as usize).saturating_sub(tried.len());
+        let left = usize_of(options.tries).saturating_sub(tried.len());
         let count = together(&slots, options.limits.memory, work.pool.threads()).min(left.max(1));
         let mut group: Vec<Candidate> = Vec::new();
         for slot in slots.drain(..count) {
@@ -117,13 +117,12 @@ fn try_slots(
         }
         let results: Mutex<Vec<_>> = Mutex::default();
         let open = |_: &mut (), number| {
-            // OK to cast: at most the length of the group.
-            let slot = &group[number as usize];
+            let slot = &group[usize_of(number)];
             let opened = slot.open(device, passphrase, &options.limits, &work.providers);
             results.lock().unwrap_or_else(PoisonError::into_inner).push((number, slot.id, opened));
             Ok::<(), Error>(())
         };
-        work.pool.run(group.len() as u64, || (), open)?;
+        work.pool.run(u64_of(group.len()), || (), open)?;
         let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
         results.sort_by_key(|(number, ..)| *number);
         for (_, id, opened) in results {
@@ -173,7 +172,7 @@ fn together(slots: &[Candidate], most_memory: u32, threads: usize) -> usize {
         let first = *first.get_or_insert(*work);
         lanes += u64::from(*more_lanes);
         memory += u64::from(*more_memory);
-        lanes <= threads as u64 && memory <= most_memory.into() && work / 2 <= first
+        lanes <= u64_of(threads) && memory <= most_memory.into() && work / 2 <= first
     });
     fitting.count().max(1)
 }
@@ -464,7 +463,7 @@ fn check_key(
 ) -> Result<Unlocked, Error> {
     // HMAC fills keys up with zeros, so a key of another length may have the same digest.
     let wrong = || Reason::WrongVolumeKey.of(Error::coded(Code::WrongKey, "this is not the volume key"));
-    if len.is_some_and(|len| len as usize != key.len()) {
+    if len.is_some_and(|len| usize_of(len) != key.len()) {
         return Err(wrong());
     }
     for check in checks {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use casemate_blockdev::target::Consent;
-use casemate_blockdev::{Advice, AtFile, BlockDevice, Medium, Target, signatures};
+use casemate_blockdev::{Advice, AtFile, BlockDevice, Medium, Target, signatures, u64_of, usize_of};
 use casemate_crypt::image::Holes;
 use casemate_crypt::{Mapping, Params};
 use casemate_primitives::secret::SecretVec;
@@ -370,8 +370,7 @@ impl Volume {
                 keyslots.iter().find(|slot| slots.contains(&slot.id)).map(|slot| slot.key_size)
             }
         };
-        // OK to cast: 32 bits.
-        len.map(|len| len as usize)
+        len.map(|len| usize_of(len))
     }
 
     /// Bytes of the data.
@@ -424,8 +423,7 @@ impl Volume {
                     SegmentSize::Dynamic => None,
                     SegmentSize::Fixed(size) => Some(size),
                 };
-                // OK to cast: 32 bits.
-                (segment.encryption, segment.sector_size as usize, segment.offset, size)
+                (segment.encryption, usize_of(segment.sector_size), segment.offset, size)
             }
         }
     }
@@ -494,10 +492,9 @@ pub(crate) struct Reader<'a> {
 impl Read for Reader<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let rest = self.device.size().saturating_sub(self.offset);
-        // OK to cast: no more than the buffer has.
-        let len = rest.min(buf.len() as u64) as usize;
+        let len = usize_of(rest.min(u64_of(buf.len())));
         self.device.read_at(&mut buf[..len], self.offset)?;
-        self.offset += len as u64;
+        self.offset += u64_of(len);
         Ok(len)
     }
 }

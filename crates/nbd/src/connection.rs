@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
+use casemate_blockdev::{u32_of, u64_of, usize_of};
+
 use crate::crew::Crew;
 use crate::export::Export;
 use crate::link::{Link, Sending, lock};
@@ -53,7 +55,7 @@ impl Connection<'_> {
         };
         let link = Arc::new(link);
         // Before the client hears that it can send requests, because from then on they are answered.
-        let memory = shared.limits.memory.max(MAX_PAYLOAD as usize);
+        let memory = shared.limits.memory.max(usize_of(MAX_PAYLOAD));
         let room = Arc::new(Room::new(memory));
         if !shared.register(number, &link, &room) {
             link.shut(Shutdown::Read);
@@ -191,7 +193,7 @@ impl Connection<'_> {
             while left > 0 {
                 let now = left.min(LARGE);
                 payload.clear(self.shared.retained());
-                reader.read_exact(&self.link, payload.extend(now as usize))?;
+                reader.read_exact(&self.link, payload.extend(usize_of(now)))?;
                 left -= now;
             }
             return Ok(Some(request));
@@ -200,7 +202,7 @@ impl Connection<'_> {
         reader.large_writes = request.payload() >= LARGE;
         if request.payload() > 0 {
             let _waiting = self.link.waiting();
-            let read = reader.read_exact(&self.link, payload.extend(request.len as usize));
+            let read = reader.read_exact(&self.link, payload.extend(usize_of(request.len)));
             // Others wait for the room of a client that leaves in the middle.
             read.inspect_err(|_| self.give_room(&request))?;
         }
@@ -238,8 +240,8 @@ impl Connection<'_> {
             let done = self.on_device(command, request, payload, out);
             // The processors' work takes time too, but is not waiting: at most a nanosecond for a byte. And a thread that
             // had to let another run now and then does not make a slow device.
-            let waited = start.elapsed().saturating_sub(Duration::from_nanos(held(request) as u64));
-            let waited = waited.as_nanos().min(u128::from(4 * SLOW)) as u64;
+            let waited = start.elapsed().saturating_sub(Duration::from_nanos(u64_of(held(request))));
+            let waited = u64::try_from(waited.as_nanos()).map_or(4 * SLOW, |waited| waited.min(4 * SLOW));
             // Threads that do this at the same time lose one of the values, which does no harm.
             let before = self.service.load(Ordering::Relaxed);
             self.service.store(before - before / 8 + waited / 8, Ordering::Relaxed);
@@ -272,8 +274,7 @@ impl Connection<'_> {
         // Halves of halves, down to a block. A device that takes long to fail is not asked for ever.
         while let Some(range) = ranges.pop() {
             let given_up = start.elapsed() > ENOUGH_TRIED;
-            // OK to cast: a part of a request.
-            let len = (range.end - range.start) as u32;
+            let len = u32_of(range.end - range.start);
             let read = |data: &mut [u8]| device.read_at(data, range.start);
             if !given_up && range != whole && out.part(request.cookie, range.start, len, read).is_ok() {
                 continue;
@@ -381,7 +382,7 @@ fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<Negotiated>> 
         link.read_exact_until(&mut header, deadline)?;
         let header = OptionHeader::from_bytes(&header)
             .ok_or_else(|| invalid("the client sent bytes that are not an option"))?;
-        let mut data = vec![0; header.len as usize];
+        let mut data = vec![0; usize_of(header.len)];
         link.read_exact_until(&mut data, deadline)?;
         let step = talk.option(header.option, &data, &mut out);
         if let Step::Transmission(export, agreed) = step {
@@ -406,9 +407,9 @@ fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<Negotiated>> 
 
 /// Reads bytes for nobody, so that the system has them in memory.
 fn cache(device: &dyn casemate_blockdev::BlockDevice, offset: u64, len: u32) -> io::Result<()> {
-    let mut data = vec![0; len.min(READ_FOR_CACHE) as usize];
+    let mut data = vec![0; usize_of(len.min(READ_FOR_CACHE))];
     for done in (0..len).step_by(data.len().max(1)) {
-        let now = (len - done).min(READ_FOR_CACHE) as usize;
+        let now = usize_of((len - done).min(READ_FOR_CACHE));
         device.read_at(&mut data[..now], offset + u64::from(done))?;
     }
     Ok(())
@@ -427,13 +428,12 @@ fn extents(
         let data = device.next_data(at)?.unwrap_or(end..end);
         let start = data.start.clamp(at, end);
         if start > at {
-            // OK to cast, here and below: within a range whose length is a u32.
-            list.push(((start - at) as u32, HOLE | ZERO));
+            list.push((u32_of(start - at), HOLE | ZERO));
             at = start;
         }
         let stop = data.end.clamp(start, end);
         if stop > at && list.len() < most {
-            list.push(((stop - at) as u32, 0));
+            list.push((u32_of(stop - at), 0));
             at = stop;
         }
     }
@@ -443,7 +443,7 @@ fn extents(
 /// Bytes that are in memory while a request is worked on.
 fn held(request: &Request) -> usize {
     let moves = matches!(request.command, Ok(Command::Read | Command::Write)) && request.len <= MAX_PAYLOAD;
-    if moves { request.len as usize } else { 0 }
+    if moves { usize_of(request.len) } else { 0 }
 }
 
 /// The protocol's number for what went wrong.

@@ -27,6 +27,7 @@
 //! # Limits
 //! No extended headers, no resizing, no metadata context but `base:allocation`.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod connection;
 mod crew;

@@ -26,8 +26,8 @@ impl Log {
 
     pub(crate) fn line(&self, text: &str) {
         let mut state = lock(&self.state);
-        // OK to cast: 584 million years.
-        let more = (state.counted.elapsed().as_millis() / INTERVAL.as_millis()) as u64;
+        let more =
+            u64::try_from(state.counted.elapsed().as_millis() / INTERVAL.as_millis()).unwrap_or(u64::MAX);
         state.allowed = state.allowed.saturating_add(more).min(BURST);
         state.counted += INTERVAL.saturating_mul(u32::try_from(more).unwrap_or(u32::MAX));
         if state.allowed == 0 {

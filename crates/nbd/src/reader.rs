@@ -2,6 +2,8 @@
 
 use std::io;
 
+use casemate_blockdev::usize_of;
+
 use crate::link::Link;
 use crate::protocol::Request;
 
@@ -78,7 +80,7 @@ impl Reader {
     pub(crate) fn peek(&self) -> Option<Request> {
         let (request, rest) = self.buf[self.start..self.end].split_first_chunk()?;
         let request = Request::from_bytes(request)?;
-        (rest.len() >= request.payload() as usize).then_some(request)
+        (rest.len() >= usize_of(request.payload())).then_some(request)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Replies, collected until they are sent.
 
+use casemate_blockdev::{u32_of, usize_of};
+
 use crate::protocol::{ALLOCATION_ID, Agreed};
 
 /// Bytes that grow without being cleared, because they are about to be overwritten.
@@ -46,8 +48,8 @@ impl Buffer {
     pub(crate) fn chunk(&mut self, kind: u16, cookie: u64, parts: &[&[u8]]) {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let to = self.extend(CHUNK + len);
-        // OK to cast: replies of this kind are a few kilobytes.
-        chunk_header(to, DONE, kind, cookie, len as u32);
+        // Replies of this kind are a few kilobytes.
+        chunk_header(to, DONE, kind, cookie, u32_of(len));
         let mut at = CHUNK;
         for part in parts {
             to[at..at + part.len()].copy_from_slice(part);
@@ -73,7 +75,7 @@ impl Buffer {
         }
         let before = self.used;
         let header = if agreed.structured { CHUNK + 8 } else { SIMPLE };
-        let (header, data) = self.extend(header + len as usize).split_at_mut(header);
+        let (header, data) = self.extend(header + usize_of(len)).split_at_mut(header);
         if let Err(error) = fill(data) {
             self.used = before;
             return Err(error);
@@ -99,7 +101,7 @@ impl Buffer {
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let before = self.used;
-        let (header, data) = self.extend(CHUNK + 8 + len as usize).split_at_mut(CHUNK + 8);
+        let (header, data) = self.extend(CHUNK + 8 + usize_of(len)).split_at_mut(CHUNK + 8);
         if let Err(error) = fill(data) {
             self.used = before;
             return Err(error);

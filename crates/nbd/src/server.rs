@@ -9,6 +9,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use casemate_blockdev::usize_of;
+
 use crate::connection::Connection;
 use crate::export::Export;
 use crate::link::{Link, lock};
@@ -106,7 +108,7 @@ impl Server {
             limits,
             stopping: AtomicBool::new(false),
             processors: thread::available_parallelism().map_or(1, NonZero::get),
-            room: Room::new(limits.total_memory.max(MAX_PAYLOAD as usize)),
+            room: Room::new(limits.total_memory.max(usize_of(MAX_PAYLOAD))),
             log: Log::new(Box::new(log)),
             clients: Mutex::default(),
             count: AtomicUsize::new(0),

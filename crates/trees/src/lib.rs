@@ -19,6 +19,7 @@
 //! # Ok::<(), casemate_blockdev::Error>(())
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 pub mod folder;
 pub mod host;

@@ -6,6 +6,8 @@ use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
+use casemate_blockdev::u64_of;
+
 use crate::{Error, Result};
 
 /// Bytes that tell how a stream is compressed.
@@ -68,7 +70,7 @@ impl Packing {
 /// `Unsupported` for other formats than gzip and zstd; what reading says.
 pub fn unpacked<'a>(mut input: impl Read + 'a) -> Result<Box<dyn Read + 'a>> {
     let mut begin = Vec::new();
-    (&mut input).take(TELLING as u64).read_to_end(&mut begin)?;
+    (&mut input).take(u64_of(TELLING)).read_to_end(&mut begin)?;
     let packing = Packing::of(&begin)?;
     let whole = io::Cursor::new(begin).chain(input);
     Ok(match packing {

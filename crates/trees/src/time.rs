@@ -17,8 +17,7 @@ impl Time {
                 ("-", (self.seconds + 1).unsigned_abs(), 1_000_000_000 - self.nanoseconds)
             }
             Time { seconds: ..0, .. } => ("-", self.seconds.unsigned_abs(), 0),
-            // OK to cast: not negative.
-            _ => ("", self.seconds as u64, self.nanoseconds),
+            _ => ("", self.seconds.unsigned_abs(), self.nanoseconds),
         };
         let text = format!("{sign}{seconds}.{nanoseconds:09}");
         text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -18,6 +18,7 @@
 //! # Ok::<(), casemate_verity::Error>(())
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 pub mod dm;
 pub mod fs;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of};
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::{Providers, SaltedHash, Work};
 
@@ -134,7 +134,7 @@ impl<W: Whole> Part<W> {
         let geometry = whole.geometry()?;
         check_part(&geometry, &(start..end)).map_err(|error| wrong(&error.text()))?;
         let (len, shape) = ((end - start).div_ceil(unit(geometry.shape())), geometry.shape());
-        if len.checked_mul(shape.digest_len() as u64) != Some(digests.len() as u64) {
+        if len.checked_mul(u64_of(shape.digest_len())) != Some(u64_of(digests.len())) {
             return Err(wrong(&format!("{} bytes of digests", digests.len())));
         }
         Ok(Part { whole, range: start..end, digests: digests.to_vec() })

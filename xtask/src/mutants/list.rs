@@ -259,8 +259,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "crypt-in-place-slots-do-not-take-turns",
         file: "crates/crypt/src/in_place.rs",
-        text: "2 * RECORD + (zone % 2) * self.hot_zone",
-        by: "2 * RECORD + zone % 1",
+        text: "RECORDS + (zone % 2) * self.hot_zone",
+        by: "RECORDS + zone % 1",
         suites: &[CRYPT_LIB],
     },
     Mutation {
@@ -294,7 +294,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "crypt-in-place-old-record-left",
         file: "crates/crypt/src/in_place.rs",
-        text: "journal.write_at(&[0; RECORD as usize], RECORD)?;",
+        text: "journal.write_at(&vec![0; usize_of(RECORD)], RECORD)?;",
         by: "",
         suites: &[CRYPT_LIB],
     },
@@ -519,7 +519,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "nbd-count-of-contexts-not-compared",
         file: "crates/nbd/src/protocol/negotiation.rs",
-        text: "(queries.len() == u32::from_be_bytes(*count) as usize).then_some((name, queries))",
+        text: "(queries.len() == usize_of(u32::from_be_bytes(*count))).then_some((name, queries))",
         by: "(u32::from_be_bytes(*count) < u32::MAX).then_some((name, queries))",
         suites: &[NBD_LIB],
     },

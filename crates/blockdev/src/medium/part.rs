@@ -37,9 +37,8 @@ impl Medium {
         let ends_freely = |(below, range): &&InWindow| {
             // Where there is no table, no partition is named.
             let all = partitions(&**below).unwrap_or_default();
-            !all.iter().any(|one| {
-                one.start <= range.start && one.start.checked_add(one.len) == Some(range.end)
-            })
+            !all.iter()
+                .any(|one| one.start <= range.start && one.start.checked_add(one.len) == Some(range.end))
         };
         let free = self.windows.iter().rev().take_while(ends_freely);
         free.fold(0, |bytes, (below, range)| bytes.saturating_add(below.size().saturating_sub(range.end)))

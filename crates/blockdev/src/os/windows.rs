@@ -13,6 +13,7 @@ use std::os::windows::io::AsHandle;
 use std::path::{Path, PathBuf};
 
 use crate::identity::FileId;
+use crate::u64_of;
 
 /// Files read and written at positions.
 pub trait FileExt {
@@ -36,7 +37,7 @@ pub trait FileExt {
         while !buf.is_empty() {
             match self.read_at(buf, offset) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(len) => (buf, offset) = (&mut buf[len..], offset + len as u64),
+                Ok(len) => (buf, offset) = (&mut buf[len..], offset + u64_of(len)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -52,7 +53,7 @@ pub trait FileExt {
         while !buf.is_empty() {
             match self.write_at(buf, offset) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(len) => (buf, offset) = (&buf[len..], offset + len as u64),
+                Ok(len) => (buf, offset) = (&buf[len..], offset + u64_of(len)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

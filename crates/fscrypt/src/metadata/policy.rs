@@ -64,8 +64,7 @@ impl PolicyFile {
             return Err(Error::argument(text));
         }
         let options = EncryptionOptions {
-            // OK to cast: 32 at most.
-            padding: policy.padding as i64,
+            padding: i64::try_from(policy.padding).unwrap_or(i64::MAX),
             contents: policy.contents.number().into(),
             filenames: policy.names.number().into(),
             policy_version: match policy.key {

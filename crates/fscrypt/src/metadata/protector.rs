@@ -200,7 +200,7 @@ impl Hashing {
         let lanes = match u8::try_from(costs.parallelism) {
             Ok(lanes) => lanes,
             // Old versions of the tool took the low 8 bits, and what they made must be opened the same way.
-            Err(_) if !costs.truncation_fixed => costs.parallelism as u8,
+            Err(_) if !costs.truncation_fixed => costs.parallelism.to_le_bytes()[0],
             Err(_) => 0,
         };
         let (passes, memory) = (u32::try_from(costs.time), u32::try_from(costs.memory));

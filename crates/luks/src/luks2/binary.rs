@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use casemate_blockdev::usize_of;
 use casemate_primitives::secret::constant_time_eq;
 use casemate_providers::Providers;
 
@@ -109,8 +110,7 @@ impl BinaryHeader {
     /// # Errors
     /// `Argument` if `json` does not fit; `Unsupported` where the checksum's hash can't be made.
     pub fn to_bytes(&self, place: Place, json: &[u8], providers: &Providers) -> Result<Vec<u8>> {
-        // OK to cast: at most 4 MiB.
-        let size = self.hdr_size.min(LARGEST_HEADER) as usize;
+        let size = usize_of(self.hdr_size.min(LARGEST_HEADER));
         // A NUL ends the text.
         if size < BINARY_LEN || json.len() >= size - BINARY_LEN {
             let room = size.saturating_sub(BINARY_LEN + 1);

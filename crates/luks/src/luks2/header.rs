@@ -1,6 +1,6 @@
 //! The header of LUKS2 as a whole: the better one of two copies, and how both are written.
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use casemate_providers::Providers;
 
 use crate::{Error, Random, Result, changed};
@@ -140,7 +140,7 @@ impl Header {
         for (head, offset) in self.heads.iter().zip([0, self.metadata.hdr_size()]) {
             let Some(head) = head else { continue };
             let mut now = [0; BINARY_LEN];
-            if offset + now.len() as u64 <= device.size() {
+            if offset + u64_of(now.len()) <= device.size() {
                 device.read_at(&mut now, offset)?;
             }
             if now != **head {
@@ -294,7 +294,7 @@ fn possible_sizes() -> impl Iterator<Item = u64> {
 /// Errors of reading; no contents are an error.
 fn read_copy(device: &dyn BlockDevice, place: Place, offset: u64, providers: &Providers) -> Result<Found> {
     let mut head = [0; BINARY_LEN];
-    if offset + head.len() as u64 > device.size() {
+    if offset + u64_of(head.len()) > device.size() {
         return Ok(Found::damaged("the device ends before it"));
     }
     device.read_at(&mut head, offset)?;
@@ -317,8 +317,8 @@ fn look_at_copy(
     if offset + binary.hdr_size > device.size() {
         return Ok(Found::damaged("cut off"));
     }
-    // OK to cast: at most 4 MiB.
-    let mut copy = vec![0; binary.hdr_size as usize];
+    // At most 4 MiB.
+    let mut copy = vec![0; usize_of(binary.hdr_size)];
     device.read_at(&mut copy, offset)?;
     // What was checked is what is used: the head that was read first may have been another one.
     if copy[..BINARY_LEN] != *head {

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use casemate_blockdev::{u32_of, u64_of};
 use casemate_primitives::Cpu;
 use casemate_primitives::base64::{Alphabet, Base64, Padding};
 use casemate_providers::{Argon2, Argon2Variant};
@@ -315,8 +316,7 @@ impl Metadata {
             integrity: object.get("integrity").and_then(Json::object).map(|inner| text(inner, "type")),
             flags: texts(object.get("flags")),
         };
-        // OK to cast: a header has less than 2^22 bytes.
-        self.objects("segments", count as u32).map(segment).collect()
+        self.objects("segments", u32_of(count)).map(segment).collect()
     }
 
     /// The tokens, by number.
@@ -367,7 +367,7 @@ impl Metadata {
 
     /// Bytes of a copy of the header.
     pub fn hdr_size(&self) -> u64 {
-        number64(self.config(), "json_size") + super::BINARY_LEN as u64
+        number64(self.config(), "json_size") + u64_of(super::BINARY_LEN)
     }
 
     /// The bytes that key slots lie in.

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use casemate_blockdev::u64_of;
+
 use crate::json::{Json, Object};
 use crate::{Error, Result};
 
@@ -77,7 +79,7 @@ impl<'a> Validator<'a> {
         }
         let room = self.config(config, first)?;
         check_areas(areas, room)?;
-        if text_len as u64 + BINARY_LEN as u64 > self.hdr_size {
+        if u64_of(text_len) + u64_of(BINARY_LEN) > self.hdr_size {
             return Err(format!("{text_len} bytes of JSON do not fit a header of {} bytes", self.hdr_size));
         }
         let mut reencrypting = 0;
@@ -120,7 +122,7 @@ impl<'a> Validator<'a> {
         within("config", || {
             let json_size = number64(config, "json_size")?;
             let keyslots_size = number64(config, "keyslots_size")?;
-            let hdr_size = json_size.checked_add(BINARY_LEN as u64);
+            let hdr_size = json_size.checked_add(u64_of(BINARY_LEN));
             if hdr_size != Some(self.hdr_size)
                 || !self.hdr_size.is_power_of_two()
                 || self.hdr_size > LARGEST_HEADER

@@ -2,7 +2,7 @@
 
 use crate::luks2::reencrypt::{Mode, Reencryption, Resilience};
 use crate::luks2::{Kdf, Metadata};
-use casemate_blockdev::Medium;
+use casemate_blockdev::{Medium, usize_of};
 
 use super::{Protection, ReencryptOptions};
 use crate::{Advice, Error};
@@ -41,7 +41,7 @@ pub(super) fn check(
     let slots = metadata.keyslots();
     let slot = slots.iter().find(|slot| digest.is_some_and(|digest| digest.keyslots.contains(&slot.id)));
     if let (Some(bits), Some(slot)) = (options.key_bits, slot)
-        && bits != slot.key_size as usize * 8
+        && bits != usize_of(slot.key_size) * 8
     {
         return refuse(format!("with a key of {} bits, not {bits}", slot.key_size * 8));
     }

@@ -8,7 +8,7 @@
 use crate::Header;
 use crate::luks2::reencrypt::{Backups, Direction, Mode, Part, Reencryption, Resilience, State};
 use crate::luks2::{self, Segment, SegmentSize};
-use casemate_blockdev::{AtFile, Medium};
+use casemate_blockdev::{AtFile, Medium, u64_of, usize_of};
 use casemate_providers::Work;
 
 use super::encrypt::{copy_within, linear};
@@ -190,9 +190,9 @@ impl Volume {
         if previous.offset < area.start || self.data.top().size() < previous.offset.saturating_add(len) {
             return Ok(false);
         }
-        // OK to cast: two copies of a header have at most 8 MiB.
+        // Two copies of a header have at most 8 MiB.
         let read = |image: &Medium, at: u64| {
-            let mut bytes = vec![0; len as usize];
+            let mut bytes = vec![0; usize_of(len)];
             image.top().read_at(&mut bytes, at).map(|()| bytes)
         };
         let (here, head) = (read(&self.data, 0)?, read(&self.header_image, 0)?);
@@ -231,11 +231,10 @@ fn copy_header(header: &luks2::Header, from: &Medium, to: &Medium) -> Result<(),
     let mut buf = vec![0; 1 << 20];
     let mut at = 0;
     while at < end {
-        // OK to cast: at most a MiB.
-        let now = (end - at).min(buf.len() as u64) as usize;
+        let now = usize_of((end - at).min(u64_of(buf.len())));
         from.top().read_at(&mut buf[..now], at)?;
         to.top().write_at(&buf[..now], at)?;
-        at += now as u64;
+        at += u64_of(now);
     }
     to.top().flush()
 }
@@ -246,7 +245,7 @@ fn room(resilience: &Resilience, area: u64, work: &Work<'_>) -> Result<u64, Erro
         Resilience::None => 0,
         Resilience::Journal => area,
         Resilience::Checksum { hash, block } => {
-            let digest_len = work.providers.hash(hash)?.digest_len() as u64;
+            let digest_len = u64_of(work.providers.hash(hash)?.digest_len());
             (area / digest_len).saturating_mul(u64::from(*block))
         }
     })

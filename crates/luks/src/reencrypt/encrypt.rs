@@ -21,7 +21,7 @@ use crate::Header;
 use crate::json::{Json, Object};
 use crate::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience};
 use crate::luks2::{self, Metadata, Segment, SegmentSize};
-use casemate_blockdev::{AtFile, BlockDevice, Medium, MemoryDevice, Window, signatures};
+use casemate_blockdev::{AtFile, BlockDevice, Medium, MemoryDevice, Window, signatures, u64_of, usize_of};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Work;
 
@@ -56,26 +56,25 @@ struct Front {
 impl Front {
     /// The front that lies on a device.
     fn read(device: &dyn BlockDevice, used: u64, len: u64) -> Result<Front, Error> {
-        // OK to cast: headers with their key slots have at most 136 MiB.
-        let mut bytes = vec![0; used as usize];
+        // Headers with their key slots have at most 136 MiB.
+        let mut bytes = vec![0; usize_of(used)];
         device.read_at(&mut bytes, 0)?;
         Ok(Front { pieces: vec![(0, bytes)], len })
     }
 
     /// The byte behind all that is not zeros.
     fn end(&self) -> u64 {
-        self.pieces.iter().map(|(start, piece)| start + piece.len() as u64).max().unwrap_or(0)
+        self.pieces.iter().map(|(start, piece)| start + u64_of(piece.len())).max().unwrap_or(0)
     }
 
     /// The bytes from a place on.
     fn get(&self, at: u64, out: &mut [u8]) {
         out.fill(0);
         for (start, piece) in &self.pieces {
-            let (from, to) = ((*start).max(at), (start + piece.len() as u64).min(at + out.len() as u64));
+            let (from, to) = ((*start).max(at), (start + u64_of(piece.len())).min(at + u64_of(out.len())));
             if from < to {
-                // OK to cast: within both.
-                let (here, there) = ((from - at) as usize, (from - start) as usize);
-                let len = (to - from) as usize;
+                let (here, there) = (usize_of(from - at), usize_of(from - start));
+                let len = usize_of(to - from);
                 out[here..here + len].copy_from_slice(&piece[there..there + len]);
             }
         }
@@ -85,11 +84,11 @@ impl Front {
     fn put(&self, device: &dyn BlockDevice, range: Range<u64>) -> Result<(), Error> {
         let mut at = range.start;
         while at < range.end {
-            // OK to cast: at most a MiB.
-            let mut buf = vec![0; (range.end - at).min(PIECE) as usize];
+            // At most a MiB.
+            let mut buf = vec![0; usize_of((range.end - at).min(PIECE))];
             self.get(at, &mut buf);
             device.write_at(&buf, at)?;
-            at += buf.len() as u64;
+            at += u64_of(buf.len());
         }
         device.flush()
     }
@@ -407,18 +406,17 @@ impl PlainData<'_> {
     /// for the header.
     fn begun_with(&self, work: &Work<'_>) -> Result<Option<(u64, u64)>, Error> {
         let size = self.top().size();
-        // OK to cast: a sector.
-        let mut first = vec![0; SECTOR as usize];
+        let mut first = vec![0; usize_of(SECTOR)];
         self.top().read_at(&mut first, 0)?;
         let least = size.saturating_sub(TAIL).max(SECTOR);
         let mut end = size / SECTOR * SECTOR;
         while end > least {
             let start = end.saturating_sub(PIECE).max(least).next_multiple_of(SECTOR);
-            // OK to cast: at most a MiB.
-            let mut piece = vec![0; (end - start) as usize];
+            // At most a MiB.
+            let mut piece = vec![0; usize_of(end - start)];
             self.top().read_at(&mut piece, start)?;
             let copies = piece.chunks(first.len()).enumerate().filter(|(_, sector)| *sector == first);
-            for at in copies.map(|(k, _)| start + k as u64 * SECTOR) {
+            for at in copies.map(|(k, _)| start + u64_of(k) * SECTOR) {
                 let copy = Window::new(self.top(), at, size - at)?;
                 let Ok(header) = luks2::Header::read(&copy, &work.providers) else { continue };
                 let Ok(Some(course)) = header.metadata.reencryption() else { continue };
@@ -475,13 +473,13 @@ impl PlainData<'_> {
     ) -> Result<bool, Error> {
         let (mut at, mut all) = (part.start, true);
         while at < part.end && all {
-            // OK to cast: at most a MiB.
-            let mut piece = vec![0; (part.end - at).min(PIECE) as usize];
+            // At most a MiB.
+            let mut piece = vec![0; usize_of((part.end - at).min(PIECE))];
             self.top().read_at(&mut piece, at)?;
-            for (k, sector) in piece.chunks(SECTOR as usize).enumerate() {
-                all = all && holds(at + k as u64 * SECTOR, sector)?;
+            for (k, sector) in piece.chunks(usize_of(SECTOR)).enumerate() {
+                all = all && holds(at + u64_of(k) * SECTOR, sector)?;
             }
-            at += piece.len() as u64;
+            at += u64_of(piece.len());
         }
         Ok(all)
     }
@@ -503,8 +501,7 @@ impl PlainData<'_> {
         let (mut any, mut all) = (false, true);
         let mut at = 0;
         while at < len {
-            // OK to cast: at most a MiB.
-            let now = (len - at).min(PIECE) as usize;
+            let now = usize_of((len - at).min(PIECE));
             let (mut here, mut old, mut new) = (vec![0; now], vec![0; now], vec![0; now]);
             self.top().read_at(&mut here, at)?;
             self.top().read_at(&mut old, moved + at)?;
@@ -513,7 +510,7 @@ impl PlainData<'_> {
                 any |= here == new && here != old && here.iter().any(|byte| *byte != 0);
                 all &= here == new || here == old;
             }
-            at += now as u64;
+            at += u64_of(now);
         }
         Ok(match (any, all) {
             (false, _) => Beginning::NoFront,
@@ -542,8 +539,8 @@ pub(super) fn copy_within(
     work: &Work<'_>,
 ) -> Result<(), Error> {
     work.pool.run(len.div_ceil(PIECE), Vec::new, |buf: &mut Vec<u8>, k| {
-        // OK to cast: at most a MiB.
-        buf.resize((len - k * PIECE).min(PIECE) as usize, 0);
+        // At most a MiB.
+        buf.resize(usize_of((len - k * PIECE).min(PIECE)), 0);
         medium.top().read_at(buf, from + k * PIECE)?;
         medium.top().write_at(buf, to + k * PIECE)
     })
@@ -618,8 +615,8 @@ fn begun_front(
     let keys = Keys::of_new_work([None, Some(made.volume_key.clone())], false);
     let metadata = placed(&header.metadata, course.backups.last.offset)?;
     header.metadata = start::begin(course, &metadata, &keys, size, options, &work.providers)?;
-    // OK to cast: 16 KiB.
-    let copies = MemoryDevice::new(vec![0; 2 * header.metadata.hdr_size() as usize]);
+    // 16 KiB.
+    let copies = MemoryDevice::new(vec![0; 2 * usize_of(header.metadata.hdr_size())]);
     header.write(&copies, &work.providers, &mut |bytes| Source::System.fill(bytes))?;
     let pieces = vec![(0, copies.into_bytes()), (made.stored.material_at, made.stored.material.clone())];
     Ok((Front { pieces, len: made.offset() }, header))

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::luks2::reencrypt::{Reencryption, Resilience};
-use casemate_blockdev::Buffer;
+use casemate_blockdev::{Buffer, u64_of, usize_of};
 use casemate_providers::Work;
 
 use super::hot::{Checksums, MIXED, SECTOR, Verdict};
@@ -72,17 +72,17 @@ impl Zones<'_> {
             Resilience::Journal => {
                 self.compare_with_journal(zone, &evidence, work)?;
                 // What a disk writes as a whole is old or new, whatever the cipher.
-                let torn = len.div_ceil(CHUNK).saturating_mul(MIXED as u64);
+                let torn = len.div_ceil(CHUNK).saturating_mul(u64_of(MIXED));
                 evidence.check(SECTOR, torn, true, self.name)
             }
             Resilience::Checksum { .. } => {
                 let checksums = Checksums::read(&self.course, self.header_device, len, &work.providers)?;
                 let block = checksums.block();
-                let chunk = CHUNK.max(block as u64);
+                let chunk = CHUNK.max(u64_of(block));
                 work.pool.run(len.div_ceil(chunk), Buffer::default, |buf: &mut Buffer, k| {
                     let at = k * chunk;
-                    // OK to cast: at most a chunk.
-                    buf.resize((len - at).min(chunk) as usize);
+                    // At most a chunk.
+                    buf.resize(usize_of((len - at).min(chunk)));
                     let position = zone.start + at;
                     self.data.read_at(buf, self.course.new_place(position))?;
                     checksums.judge(&self.sides, position, at, buf, |_, verdict, block| {
@@ -107,8 +107,7 @@ impl Zones<'_> {
         let course: &Reencryption = &self.course;
         work.pool.run(len.div_ceil(CHUNK), Buffer::default, |buf: &mut Buffer, k| {
             let at = k * CHUNK;
-            // OK to cast: at most a chunk.
-            let now = (len - at).min(CHUNK) as usize;
+            let now = usize_of((len - at).min(CHUNK));
             buf.resize(now);
             self.data.read_at(buf, course.new_place(zone.start + at))?;
             let mut old = vec![0; now];

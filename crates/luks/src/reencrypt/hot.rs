@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::luks2::reencrypt::{Reencryption, Resilience};
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use casemate_primitives::Messages;
 use casemate_providers::{Direction, Hash, Providers};
 
@@ -51,13 +51,13 @@ impl Checksums {
         providers: &Providers,
     ) -> Result<Checksums, Error> {
         let mut found = Checksums::new(course, providers)?;
-        let size = len.div_ceil(found.block as u64).saturating_mul(found.hash.digest_len() as u64);
+        let size = len.div_ceil(u64_of(found.block)).saturating_mul(u64_of(found.hash.digest_len()));
         if size > course.area.end - course.area.start {
             let text = format!("LUKS2 reencryption: checksums of {len} bytes have no room in its area");
             return Err(Error::corrupt(text));
         }
-        // OK to cast: areas have at most 128 MiB.
-        found.stored.resize(size as usize, 0);
+        // Areas have at most 128 MiB.
+        found.stored.resize(usize_of(size), 0);
         device.read_at(&mut found.stored, course.area.start)?;
         Ok(found)
     }
@@ -67,10 +67,9 @@ impl Checksums {
         let Resilience::Checksum { hash, block } = &course.resilience else {
             return Err(Error::corrupt("LUKS2 reencryption: it has no checksums"));
         };
-        // OK to cast: at most 1 MiB.
         Ok(Checksums {
             hash: providers.hash(hash)?,
-            block: *block as usize,
+            block: usize_of(*block),
             stored: Vec::new(),
             lost: AtomicU32::new(0),
         })
@@ -112,13 +111,12 @@ impl Checksums {
     ) -> Result<(), Error> {
         let found = self.of(data);
         let len = self.digest_len();
-        // OK to cast: within the zone's checksums.
-        let first = (at / self.block as u64) as usize;
+        let first = usize_of(at / u64_of(self.block));
         for (k, block) in data.chunks_mut(self.block).enumerate() {
             let stored = self.stored.get((first + k) * len..(first + k + 1) * len);
             let stored =
                 stored.ok_or_else(|| Error::corrupt("LUKS2 reencryption: a block has no checksum"))?;
-            let place = position + (k * self.block) as u64;
+            let place = position + u64_of(k * self.block);
             let verdict = match found[k * len..(k + 1) * len] == *stored {
                 true => Verdict::Old,
                 false => self.mixed(sides, place, block, stored)?,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::Header;
 use crate::luks2::reencrypt::{Direction, Mode, Part, Reencryption, State};
 use crate::luks2::{self, Segment, SegmentSize};
-use casemate_blockdev::{AtFile, BlockDevice, Medium};
+use casemate_blockdev::{AtFile, BlockDevice, Medium, usize_of};
 use casemate_crypt::{Params, SectorCipher};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -149,8 +149,7 @@ fn new_key(segment: &Segment, len: usize, providers: &Providers) -> Result<Secre
         return Err(Error::argument(format!("{} encrypts nothing", segment.encryption)));
     }
     let mut params = Params::new(segment.encryption.parse()?);
-    // OK to cast: 32 bits.
-    params.sector_size = segment.sector_size as usize;
+    params.sector_size = usize_of(segment.sector_size);
     SectorCipher::new(&params, key.expose(), providers)?;
     Ok(key)
 }

@@ -5,7 +5,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::Header;
 use crate::luks2::reencrypt::{Part, Reencryption, State};
-use casemate_blockdev::{AtFile, BlockDevice, Error as DeviceError, Result as DeviceResult};
+use casemate_blockdev::{
+    AtFile, BlockDevice, Error as DeviceError, Result as DeviceResult, u64_of, usize_of,
+};
 use casemate_providers::{Direction, Work};
 
 use super::claims::Claims;
@@ -152,7 +154,7 @@ impl Online {
 
     /// The units that a range lies in, if they are there.
     fn units(&self, offset: u64, len: usize) -> DeviceResult<Range<u64>> {
-        let end = offset.checked_add(len as u64).filter(|end| *end <= self.len);
+        let end = offset.checked_add(u64_of(len)).filter(|end| *end <= self.len);
         let end = end.ok_or_else(|| {
             let text = format!("{len} bytes from {offset} on pass the end of the device at {}", self.len);
             DeviceError::path(std::io::ErrorKind::UnexpectedEof, text)
@@ -176,15 +178,14 @@ impl Online {
                 let text = "rewriting this part failed; open the volume again, which brings it in order";
                 return Err(DeviceError::path(std::io::ErrorKind::Other, text));
             }
-            // OK to cast: at most the buffer's length.
-            let len = (part.range.end - position).min(data.len() as u64) as usize;
+            let len = usize_of((part.range.end - position).min(u64_of(data.len())));
             let (now, later) = data.split_at_mut(len);
             let (side, place) = match Side::from(part.state) {
                 Side::New => (Side::New, self.course.new_place(position)),
                 Side::Old => (Side::Old, self.course.old_place(position)),
             };
             with(now, side, position, place)?;
-            (data, position) = (later, position + len as u64);
+            (data, position) = (later, position + u64_of(len));
         }
         Ok(())
     }
@@ -216,13 +217,13 @@ impl BlockDevice for Online {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> DeviceResult<()> {
         let units = self.units(offset, buf.len())?;
         let _claim = self.claims.claim(units.clone(), false);
-        if units == (offset..offset + buf.len() as u64) {
+        if units == (offset..offset + u64_of(buf.len())) {
             return self.read_units(buf, offset);
         }
-        // OK to cast: two units more than the buffer.
-        let mut whole = vec![0; (units.end - units.start) as usize];
+        // Two units more than the buffer.
+        let mut whole = vec![0; usize_of(units.end - units.start)];
         self.read_units(&mut whole, units.start)?;
-        let within = (offset - units.start) as usize;
+        let within = usize_of(offset - units.start);
         buf.copy_from_slice(&whole[within..within + buf.len()]);
         Ok(())
     }
@@ -233,15 +234,15 @@ impl BlockDevice for Online {
 
     fn write_from(&self, buf: &mut [u8], offset: u64) -> DeviceResult<()> {
         let units = self.units(offset, buf.len())?;
-        let is_whole = units == (offset..offset + buf.len() as u64);
+        let is_whole = units == (offset..offset + u64_of(buf.len()));
         let _claim = self.claims.claim(units.clone(), !is_whole);
         if is_whole {
             return self.write_units(buf, offset);
         }
-        // OK to cast: two units more than the buffer.
-        let mut whole = vec![0; (units.end - units.start) as usize];
+        // Two units more than the buffer.
+        let mut whole = vec![0; usize_of(units.end - units.start)];
         self.read_units(&mut whole, units.start)?;
-        let within = (offset - units.start) as usize;
+        let within = usize_of(offset - units.start);
         whole[within..within + buf.len()].copy_from_slice(buf);
         self.write_units(&mut whole, units.start)
     }

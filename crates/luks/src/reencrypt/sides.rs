@@ -2,7 +2,7 @@
 
 use crate::luks2::reencrypt::{Reencryption, State};
 use crate::luks2::{self, Segment};
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, usize_of};
 use casemate_crypt::{Params, SectorCipher};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Providers, Work};
@@ -45,8 +45,7 @@ impl Sides {
             None => Ok(Layer::Missing),
             Some(key) => {
                 let mut params = Params::new(segment.encryption.parse()?);
-                // OK to cast: 32 bits.
-                params.sector_size = segment.sector_size as usize;
+                params.sector_size = usize_of(segment.sector_size);
                 params.iv_offset = segment.iv_tweak;
                 params.allow_equal_halves = options.allow_equal_halves;
                 let cipher = SectorCipher::new(&params, key.expose(), providers)?;
@@ -59,7 +58,8 @@ impl Sides {
 
     /// Decrypts what is in one state, or encrypts it; `position` is that of the first byte.
     pub fn run(&self, side: Side, direction: Direction, position: u64, data: &mut [u8]) -> Result<(), Error> {
-        match &self.layers[side as usize] {
+        let [old, new] = &self.layers;
+        match if side == Side::Old { old } else { new } {
             Layer::Cipher(cipher) => cipher.run(direction, position / 512, data),
             Layer::Plain => Ok(()),
             Layer::Missing => Err(Error::locked("the key of the data before the reencryption is not there")),

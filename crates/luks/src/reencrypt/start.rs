@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::json::{Json, Object};
 use crate::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience};
 use crate::luks2::{self, CopyState, Metadata, Segment, SegmentSize};
-use casemate_blockdev::{AtFile, BlockDevice, Medium};
+use casemate_blockdev::{AtFile, BlockDevice, Medium, usize_of};
 use casemate_crypt::{IvMode, Spec};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -195,8 +195,7 @@ pub(super) fn reencrypt(
     let (kept, old_key, is_empty_passphrase) = kept(header, device, keys, unlocking, work)?;
     if shift > 0 {
         let mut params = Params::new(previous.encryption.parse()?);
-        // OK to cast: 32 bits.
-        params.sector_size = previous.sector_size as usize;
+        params.sector_size = usize_of(previous.sector_size);
         params.allow_equal_halves = unlocking.allow_equal_halves;
         let mapping = Mapping::new(params, old_key.clone(), previous.offset / 512, providers)?;
         let plain =
@@ -227,8 +226,7 @@ pub(super) fn reencrypt(
         let id = free_slot(&metadata, None)?;
         let start = free_area(&metadata, new_key.len())?;
         // A slot keeps its cipher, unless that protects nothing.
-        // OK to cast: 32 bits.
-        let area = AreaCipher { cipher: like.area.encryption.clone(), key_len: like.area.key_size as usize };
+        let area = AreaCipher { cipher: like.area.encryption.clone(), key_len: usize_of(like.area.key_size) };
         let area = Some(&area).filter(|area| !unlock::is_null(&area.cipher));
         let kdf = options.pbkdf.as_ref().map_or_else(|| like.pbkdf(), Ok)?.clone();
         let sealed = Slot::new(start, new_key.len(), &last.encryption, options.hash(), kdf)?;

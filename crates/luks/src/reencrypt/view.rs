@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::luks2::reencrypt::{Part, Reencryption, Resilience, State};
-use casemate_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, Result as DeviceResult};
+use casemate_blockdev::{
+    BlockDevice, Error as DeviceError, MemoryDevice, Result as DeviceResult, u64_of, usize_of,
+};
 use casemate_providers::{Direction, Work};
 
 use super::hot::{Checksums, Verdict};
@@ -96,13 +98,12 @@ impl View {
             if let Some(lost) = piece.lost {
                 return Err(DeviceError::corrupt(lost_text(lost, &piece.range)));
             }
-            // OK to cast: at most the buffer's length.
-            let len = (piece.range.end - position).min(buf.len() as u64) as usize;
+            let len = usize_of((piece.range.end - position).min(u64_of(buf.len())));
             let (now, later) = buf.split_at_mut(len);
             piece.device.read_at(now, piece.place + (position - piece.range.start))?;
             self.sides.run(piece.side, Direction::Decrypt, position, now)?;
             buf = later;
-            position += len as u64;
+            position += u64_of(len);
         }
         Ok(())
     }
@@ -160,17 +161,17 @@ fn blocks(
 ) -> Result<Vec<Piece>, Error> {
     let checksums = Checksums::read(course, header, range.end - range.start, &work.providers)?;
     let found = Mutex::new((Vec::<Piece>::new(), Vec::<u64>::new()));
-    let chunk = CHUNK.max(checksums.block() as u64);
+    let chunk = CHUNK.max(u64_of(checksums.block()));
     work.pool.run((range.end - range.start).div_ceil(chunk), Vec::new, |buf: &mut Vec<u8>, k| {
         let start = range.start + k * chunk;
-        // OK to cast: at most a chunk.
-        buf.resize((range.end - start).min(chunk) as usize, 0);
+        // At most a chunk.
+        buf.resize(usize_of((range.end - start).min(chunk)), 0);
         let place = course.new_place(start);
         data.read_at(buf, place)?;
         let mut pieces: Vec<Piece> = Vec::new();
         let mut lost = Vec::new();
         checksums.judge(sides, start, start - range.start, buf, |position, verdict, block| {
-            let range = position..position + block.len() as u64;
+            let range = position..position + u64_of(block.len());
             let (device, place): (Arc<dyn BlockDevice>, _) = match verdict {
                 Verdict::Torn => (Arc::new(MemoryDevice::new(block.to_vec())), 0),
                 _ => (Arc::clone(data), course.new_place(position)),
@@ -227,17 +228,17 @@ impl BlockDevice for View {
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> DeviceResult<()> {
         let end = offset
-            .checked_add(buf.len() as u64)
+            .checked_add(u64_of(buf.len()))
             .filter(|end| *end <= self.len)
             .ok_or_else(|| self.past_end())?;
         let (from, to) = (offset - offset % self.unit, end.next_multiple_of(self.unit).min(self.len));
         if (from, to) == (offset, end) {
             return self.read_units(buf, offset);
         }
-        // OK to cast: two units more than the buffer.
-        let mut whole = vec![0; (to - from) as usize];
+        // Two units more than the buffer.
+        let mut whole = vec![0; usize_of(to - from)];
         self.read_units(&mut whole, from)?;
-        let within = (offset - from) as usize;
+        let within = usize_of(offset - from);
         buf.copy_from_slice(&whole[within..within + buf.len()]);
         Ok(())
     }

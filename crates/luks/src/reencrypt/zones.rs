@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::luks2;
 use crate::luks2::reencrypt::{Direction, Part, Reencryption, Resilience, State};
-use casemate_blockdev::{BlockDevice, Buffer, Events};
+use casemate_blockdev::{BlockDevice, Buffer, Events, u64_of, usize_of};
 use casemate_providers::Work;
 
 use super::end::Leftovers;
@@ -213,7 +213,7 @@ impl Zones<'_> {
             Resilience::Checksum { block, .. } => {
                 unit = unit.max(u64::from(*block));
                 let checksums = Checksums::new(&self.course, &work.providers)?;
-                (area / checksums.digest_len() as u64).saturating_mul(u64::from(*block))
+                (area / u64_of(checksums.digest_len())).saturating_mul(u64::from(*block))
             }
         };
         match room / unit * unit {
@@ -239,25 +239,25 @@ impl Zones<'_> {
         let len = zone.end - zone.start;
         if self.course.resilience == Resilience::Journal {
             return work.pool.run(len.div_ceil(CHUNK), Buffer::default, |buf: &mut Buffer, k| {
-                // OK to cast: at most a chunk.
-                buf.resize((len - k * CHUNK).min(CHUNK) as usize);
+                // At most a chunk.
+                buf.resize(usize_of((len - k * CHUNK).min(CHUNK)));
                 self.data.read_at(buf, from + k * CHUNK)?;
                 self.header_device.write_at(buf, to + k * CHUNK)
             });
         }
         let checksums = Checksums::new(&self.course, &work.providers)?;
-        let chunk = CHUNK.max(checksums.block() as u64);
-        let each = (chunk as usize).div_ceil(checksums.block()) * checksums.digest_len();
-        let blocks = len.div_ceil(checksums.block() as u64);
-        // OK to cast: what an area has room for.
-        let mut table = vec![0; blocks as usize * checksums.digest_len()];
+        let chunk = CHUNK.max(u64_of(checksums.block()));
+        let each = usize_of(chunk).div_ceil(checksums.block()) * checksums.digest_len();
+        let blocks = len.div_ceil(u64_of(checksums.block()));
+        // What an area has room for.
+        let mut table = vec![0; usize_of(blocks) * checksums.digest_len()];
         let slices: Vec<Mutex<&mut [u8]>> = table.chunks_mut(each).map(Mutex::new).collect();
-        work.pool.run(slices.len() as u64, Buffer::default, |buf: &mut Buffer, k| {
-            // OK to cast: at most a chunk.
-            buf.resize((len - k * chunk).min(chunk) as usize);
+        work.pool.run(u64_of(slices.len()), Buffer::default, |buf: &mut Buffer, k| {
+            // At most a chunk.
+            buf.resize(usize_of((len - k * chunk).min(chunk)));
             self.data.read_at(buf, from + k * chunk)?;
-            // OK to cast and to unwrap: an index of the vector, locked once.
-            slices[k as usize].lock().unwrap().copy_from_slice(&checksums.of(buf));
+            // OK to unwrap: an index of the vector, locked once.
+            slices[usize_of(k)].lock().unwrap().copy_from_slice(&checksums.of(buf));
             Ok::<(), Error>(())
         })?;
         self.header_device.write_at(&table, to)
@@ -284,13 +284,13 @@ impl Zones<'_> {
         let chunk = CHUNK.max(block);
         work.pool.run((zone.end - zone.start).div_ceil(chunk), Buffer::default, |buf: &mut Buffer, k| {
             let position = zone.start + k * chunk;
-            // OK to cast: at most a chunk.
-            buf.resize((zone.end - position).min(chunk) as usize);
+            // At most a chunk.
+            buf.resize(usize_of((zone.end - position).min(chunk)));
             let (device, at) = place(position);
             device.read_at(buf, at)?;
             change(position, buf)?;
             self.data.write_at(buf, self.course.new_place(position))?;
-            work.events.advance(buf.len() as u64)
+            work.events.advance(u64_of(buf.len()))
         })
     }
 

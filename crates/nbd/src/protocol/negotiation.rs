@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use casemate_blockdev::{u32_of, usize_of};
+
 use super::{ALLOCATION_ID, MAX_NAME, MAX_OPTION, MAX_PAYLOAD};
 
 /// The description of the export that clients are given.
@@ -134,8 +136,8 @@ impl Negotiation {
             out.extend_from_slice(&option.to_be_bytes());
             out.extend_from_slice(&kind.to_be_bytes());
             let len: usize = data.iter().map(|part| part.len()).sum();
-            // OK to cast: names are at most MAX_NAME, everything else is a few bytes.
-            out.extend_from_slice(&(len as u32).to_be_bytes());
+            // Names are at most MAX_NAME, everything else is a few bytes.
+            out.extend_from_slice(&u32_of(len).to_be_bytes());
             data.iter().for_each(|part| out.extend_from_slice(part));
         };
         match option {
@@ -168,7 +170,7 @@ impl Negotiation {
             OPT_LIST => {
                 for export in &*self.exports {
                     let name = export.name.as_bytes();
-                    reply(REP_SERVER, &[&(name.len() as u32).to_be_bytes(), name]);
+                    reply(REP_SERVER, &[&u32_of(name.len()).to_be_bytes(), name]);
                 }
                 reply(REP_ACK, &[]);
             }
@@ -244,13 +246,13 @@ fn parse_contexts(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
         queries.push(query);
         rest = after;
     }
-    (queries.len() == u32::from_be_bytes(*count) as usize).then_some((name, queries))
+    (queries.len() == usize_of(u32::from_be_bytes(*count))).then_some((name, queries))
 }
 
 /// A text after its length, and what follows.
 fn counted(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = data.split_first_chunk()?;
-    rest.split_at_checked(u32::from_be_bytes(*len) as usize)
+    rest.split_at_checked(usize_of(u32::from_be_bytes(*len)))
 }
 
 const ALLOCATION: &[u8] = b"base:allocation";

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::os::{self, FileExt};
-use casemate_blockdev::{Buffer, FileDevice};
+use casemate_blockdev::{Buffer, FileDevice, u32_of, u64_of, usize_of};
 
 use crate::system::{
     self, AsFd, AtFlags, BorrowedFd, Dir, Errno, HostType, Mode, OFlags, OwnedFd, Stat, fstat, openat,
@@ -245,8 +245,7 @@ impl Reading {
         let xattrs = self.attributes(&Attributed::File(fd.as_fd())).map_err(host)?;
         let size = stat.st_size.cast_unsigned();
         let sparse = allocated(&stat) < size;
-        // OK to cast: sizes that are compared with that of a buffer first.
-        let padded = |size: u64| (size as usize).next_multiple_of(self.block);
+        let padded = |size: u64| usize_of(size).next_multiple_of(self.block);
         // Of a file with several names one is copied.
         let ahead =
             !sparse && stat.st_nlink == 1 && size <= MOST_AHEAD && padded(size) <= buffer.len() - *used;
@@ -259,7 +258,7 @@ impl Reading {
             let source = HostFile { file, path: folder.join(name), size, sparse };
             return Ok((stat, xattrs, Body::Open(Arc::new(source))));
         }
-        let (from, end) = (*used, *used + size as usize);
+        let (from, end) = (*used, *used + usize_of(size));
         *used += padded(size);
         match file.read_exact_at(&mut buffer[from..end], 0) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(shorter(&folder.join(name))),
@@ -276,12 +275,12 @@ impl Reading {
         let mut begin = vec![0; self.block];
         let mut len = 0;
         while len < begin.len() {
-            match file.read_at(&mut begin[len..], len as u64)? {
+            match file.read_at(&mut begin[len..], u64_of(len))? {
                 0 => break,
                 more => len += more,
             }
         }
-        Ok(if size == 0 { len > 0 } else { (len as u64) < size.min(begin.len() as u64) })
+        Ok(if size == 0 { len > 0 } else { u64_of(len) < size.min(u64_of(begin.len())) })
     }
 }
 
@@ -352,11 +351,11 @@ fn xattrs(of: &Attributed<'_>, is_wanted: fn(&[u8]) -> bool) -> system::Result<X
 
 /// The file's kind, mode, owners and time.
 fn node(stat: &Stat) -> Option<Node> {
-    // OK to truncate: the bits of a mode are 16, and nanoseconds are below 10^9.
-    let kind = FileType::from_mode(stat.st_mode as u16)?;
-    let modified = Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
+    let bits = u16::try_from(stat.st_mode).ok()?;
+    let kind = FileType::from_mode(bits)?;
+    let modified = Time { seconds: stat.st_mtime, nanoseconds: u32_of(stat.st_mtime_nsec) };
     let device = (system::major(stat.st_rdev), system::minor(stat.st_rdev));
-    let (mode, uid, gid) = ((stat.st_mode & 0o7777) as u16, stat.st_uid, stat.st_gid);
+    let (mode, uid, gid) = (bits & 0o7777, stat.st_uid, stat.st_gid);
     Some(Node { kind, mode, uid, gid, modified, accessed: None, device })
 }
 

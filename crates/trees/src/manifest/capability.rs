@@ -57,9 +57,10 @@ const NAMES: [&str; 41] = [
 /// The attribute's value of two sets.
 pub fn value(permitted: u64, inheritable: u64, is_effective: bool) -> Vec<u8> {
     let first = REVISION | if is_effective { EFFECTIVE } else { 0 };
-    // OK to truncate: lower and higher halves.
-    let words = [permitted as u32, inheritable as u32, (permitted >> 32) as u32, (inheritable >> 32) as u32];
-    std::iter::once(first).chain(words).flat_map(u32::to_le_bytes).collect()
+    let [permitted, inheritable] = [permitted, inheritable].map(u64::to_le_bytes);
+    // The lower half of each, then the higher one.
+    [&first.to_le_bytes()[..], &permitted[..4], &inheritable[..4], &permitted[4..], &inheritable[4..]]
+        .concat()
 }
 
 /// The attribute's value of a text such as `cap_net_raw,cap_net_admin+ep`.

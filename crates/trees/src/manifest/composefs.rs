@@ -1,6 +1,8 @@
 //! composefs-dump(5): path, size, mode, links, owner, group, device, time, payload, contents and digest on each line, then
 //! attributes; `-` is for what is not there, a backslash escapes bytes.
 
+use casemate_blockdev::u64_of;
+
 use super::{Entry, Wrong, id, mode, number, path, unpacked_device};
 use crate::{FileType, Link, Time};
 
@@ -42,7 +44,7 @@ pub fn line(line: &[u8]) -> Result<Entry, Wrong> {
     match kind {
         FileType::Regular => {
             entry.size = Some(size);
-            if contents.as_ref().is_some_and(|bytes| bytes.len() as u64 != size) {
+            if contents.as_ref().is_some_and(|bytes| u64_of(bytes.len()) != size) {
                 return Err(format!("the contents do not have {size} bytes"));
             }
             entry.contents = contents;
@@ -94,10 +96,9 @@ fn unescaped(field: &[u8]) -> Result<Vec<u8>, Wrong> {
 }
 
 fn hexadecimal(digits: &[u8]) -> Result<[u8; 32], Wrong> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let digit = |byte: u8| u8::try_from(char::from(byte).to_digit(16)?).ok();
     let bytes: Option<Vec<u8>> = match digits.len() {
-        // OK to truncate: two digits of 16.
-        64 => digits.chunks(2).map(|two| Some((digit(two[0])? * 16 + digit(two[1])?) as u8)).collect(),
+        64 => digits.chunks(2).map(|two| Some(digit(two[0])? * 16 + digit(two[1])?)).collect(),
         _ => None,
     };
     let bytes = bytes.and_then(|bytes| bytes.try_into().ok());

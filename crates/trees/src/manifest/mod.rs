@@ -9,6 +9,8 @@ mod mtree;
 
 use std::str::FromStr;
 
+use casemate_blockdev::u32_of;
+
 use crate::host::Xattrs;
 use crate::{Error, FileType, Link, Result, Time, below};
 
@@ -137,15 +139,13 @@ fn id(word: &[u8], what: &str) -> std::result::Result<u32, Wrong> {
 
 fn mode(word: &[u8]) -> std::result::Result<u16, Wrong> {
     let bits = number(word, 8, "octal mode")?;
-    // OK to cast: a mode's bits, with those of the kind.
-    if bits <= 0o177_777 { Ok(bits as u16) } else { Err(format!("mode {bits:o} passes 177777")) }
+    bits.try_into().map_err(|_| format!("mode {bits:o} passes 177777"))
 }
 
 /// Major and minor number of a device as glibc packs them.
 fn unpacked_device(number: u64) -> (u32, u32) {
-    // OK to truncate: each is 32 bits of the 64.
-    let major = (number >> 8 & 0xfff | number >> 32 & 0xffff_f000) as u32;
-    (major, (number & 0xff | number >> 12 & 0xffff_ff00) as u32)
+    let major = number >> 8 & 0xfff | number >> 32 & 0xffff_f000;
+    (u32_of(major), u32_of(number & 0xff | number >> 12 & 0xffff_ff00))
 }
 
 #[cfg(test)]

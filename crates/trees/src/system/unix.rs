@@ -17,13 +17,13 @@ pub const WAY: OFlags = OFlags::PATH;
 pub const WAY: OFlags = OFlags::RDONLY;
 
 /// The device and inode of a file.
-#[allow(clippy::unnecessary_cast)] // Their types are each system's own.
+#[allow(clippy::as_conversions, clippy::unnecessary_cast)] // Their types are each system's own.
 pub fn inode(stat: &Stat) -> (u64, u64) {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
 
 /// The number of the device that a node is.
-#[allow(clippy::unnecessary_cast)] // Its type is each system's own.
+#[allow(clippy::as_conversions, clippy::unnecessary_cast)] // Its type is each system's own.
 pub fn device(stat: &Stat) -> u64 {
     stat.st_rdev as u64
 }

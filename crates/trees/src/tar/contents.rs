@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::vec::IntoIter;
 
+use casemate_blockdev::{u64_of, usize_of};
+
 use super::TarReader;
 use crate::Result;
 
@@ -36,16 +38,15 @@ impl Pieces {
         // As long as the next range begins in the block where this one ends, or right behind it.
         while !self.now.is_empty() {
             let offset = self.now.start - start;
-            if offset / self.block > (filled as u64).div_ceil(self.block) || offset >= buffer.len() as u64 {
+            if offset / self.block > u64_of(filled).div_ceil(self.block) || offset >= u64_of(buffer.len()) {
                 break;
             }
-            // OK to truncate: within the buffer.
-            let from = offset as usize;
-            let len = (self.now.end - self.now.start).min((buffer.len() - from) as u64) as usize;
+            let from = usize_of(offset);
+            let len = usize_of((self.now.end - self.now.start).min(u64_of(buffer.len() - from)));
             buffer[filled..from].fill(0);
             tar.read(&mut buffer[from..from + len])?;
             filled = from + len;
-            self.now.start += len as u64;
+            self.now.start += u64_of(len);
             if self.now.is_empty() {
                 self.now = self.ranges.next().unwrap_or_default();
             }

@@ -1,5 +1,7 @@
 //! Headers of members, as they are written.
 
+use casemate_blockdev::u64_of;
+
 use super::{Member, RECORD, records};
 use crate::{FileType, Link};
 
@@ -51,7 +53,7 @@ pub(super) fn header(member: &Member, stored: u64, sparse: bool) -> Vec<u8> {
             more.insert(0, (b"hdrcharset".to_vec(), b"BINARY".to_vec()));
         }
         let body: Vec<u8> = more.iter().flat_map(records::to_bytes).collect();
-        header.extend(raw(b"PaxHeader", b'x', body.len() as u64, &[], 0o644, (0, 0), 0, (0, 0)));
+        header.extend(raw(b"PaxHeader", b'x', u64_of(body.len()), &[], 0o644, (0, 0), 0, (0, 0)));
         header.extend(&body);
         header.resize(header.len().next_multiple_of(RECORD), 0);
     }

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use casemate_blockdev::u64_of;
+
 use super::RECORD;
 
 /// Ranges of a sparse member that are taken.
@@ -42,7 +44,7 @@ impl Numbers {
                         return Err(TOO_MANY);
                     }
                     self.numbers.push(std::mem::take(&mut self.number));
-                    if self.numbers.len() as u64 == 1 + 2 * self.numbers[0] {
+                    if u64_of(self.numbers.len()) == 1 + 2 * self.numbers[0] {
                         return Ok(Some(&self.numbers[1..]));
                     }
                 }

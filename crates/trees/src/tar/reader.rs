@@ -3,6 +3,8 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
+use casemate_blockdev::u64_of;
+
 use super::{Member, RECORD, Record, Sparse, map, records};
 use crate::{Error, FileType, Link, Node, Result, Time};
 
@@ -113,7 +115,7 @@ impl<'a> TarReader<'a> {
                     let other = |record: &Record| !records.iter().any(|(key, _)| *key == record.0);
                     let kept: Vec<_> = old.into_iter().filter(other).collect();
                     records.extend(kept);
-                    if records.len() as u64 > MOST_COMMON / 8 {
+                    if u64_of(records.len()) > MOST_COMMON / 8 {
                         return Err(self.corrupt("too many records for all members"));
                     }
                     self.common = records;
@@ -167,7 +169,7 @@ impl<'a> TarReader<'a> {
     pub fn read(&mut self, buf: &mut [u8]) -> Result<()> {
         self.left = self
             .left
-            .checked_sub(buf.len() as u64)
+            .checked_sub(u64_of(buf.len()))
             .ok_or_else(|| self.corrupt("a member's contents end early"))?;
         self.exact(buf)
     }
@@ -198,7 +200,7 @@ impl<'a> TarReader<'a> {
     }
 
     fn begin(&mut self, size: u64) -> Result<()> {
-        let padded = size.checked_next_multiple_of(RECORD as u64);
+        let padded = size.checked_next_multiple_of(u64_of(RECORD));
         self.fill = padded.ok_or_else(|| self.corrupt("the size passes 2^64"))? - size;
         self.left = size;
         Ok(())
@@ -212,7 +214,7 @@ impl<'a> TarReader<'a> {
         let mut body = Vec::new();
         let read = (&mut *self.input).take(self.left).read_to_end(&mut body);
         read.map_err(|error| self.io(error))?;
-        self.left -= body.len() as u64;
+        self.left -= u64_of(body.len());
         Ok(body)
     }
 
@@ -221,8 +223,7 @@ impl<'a> TarReader<'a> {
         let Before { mut records, numbers, path, link } = before;
         records.extend(self.common.iter().cloned());
         let node = Node {
-            // OK to truncate: permission bits.
-            mode: (self.number(&header[100..108])? & 0o7777) as u16,
+            mode: u16::try_from(self.number(&header[100..108])? & 0o7777).unwrap_or(0),
             uid: self.id(&header[108..116])?,
             gid: self.id(&header[116..124])?,
             modified: Time { seconds: self.signed(&header[136..148])?, nanoseconds: 0 },
@@ -340,7 +341,7 @@ impl<'a> TarReader<'a> {
                     numbers.extend([self.number(&pair[..12])?, self.number(&pair[12..])?]);
                 }
             }
-            if numbers.len() as u64 > 2 * map::MOST_RANGES {
+            if u64_of(numbers.len()) > 2 * map::MOST_RANGES {
                 return Err(self.corrupt(map::TOO_MANY));
             }
             if record[more] == 0 {
@@ -398,7 +399,7 @@ impl<'a> TarReader<'a> {
             if !self.has_members && piece[..len].iter().any(|byte| *byte != 0) {
                 return Err(self.corrupt("zeros, and something behind them: not a tar stream"));
             }
-            left = left.saturating_sub(len as u64);
+            left = left.saturating_sub(u64_of(len));
         }
         Ok(())
     }

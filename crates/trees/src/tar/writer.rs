@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::ops::Range;
 
+use casemate_blockdev::{u64_of, usize_of};
+
 use super::{Member, RECORD, header, map};
 use crate::Result;
 
@@ -38,7 +40,7 @@ impl<'a> TarWriter<'a> {
             return self.begin(&header::header(member, data, false), data);
         }
         let map = map::to_bytes(ranges, member.size);
-        let stored = map.len() as u64 + data;
+        let stored = u64_of(map.len()) + data;
         self.begin(&header::header(member, stored, true), stored)?;
         Ok(self.out.write_all(&map)?)
     }
@@ -62,8 +64,7 @@ impl<'a> TarWriter<'a> {
 
     fn begin(&mut self, header: &[u8], stored: u64) -> Result<()> {
         self.out.write_all(&[0; RECORD][..self.fill])?;
-        // OK to truncate: less than a record.
-        self.fill = (stored.wrapping_neg() % RECORD as u64) as usize;
+        self.fill = usize_of(stored.wrapping_neg() % u64_of(RECORD));
         Ok(self.out.write_all(header)?)
     }
 }

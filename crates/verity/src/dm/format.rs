@@ -1,6 +1,6 @@
 //! Making a hash area, checking data against it, and bringing it up to date.
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of};
 use casemate_providers::{SaltedHash, Work};
 
 use super::{Layout, SUPERBLOCK_SIZE};
@@ -43,7 +43,7 @@ pub(super) fn finish(layout: &Layout, hash_device: &dyn BlockDevice) -> Result<(
     // One data block has no tree. veritysetup's file ends with the superblock's hash block then, or page if that
     // is smaller, and so does ours.
     let end =
-        (layout.hash_offset() + SUPERBLOCK_SIZE as u64).next_multiple_of(4096).min(layout.tree_offset());
+        (layout.hash_offset() + u64_of(SUPERBLOCK_SIZE)).next_multiple_of(4096).min(layout.tree_offset());
     if layout.superblock().is_some() && layout.geometry().tree_blocks() == 0 && hash_device.size() < end {
         hash_device.write_at(&[0], end - 1)?;
     }

@@ -1,6 +1,6 @@
 //! The layout of a dm-verity device: where data, superblock and tree lie.
 
-use casemate_blockdev::Uuid;
+use casemate_blockdev::{Uuid, u64_of};
 
 use super::{Parameters, SUPERBLOCK_SIZE, Superblock};
 use crate::tree::Geometry;
@@ -42,7 +42,7 @@ impl Layout {
         let geometry = Geometry::new(parameters.shape()?, size.ok_or_else(too_many)?)?;
         let block_size = u64::from(parameters.hash_block_size.bytes());
         let start = match uuid {
-            Some(_) => hash_offset.checked_add(SUPERBLOCK_SIZE as u64).map(|end| end.div_ceil(block_size)),
+            Some(_) => hash_offset.checked_add(u64_of(SUPERBLOCK_SIZE)).map(|end| end.div_ceil(block_size)),
             None => Some(hash_offset / block_size),
         };
         let end = start.and_then(|start| start.checked_add(geometry.tree_blocks()));

@@ -106,8 +106,8 @@ impl Superblock {
         put(64, &parameters.data_block_size.bytes().to_le_bytes());
         put(68, &parameters.hash_block_size.bytes().to_le_bytes());
         put(72, &self.data_blocks.to_le_bytes());
-        // OK to cast: a salt has at most 256 bytes.
-        put(80, &(salt.len() as u16).to_le_bytes());
+        // A salt has at most 256 bytes.
+        put(80, &u16::try_from(salt.len()).unwrap_or(u16::MAX).to_le_bytes());
         put(88, salt);
         bytes
     }

@@ -1,6 +1,6 @@
 //! `struct fsverity_descriptor`: the 256 bytes whose hash is the file's digest.
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u32_of, usize_of};
 use casemate_providers::Providers;
 
 use crate::fs::{Algorithm, FileDigest, Parameters};
@@ -71,7 +71,7 @@ impl Descriptor {
             let text = format!("fs-verity descriptor: hash algorithm number {hash_algorithm}");
             return Err(Error::unsupported(text));
         };
-        if sig_size as usize != signature.len() {
+        if usize_of(sig_size) != signature.len() {
             let rest = signature.len();
             return Err(corrupt(format!(
                 "says that a signature of {sig_size} bytes follows; there are {rest}"
@@ -129,8 +129,8 @@ impl Descriptor {
         bytes[0] = 1;
         bytes[1] = self.parameters.algorithm().number();
         bytes[2] = self.parameters.log_block_size();
-        // OK to cut: parameters have checked that there are at most 32.
-        bytes[3] = salt.len() as u8;
+        // Parameters have checked that there are at most 32.
+        bytes[3] = u8::try_from(salt.len()).unwrap_or(u8::MAX);
         bytes[8..16].copy_from_slice(&self.data_size.to_le_bytes());
         bytes[ROOT_HASH..][..self.root_hash.len()].copy_from_slice(&self.root_hash);
         bytes[SALT..][..salt.len()].copy_from_slice(salt);
@@ -150,8 +150,7 @@ impl Descriptor {
                 format!("the signature has {} bytes, and the kernel takes at most {most}", signature.len());
             return Err(Error::unsupported(text));
         }
-        // OK to cut: it is below 16384.
-        bytes[4..8].copy_from_slice(&(signature.len() as u32).to_le_bytes());
+        bytes[4..8].copy_from_slice(&u32_of(signature.len()).to_le_bytes());
         Ok(bytes)
     }
 

@@ -32,8 +32,8 @@ impl FileDigest {
     pub fn bytes_to_sign(&self) -> Vec<u8> {
         let mut bytes = b"FSVerity".to_vec();
         bytes.extend_from_slice(&u16::from(self.algorithm.number()).to_le_bytes());
-        // OK to cut: it is 32 or 64.
-        bytes.extend_from_slice(&(self.bytes.len() as u16).to_le_bytes());
+        let len = u16::try_from(self.bytes.len()).unwrap_or(u16::MAX);
+        bytes.extend_from_slice(&len.to_le_bytes());
         bytes.extend_from_slice(&self.bytes);
         bytes
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use casemate_blockdev::usize_of;
 use casemate_providers::{Providers, SaltedHash};
 
 use crate::Error;
@@ -77,7 +78,7 @@ impl Parameters {
     /// [`Parameters::MAX_BLOCK_SIZE`], or `salt` is longer than 32 bytes.
     pub fn new(algorithm: Algorithm, block_size: u32, salt: &[u8]) -> Result<Parameters, Error> {
         let smallest = 2 * algorithm.digest_len();
-        let fits = block_size as usize >= smallest && block_size <= Parameters::MAX_BLOCK_SIZE;
+        let fits = usize_of(block_size) >= smallest && block_size <= Parameters::MAX_BLOCK_SIZE;
         if !block_size.is_power_of_two() || !fits {
             return Err(Error::argument(format!(
                 "block size {block_size}: with {} it must be a power of two from {smallest} to {}",
@@ -89,8 +90,8 @@ impl Parameters {
             let text = format!("salt of {} bytes; at most {} are allowed", salt.len(), Parameters::MAX_SALT);
             return Err(Error::argument(text));
         }
-        // OK to cut: the logarithm of a u32 is below 32.
-        Ok(Parameters { algorithm, log_block_size: block_size.ilog2() as u8, salt: salt.to_vec() })
+        let log_block_size = u8::try_from(block_size.ilog2()).unwrap_or(u8::MAX);
+        Ok(Parameters { algorithm, log_block_size, salt: salt.to_vec() })
     }
 
     /// The hash algorithm.

@@ -9,7 +9,7 @@
 use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, Buffer};
+use casemate_blockdev::{BlockDevice, Buffer, u64_of, usize_of};
 use casemate_primitives::Messages;
 use casemate_providers::{SaltedHash, Work};
 
@@ -87,10 +87,9 @@ pub fn build_stream(
     let climber = Climber::new(job.shape, job.hash, sink, plan.levels);
     let climber = Mutex::new(OrderedClimber::new(climber));
     let stream = Mutex::new(Stream { input, pieces: 0, bytes: 0, ended: false });
-    // OK to cast: a piece is SMALLEST_PIECE or one chunk.
-    let piece_size = plan.leaves as usize * job.shape.data_block_size();
+    let piece_size = usize_of(plan.leaves) * job.shape.data_block_size();
     let new_worker = || Worker::new(job, sink, plan);
-    job.work.pool.run(job.work.pool.threads() as u64, new_worker, |worker, _| {
+    job.work.pool.run(u64_of(job.work.pool.threads()), new_worker, |worker, _| {
         loop {
             worker.data.resize(piece_size);
             let claimed = stream.lock().unwrap_or_else(PoisonError::into_inner).claim(&mut worker.data)?;
@@ -102,7 +101,7 @@ pub fn build_stream(
             worker.hash_data();
             worker.climb(piece, piece == 0 && last)?;
             climber.lock().unwrap_or_else(PoisonError::into_inner).deliver(piece, &worker.digests)?;
-            job.work.events.advance(len as u64)?;
+            job.work.events.advance(u64_of(len))?;
         }
     })?;
     let data_size = stream.into_inner().unwrap_or_else(PoisonError::into_inner).bytes;
@@ -148,11 +147,11 @@ impl<'a> Worker<'a> {
         let mut block = piece * self.plan.leaves;
         let end = geometry.data_blocks().min(block + self.plan.leaves);
         while block < end {
-            let blocks = (end - block).min(self.plan.chunk_blocks as u64);
-            self.data.resize(blocks as usize * self.job.shape.data_block_size());
+            let blocks = (end - block).min(u64_of(self.plan.chunk_blocks));
+            self.data.resize(usize_of(blocks) * self.job.shape.data_block_size());
             let len = geometry.read_data(data, block, &mut self.data)?;
             self.hash_data();
-            self.job.work.events.advance(len as u64)?;
+            self.job.work.events.advance(u64_of(len))?;
             block += blocks;
         }
         Ok(())
@@ -178,7 +177,7 @@ impl<'a> Worker<'a> {
                 break;
             }
             // Whole: a piece before the last fills `levels` levels.
-            first /= fan_out as u64;
+            first /= u64_of(fan_out);
             let blocks = count.div_ceil(fan_out);
             self.blocks.resize(blocks * shape.hash_block_size(), 0);
             shape.lay_out(&self.digests, &mut self.blocks);
@@ -227,7 +226,7 @@ impl Stream<'_> {
         }
         let piece = self.pieces;
         self.pieces += 1;
-        self.bytes += len as u64;
+        self.bytes += u64_of(len);
         Ok(Some(Claimed { piece, len, last: self.ended }))
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, Buffer};
+use casemate_blockdev::{BlockDevice, Buffer, u64_of, usize_of};
 use casemate_primitives::Messages;
 
 use super::in_order::InOrder;
@@ -107,7 +107,7 @@ pub fn check(
 ) -> Result<Summary, Error> {
     assert_eq!((job.shape, root_hash.len()), (*stored.geometry.shape(), job.shape.digest_len()));
     let geometry = stored.geometry;
-    let fan_out = job.shape.digests_per_block() as u64;
+    let fan_out = u64_of(job.shape.digests_per_block());
     let mut summary = Summary::default();
     let mut untrusted = Ranges::new();
     for level in (0..geometry.levels().len()).rev() {
@@ -158,7 +158,7 @@ impl Pass<'_> {
         let results = Mutex::new((InOrder::new(), Found::default(), report));
         self.job.work.pool.run(count.div_ceil(plan.leaves), Buffers::default, |buffers, piece| {
             let first = piece * plan.leaves;
-            let findings = self.check_run(buffers, first, plan.leaves.min(count - first) as usize)?;
+            let findings = self.check_run(buffers, first, usize_of(plan.leaves.min(count - first)))?;
             let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
             let (order, found, report) = &mut *results;
             order.deliver(piece, findings, |findings| {
@@ -187,10 +187,10 @@ impl Pass<'_> {
         };
         buffers.digests.resize(count * shape.digest_len(), 0);
         self.job.hash.hash_many(Messages::contiguous(&buffers.blocks, block_size), &mut buffers.digests);
-        self.job.work.events.advance(bytes_of_data as u64)?;
+        self.job.work.events.advance(u64_of(bytes_of_data))?;
         let parent_level = self.level.map_or(0, |level| level + 1);
         let mut findings = Vec::new();
-        let fan_out = shape.digests_per_block() as u64;
+        let fan_out = u64_of(shape.digests_per_block());
         let digests = buffers.digests.chunks_exact(shape.digest_len());
         let blocks = buffers.blocks.chunks_exact(block_size);
         let mut check = |k: u64, found: &[u8], expected: &[u8], block: &[u8]| {
@@ -215,7 +215,7 @@ impl Pass<'_> {
         self.stored.tree.read_slots(parent_level, first, count, &mut buffers.parents)?;
         let slots = shape.slots(first, &buffers.parents);
         for (k, ((found, expected), block)) in digests.zip(slots).zip(blocks).enumerate() {
-            check(k as u64, found, expected, block);
+            check(u64_of(k), found, expected, block);
         }
         Ok(findings)
     }

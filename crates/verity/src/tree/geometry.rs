@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
 use crate::Error;
 
@@ -95,27 +95,27 @@ impl Shape {
 
     /// Bytes of a data block.
     pub fn data_block_size(&self) -> usize {
-        self.data_block_size as usize
+        usize_of(self.data_block_size)
     }
 
     /// Bytes of a hash block.
     pub fn hash_block_size(&self) -> usize {
-        self.hash_block_size as usize
+        usize_of(self.hash_block_size)
     }
 
     /// Bytes of a digest.
     pub fn digest_len(&self) -> usize {
-        self.digest_len as usize
+        usize_of(self.digest_len)
     }
 
     /// Bytes from the beginning of one digest to the next in a hash block.
     pub fn digest_stride(&self) -> usize {
-        self.digest_stride as usize
+        usize_of(self.digest_stride)
     }
 
     /// The number of digests in a full hash block.
     pub fn digests_per_block(&self) -> usize {
-        self.digests_per_block as usize
+        usize_of(self.digests_per_block)
     }
 
     /// The digests in hash blocks, or a part of them that begins with the slot of child `first`; the part may
@@ -123,7 +123,7 @@ impl Shape {
     pub(super) fn slots<'a>(&self, first: u64, part: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let (stride, len, per_block) = (self.digest_stride(), self.digest_len(), self.digests_per_block());
         let block_size = self.hash_block_size();
-        let skipped = (first % per_block as u64) as usize;
+        let skipped = usize_of(first % u64_of(per_block));
         (skipped..).map_while(move |slot| {
             let offset = slot / per_block * block_size + slot % per_block * stride - skipped * stride;
             part.get(offset..offset + len)
@@ -184,8 +184,8 @@ impl Geometry {
         first: u64,
         buf: &mut [u8],
     ) -> Result<usize, Error> {
-        let offset = first * self.shape.data_block_size() as u64;
-        let len = (self.data_size - offset).min(buf.len() as u64) as usize;
+        let offset = first * u64_of(self.shape.data_block_size());
+        let len = usize_of((self.data_size - offset).min(u64_of(buf.len())));
         buf[len..].fill(0);
         data.read_at(&mut buf[..len], offset)?;
         Ok(len)
@@ -211,7 +211,7 @@ impl Geometry {
     pub fn digests_in(&self, level: usize, index: u64) -> usize {
         let per_block = u64::from(self.shape.digests_per_block);
         let left = self.levels[level].digests.saturating_sub(index.saturating_mul(per_block));
-        left.min(per_block) as usize
+        usize_of(left.min(per_block))
     }
 
     /// The tree's shape.

@@ -1,5 +1,6 @@
 //! A tree's root hash from data that somebody hands over, as hashes take it.
 
+use casemate_blockdev::u64_of;
 use casemate_primitives::Messages;
 use casemate_providers::SaltedHash;
 
@@ -46,7 +47,7 @@ impl TreeHasher {
 
     /// Takes the next bytes of the data.
     pub fn update(&mut self, mut data: &[u8]) {
-        self.data_size += data.len() as u64;
+        self.data_size += u64_of(data.len());
         if !self.pending.is_empty() {
             let (first, rest) = data.split_at(data.len().min(self.chunk - self.pending.len()));
             self.pending.extend_from_slice(first);

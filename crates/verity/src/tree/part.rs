@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of};
 
 use super::build::Worker;
 use super::climber::{Climber, OrderedClimber};
@@ -25,10 +25,10 @@ pub fn unit(shape: &Shape) -> u64 {
 
 /// Levels that a unit fills whole blocks of, and the bytes of its data.
 fn height_and_unit(shape: &Shape) -> (usize, u64) {
-    let (mut height, mut unit) = (0, shape.data_block_size() as u64);
+    let (mut height, mut unit) = (0, u64_of(shape.data_block_size()));
     // OK to multiply: at most 2^26 times the digests of a block.
-    while unit * shape.digests_per_block() as u64 <= LARGEST_UNIT {
-        unit *= shape.digests_per_block() as u64;
+    while unit * u64_of(shape.digests_per_block()) <= LARGEST_UNIT {
+        unit *= u64_of(shape.digests_per_block());
         height += 1;
     }
     (height, unit)
@@ -76,8 +76,8 @@ pub fn build_part(
     }
     let part = Geometry::new(job.shape, data.size())?;
     // OK to divide: whole blocks lie before a part.
-    let first_leaf = start / job.shape.data_block_size() as u64;
-    let sink = &Shifted { sink, first_leaf, fan_out: job.shape.digests_per_block() as u64 };
+    let first_leaf = start / u64_of(job.shape.data_block_size());
+    let sink = &Shifted { sink, first_leaf, fan_out: u64_of(job.shape.digests_per_block()) };
     let plan = Plan::for_size(&job.shape, data.size(), job.work.pool.threads());
     let climber = Climber::new(job.shape, job.hash, sink, plan.levels).up_to(height);
     let climber = Mutex::new(OrderedClimber::new(climber));
@@ -102,7 +102,7 @@ pub fn join(
 ) -> Result<Vec<u8>, Error> {
     let (height, unit) = height_and_unit(&job.shape);
     let (len, units) = (job.shape.digest_len(), geometry.data_size().div_ceil(unit));
-    if digests.len() as u64 != units.saturating_mul(len as u64) {
+    if u64_of(digests.len()) != units.saturating_mul(u64_of(len)) {
         let text = format!("{} bytes of digests for {units} units of {unit} bytes", digests.len());
         return Err(Error::argument(text));
     }

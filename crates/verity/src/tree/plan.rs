@@ -1,5 +1,7 @@
 //! How blocks are cut into pieces, which workers claim, and chunks, which they read and hash at once.
 
+use casemate_blockdev::u64_of;
+
 use super::Shape;
 
 /// Bytes that a worker reads and hashes at once: half a core's usual level 2 cache, so that the hash finds
@@ -36,7 +38,7 @@ pub(super) struct Plan {
 impl Plan {
     /// For building a tree over so many bytes.
     pub(super) fn for_size(shape: &Shape, data_size: u64, threads: usize) -> Plan {
-        let share = data_size / (threads as u64 * PIECES_PER_WORKER);
+        let share = data_size / (u64_of(threads) * PIECES_PER_WORKER);
         Plan::climbing(shape, share.clamp(SMALLEST_PIECE, LARGEST_PIECE), threads)
     }
 
@@ -44,22 +46,22 @@ impl Plan {
     pub(super) fn climbing(shape: &Shape, piece_size: u64, threads: usize) -> Plan {
         let block_size = shape.data_block_size();
         let chunk_blocks = chunk_blocks(block_size, threads);
-        let fan_out = shape.digests_per_block() as u64;
-        let most = piece_size / block_size as u64;
+        let fan_out = u64_of(shape.digests_per_block());
+        let most = piece_size / u64_of(block_size);
         let (mut leaves, mut levels) = (1, 0);
         while leaves * fan_out <= most {
             leaves *= fan_out;
             levels += 1;
         }
         // Without a whole hash block a piece is a chunk: the climber makes all levels.
-        leaves = if levels == 0 { chunk_blocks as u64 } else { leaves * (most / leaves) };
+        leaves = if levels == 0 { u64_of(chunk_blocks) } else { leaves * (most / leaves) };
         Plan { leaves, levels, chunk_blocks }
     }
 
     /// For hashing blocks that need not fill anything: a piece is a chunk.
     pub(super) fn flat(block_size: usize, threads: usize) -> Plan {
         let chunk_blocks = chunk_blocks(block_size, threads);
-        Plan { leaves: chunk_blocks as u64, levels: 0, chunk_blocks }
+        Plan { leaves: u64_of(chunk_blocks), levels: 0, chunk_blocks }
     }
 }
 

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::BlockDevice;
 use casemate_blockdev::os::FileExt;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
 use super::Geometry;
 use crate::Error;
@@ -58,8 +58,8 @@ impl<'a> TreeDevice<'a> {
         buf: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let start = self.geometry.slot_offset(level, first);
-        let last = self.geometry.slot_offset(level, first + count as u64 - 1);
-        buf.resize((last - start) as usize + self.geometry.shape().digest_len(), 0);
+        let last = self.geometry.slot_offset(level, first + u64_of(count) - 1);
+        buf.resize(usize_of(last - start) + self.geometry.shape().digest_len(), 0);
         self.device.read_at(buf, self.absolute(start)?)
     }
 
@@ -131,6 +131,6 @@ impl TreeSink for SpilledLevels {
         while levels.len() <= level {
             levels.push(tempfile::tempfile()?);
         }
-        Ok(levels[level].write_all_at(blocks, first * self.hash_block_size as u64)?)
+        Ok(levels[level].write_all_at(blocks, first * u64_of(self.hash_block_size))?)
     }
 }

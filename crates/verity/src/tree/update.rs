@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use casemate_blockdev::{u64_of, usize_of};
 use casemate_primitives::Messages;
 
 use super::plan::Plan;
@@ -57,7 +58,7 @@ fn check_changed(geometry: &Geometry, changed: &Ranges) -> Result<(), Error> {
 
 /// For each level the hash blocks that change with these data blocks; those of level 0 first.
 fn above(geometry: &Geometry, changed: &Ranges) -> Vec<Ranges> {
-    let fan_out = geometry.shape().digests_per_block() as u64;
+    let fan_out = u64_of(geometry.shape().digests_per_block());
     let mut dirty = Vec::new();
     for _ in geometry.levels() {
         dirty.push(dirty.last().unwrap_or(changed).parents(fan_out));
@@ -132,7 +133,7 @@ fn check_paths(job: &Job<'_>, stored: &Stored<'_>, dirty: &[Ranges], root_hash: 
                 None => Ok(()),
                 Some(bad) => Err(Error::coded(Code::BadDigest, format!(
                     "hash block {} of level {level} does not belong to the given root hash; nothing was changed",
-                    first + bad as u64
+                    first + u64_of(bad)
                 ))),
             }
         })?;
@@ -155,10 +156,10 @@ fn rehash(job: &Job<'_>, stored: &Stored<'_>, level: usize, children: &Ranges) -
         let mut digests = &*buffers.digests;
         // Slots of one hash block at a time: between the last of one and the first of the next is its tail.
         while !digests.is_empty() {
-            let room = per_block - (child % per_block as u64) as usize;
+            let room = per_block - usize_of(child % u64_of(per_block));
             let (run, rest) = digests.split_at(digests.len().min(room * shape.digest_len()));
             stored.tree.write_slots(level, child, run)?;
-            child += (run.len() / shape.digest_len()) as u64;
+            child += u64_of(run.len() / shape.digest_len());
             digests = rest;
         }
         Ok::<_, Error>(())
@@ -202,7 +203,7 @@ impl Buffers {
         };
         self.digests.resize(count * job.shape.digest_len(), 0);
         job.hash.hash_many(Messages::contiguous(&self.blocks, block_size), &mut self.digests);
-        Ok(read as u64)
+        Ok(u64_of(read))
     }
 }
 
@@ -232,7 +233,7 @@ impl Runs {
         let after = self.ranges.partition_point(|(first, _)| *first <= piece);
         let (first_piece, range) = &self.ranges[after - 1];
         let first = range.start + (piece - first_piece) * self.blocks;
-        (first, (range.end - first).min(self.blocks) as usize)
+        (first, usize_of((range.end - first).min(self.blocks)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u32_of, u64_of, usize_of};
 use casemate_primitives::Messages;
 use casemate_providers::SaltedHash;
 
@@ -81,7 +81,7 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
         root_hash: &[u8],
     ) -> VerifiedDevice<D, T> {
         assert_eq!(root_hash.len(), geometry.shape().digest_len());
-        let most = (KEPT_BYTES / geometry.shape().hash_block_size() as u64).max(1);
+        let most = (KEPT_BYTES / u64_of(geometry.shape().hash_block_size())).max(1);
         let kept = (0..geometry.tree_blocks().min(most)).map(|_| Mutex::default()).collect();
         let (root_hash, counters) = (root_hash.to_vec(), Counters::default());
         VerifiedDevice { geometry, hash, data, tree, tree_offset, root_hash, kept, counters }
@@ -93,7 +93,7 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
     /// `Mismatch` if it is not, or the highest block is damaged; what reading says.
     pub fn check_root(&self) -> Result<(), Error> {
         match self.geometry.levels().len() {
-            0 => self.read_at(&mut vec![0; self.size() as usize], 0),
+            0 => self.read_at(&mut vec![0; usize_of(self.size())], 0),
             levels => {
                 self.hash_block(levels - 1, 0)?;
                 self.check_end()
@@ -122,8 +122,7 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
 
     /// Bytes of a data block, which are verified together.
     pub fn data_block_size(&self) -> u32 {
-        // OK to cast: a block's size fits 32 bits.
-        self.geometry.shape().data_block_size() as u32
+        u32_of(self.geometry.shape().data_block_size())
     }
 
     /// The device's counters so far.
@@ -147,10 +146,9 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
         let mut digests = vec![0; count * shape.digest_len()];
         let start = Instant::now();
         self.hash.hash_many(messages, &mut digests);
-        // OK to cast: 584 years.
-        add(&self.counters.nanoseconds, start.elapsed().as_nanos() as u64);
+        add(&self.counters.nanoseconds, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let counter = if count > 1 { &self.counters.batched_blocks } else { &self.counters.single_blocks };
-        add(counter, count as u64);
+        add(counter, u64_of(count));
         for range in self.mismatches(0, first, &digests)?.iter() {
             add(&self.counters.bad_blocks, range.end - range.start);
             bad.insert(range);
@@ -162,7 +160,7 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
     /// them. Gives those that differ.
     fn mismatches(&self, level: usize, first: u64, digests: &[u8]) -> Result<Ranges, Error> {
         let shape = self.geometry.shape();
-        let fan_out = shape.digests_per_block() as u64;
+        let fan_out = u64_of(shape.digests_per_block());
         let mut bad = Ranges::new();
         let mut parent: Option<(u64, Arc<[u8]>)> = None;
         for (index, digest) in (first..).zip(digests.chunks_exact(shape.digest_len())) {
@@ -175,7 +173,7 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
                 }
                 let block = parent.as_ref().map_or(&[][..], |(_, block)| block);
                 // OK to cut: smaller than the number of digests in a block.
-                &block[(index % fan_out) as usize * shape.digest_stride()..][..shape.digest_len()]
+                &block[usize_of(index % fan_out) * shape.digest_stride()..][..shape.digest_len()]
             };
             if expected != digest {
                 bad.insert(index..index + 1);
@@ -187,9 +185,8 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
     /// A hash block that is checked, and those above it.
     fn hash_block(&self, level: usize, index: u64) -> Result<Arc<[u8]>, Error> {
         let shape = self.geometry.shape();
-        let number = self.geometry.offset(level, index) / shape.hash_block_size() as u64;
-        // OK to cast: a number of places.
-        let place = &self.kept[(number % self.kept.len() as u64) as usize];
+        let number = self.geometry.offset(level, index) / u64_of(shape.hash_block_size());
+        let place = &self.kept[usize_of(number % u64_of(self.kept.len()))];
         if let Some((kept, block)) = &*place.lock().unwrap_or_else(PoisonError::into_inner)
             && *kept == number
         {
@@ -253,7 +250,7 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
     }
 
     fn read_at(&self, mut buf: &mut [u8], offset: u64) -> Result<(), Error> {
-        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.size()) {
+        if offset.checked_add(u64_of(buf.len())).is_none_or(|end| end > self.size()) {
             let text = format!("read of {} bytes at {offset} passes the end of the data", buf.len());
             return Err(Error::path(io::ErrorKind::UnexpectedEof, text));
         }
@@ -264,8 +261,8 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
         // All of them are named, so what follows a bad one is checked too.
         let mut bad = Ranges::new();
         while !buf.is_empty() {
-            let first = at / block_size as u64;
-            let within = (at % block_size as u64) as usize;
+            let first = at / u64_of(block_size);
+            let within = usize_of(at % u64_of(block_size));
             let whole = (buf.len() / block_size).min(run);
             let len = if within == 0 && whole > 0 {
                 let len = whole * block_size;
@@ -281,7 +278,7 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
                 buf[..len].copy_from_slice(&blocks[within..within + len]);
                 len
             };
-            at += len as u64;
+            at += u64_of(len);
             buf = &mut buf[len..];
         }
         if bad.is_empty() {

@@ -1,5 +1,7 @@
 //! A reencryption as metadata: how it begins, goes on and ends.
 
+use casemate_blockdev::u64_of;
+
 use super::{Backups, DATA_SIZE, DEVICE_SIZE, Part, Reencryption, Resilience, State};
 use crate::json::{Json, Object};
 use crate::luks2::metadata::{DIGESTS, Digest, Metadata, Segment, SegmentSize};
@@ -59,9 +61,9 @@ impl Reencryption {
         // While the work goes on there are as many as these.
         let mut most = parts.clone();
         most.extend((0..2).map(|_| Part { state: State::Hot, range: 0..len }));
-        let room = metadata.hdr_size() - BINARY_LEN as u64;
+        let room = metadata.hdr_size() - u64_of(BINARY_LEN);
         let text = Json::Object(self.with_segments(object.clone(), &most, &backups, len)).to_plain();
-        if text.len() as u64 >= room {
+        if u64_of(text.len()) >= room {
             let text = format!(
                 "the LUKS2 header has no room for what a reencryption notes: {} of {room} bytes",
                 text.len()

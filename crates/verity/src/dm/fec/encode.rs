@@ -7,6 +7,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use casemate_blockdev::usize_of;
 use casemate_providers::Work;
 
 use super::message::Message;
@@ -42,7 +43,7 @@ pub fn check(layout: &FecLayout, devices: &FecDevices<'_>, work: &Work<'_>) -> R
         stored.resize(parity.len(), 0);
         message.read_parity(stored, first)?;
         if stored != parity {
-            let roots = layout.roots() as usize;
+            let roots = usize_of(layout.roots());
             let mut wrong = wrong.lock().unwrap_or_else(PoisonError::into_inner);
             let columns = stored.chunks_exact(roots).zip(parity.chunks_exact(roots));
             for ((stored, parity), column) in columns.zip(first..) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use casemate_blockdev::{u64_of, usize_of};
 use casemate_providers::Work;
 
 use super::message::Message;
@@ -61,7 +62,7 @@ impl Target<'_> {
     /// Message blocks that differ, or may, from what the parity was made of: data blocks, and hash blocks above them.
     fn doubtful(&self, changed: &Ranges) -> Ranges {
         let geometry = self.layout.geometry();
-        let fan_out = geometry.shape().digests_per_block() as u64;
+        let fan_out = u64_of(geometry.shape().digests_per_block());
         let mut all = changed.clone();
         let mut children = changed.clone();
         for level in 0..geometry.levels().len() {
@@ -78,9 +79,8 @@ impl Target<'_> {
     fn parity_of(&self, round: u64, changed: &Ranges, work: &Work<'_>) -> Result<Parity, Error> {
         let fec = self.message.layout;
         let code = fec.code(work.providers.cpu());
-        // OK to cast: a block, and numbers below 256.
-        let (block_size, rows) = (fec.block_size() as usize, fec.rows() as usize);
-        let block = |row: usize| round + row as u64 * fec.rounds();
+        let (block_size, rows) = (usize_of(fec.block_size()), usize_of(fec.rows()));
+        let block = |row: usize| round + u64_of(row) * fec.rounds();
         let mut stored = vec![0; rows * block_size];
         for (row, bytes) in stored.chunks_exact_mut(block_size).enumerate() {
             self.message.read(bytes, block(row) * fec.block_size())?;

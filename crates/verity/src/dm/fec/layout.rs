@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use casemate_blockdev::usize_of;
 use casemate_primitives::Cpu;
 use casemate_primitives::reed_solomon::ReedSolomon;
 
@@ -104,7 +105,7 @@ impl FecLayout {
     /// The code.
     pub(super) fn code(&self, cpu: Cpu) -> ReedSolomon {
         // OK to unwrap: the number was checked when the layout was made.
-        ReedSolomon::new(cpu, self.roots as usize).unwrap()
+        ReedSolomon::new(cpu, usize_of(self.roots)).unwrap()
     }
 
     /// How many message bytes, and rows, a codeword has.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
 use super::FecLayout;
 use crate::Error;
@@ -96,10 +96,9 @@ impl<'a> Message<'a> {
         len: usize,
     ) -> impl Iterator<Item = (&'a dyn BlockDevice, Range<usize>, u64)> + use<'a> {
         let data_size = self.layout.data_size();
-        // OK to cast: clamped to `len`.
-        let upto = move |end: u64| end.saturating_sub(offset).min(len as u64) as usize;
+        let upto = move |end: u64| usize_of(end.saturating_sub(offset).min(u64_of(len)));
         let (middle, end) = (upto(data_size), upto(self.layout.message_size()));
-        let in_metadata = (offset + middle as u64).saturating_sub(data_size);
+        let in_metadata = (offset + u64_of(middle)).saturating_sub(data_size);
         let data = (self.devices.data, 0..middle, offset);
         let hash = (self.devices.hash, middle..end, self.layout.metadata_offset() + in_metadata);
         [data, hash].into_iter().filter(|(_, range, _)| !range.is_empty())

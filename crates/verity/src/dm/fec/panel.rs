@@ -1,6 +1,6 @@
 //! Runs of neighbouring columns, through the encoder on all threads.
 
-use casemate_blockdev::Buffer;
+use casemate_blockdev::{Buffer, u64_of, usize_of};
 use casemate_primitives::reed_solomon::{Encoder, ReedSolomon};
 use casemate_providers::Work;
 
@@ -36,10 +36,10 @@ struct Plan {
 impl Plan {
     fn new(layout: &FecLayout, threads: usize) -> Plan {
         // Rows as read; registers, parity and the spare buffer have one row for each root.
-        let rows_in_memory = ROWS + 3 * layout.roots() as usize;
-        let widest = (ALL_PANELS / threads / rows_in_memory).clamp(GRANULE, WIDEST) as u64;
-        let share = layout.columns() / (threads as u64 * PANELS_PER_WORKER);
-        let width = share.clamp(GRANULE as u64, widest) as usize;
+        let rows_in_memory = ROWS + 3 * usize_of(layout.roots());
+        let widest = u64_of((ALL_PANELS / threads / rows_in_memory).clamp(GRANULE, WIDEST));
+        let share = layout.columns() / (u64_of(threads) * PANELS_PER_WORKER);
+        let width = usize_of(share.clamp(u64_of(GRANULE), widest));
         Plan { width: width.next_multiple_of(GRANULE), rows: ROWS }
     }
 }
@@ -53,11 +53,11 @@ pub(super) fn each_panel(
     let layout = message.layout;
     let code = layout.code(work.providers.cpu());
     let plan = Plan::new(layout, work.pool.threads());
-    let panels = layout.columns().div_ceil(plan.width as u64);
+    let panels = layout.columns().div_ceil(u64_of(plan.width));
     let new_panel = || Panel::new(&code, plan);
     work.pool.run(panels, new_panel, |panel, number| {
-        let first = number * plan.width as u64;
-        let width = (layout.columns() - first).min(plan.width as u64) as usize;
+        let first = number * u64_of(plan.width);
+        let width = usize_of((layout.columns() - first).min(u64_of(plan.width)));
         let covered = panel.encode(message, first, width)?;
         take(first, &mut panel.spare, &panel.parity)?;
         work.events.advance(covered)
@@ -92,10 +92,10 @@ impl<'a> Panel<'a> {
         let mut covered = 0;
         let mut row = 0;
         while row < layout.rows() {
-            let count = (layout.rows() - row).min(self.plan.rows as u64);
-            let buf = &mut self.rows[..count as usize * width];
+            let count = (layout.rows() - row).min(u64_of(self.plan.rows));
+            let buf = &mut self.rows[..usize_of(count) * width];
             for (bytes, row) in buf.chunks_exact_mut(width).zip(row..) {
-                covered += message.read(bytes, offset(row))? as u64;
+                covered += u64_of(message.read(bytes, offset(row))?);
             }
             self.encoder.feed(&buf.chunks_exact(width).collect::<Vec<_>>());
             row += count;

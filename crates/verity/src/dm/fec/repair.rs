@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::Pool;
+use casemate_blockdev::{Pool, u64_of, usize_of};
 use casemate_primitives::reed_solomon::ReedSolomon;
 use casemate_providers::{SaltedHash, Work};
 
@@ -111,8 +111,8 @@ impl Target<'_> {
         let rounds = Mutex::new(rounds.iter().flatten());
         let restored = Mutex::new(Ranges::new());
         let codewords = fec.block_size() * (fec.rows() + u64::from(fec.roots()));
-        let threads = (ALL_CODEWORDS / codewords).clamp(1, work.pool.threads() as u64);
-        let pool = Pool::new(std::num::NonZeroUsize::new(threads as usize));
+        let threads = (ALL_CODEWORDS / codewords).clamp(1, u64_of(work.pool.threads()));
+        let pool = Pool::new(std::num::NonZeroUsize::new(usize_of(threads)));
         pool.run(
             threads,
             || (),
@@ -138,9 +138,9 @@ impl Target<'_> {
         suspect: &Ranges,
     ) -> Result<Vec<u64>, Error> {
         let fec = self.message.layout;
-        let block_size = fec.block_size() as usize;
-        let row_count = fec.rows() as usize;
-        let block = |row: usize| round + row as u64 * fec.rounds();
+        let block_size = usize_of(fec.block_size());
+        let row_count = usize_of(fec.rows());
+        let block = |row: usize| round + u64_of(row) * fec.rounds();
         let rows_in =
             |set: &Ranges| -> Vec<usize> { (0..row_count).filter(|row| set.contains(block(*row))).collect() };
 
@@ -191,8 +191,8 @@ impl Target<'_> {
         let mut expected = self.root_hash.to_vec();
         if parent_level < geometry.levels().len() {
             let shape = geometry.shape();
-            let per_block = shape.digests_per_block() as u64;
-            let slot = child % per_block * shape.digest_stride() as u64;
+            let per_block = u64_of(shape.digests_per_block());
+            let slot = child % per_block * u64_of(shape.digest_stride());
             let offset = self.layout.tree_offset() + geometry.offset(parent_level, child / per_block) + slot;
             self.message.devices.hash.read_at(&mut expected, offset)?;
         }
