@@ -139,7 +139,10 @@ pub fn keep_slips(error: &mut clap::Error) {
     ] {
         let Some(ContextValue::String(typed)) = error.get(typed).cloned() else { continue };
         let is_command = proposed == ContextKind::SuggestedSubcommand;
-        let fits = |name: &str| is_slip(&typed, name) && !(is_command && DESTROYERS.contains(&name));
+        let fits = |name: &str| match is_command {
+            true => (is_slip(&typed, name) || name.starts_with(&typed)) && !DESTROYERS.contains(&name),
+            false => is_slip(&typed, name),
+        };
         match error.remove(proposed) {
             Some(ContextValue::String(name)) if fits(&name) => {
                 error.insert(proposed, ContextValue::String(name));

@@ -43,13 +43,7 @@ pub use crate::tools::LINKS;
 ///
 /// Formats: dm-verity, fs-verity, dm-crypt, LUKS, dm-integrity, fscrypt and ext4, byte for byte as in the kernel.
 #[derive(Debug, Parser)]
-#[command(
-    name = "casemate",
-    version,
-    propagate_version = true,
-    infer_subcommands = true,
-    max_term_width = 100
-)]
+#[command(name = "casemate", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = help::EXIT_STATUS)]
 struct Cli {
     #[command(flatten)]
@@ -169,12 +163,9 @@ fn is_about_one(described: &clap::Command, args: &[OsString]) -> bool {
     !command.has_subcommands() || args.len() == 1
 }
 
-/// The command that a word names in whole or as the one that begins with it.
+/// The command that a word names. No word is short for a longer one, as in git and cryptsetup: `luks er` is a slip, and erases nothing.
 fn named<'a>(command: &'a clap::Command, word: &OsStr) -> Option<&'a clap::Command> {
-    let name = word.to_str().filter(|name| !name.is_empty())?;
-    let mut fitting = command.get_subcommands().filter(|inner| inner.get_name().starts_with(name));
-    let inferred = fitting.next().filter(|_| fitting.next().is_none());
-    command.find_subcommand(name).or(inferred)
+    command.find_subcommand(word.to_str()?)
 }
 
 /// A command line that is understood.
@@ -266,19 +257,14 @@ fn context_of(args: &[OsString]) -> Context {
     if args.iter().any(|word| word == "--json") { Context::for_json() } else { Context::default() }
 }
 
-/// Error for a command of another tool: such a word does not count as an abbreviation of one of ours.
+/// Error for the name of a command of another tool, or of another group, which says what does that here.
 fn tried_first(mut command: &clap::Command, args: &[OsString]) -> Option<Error> {
     for word in args.iter().skip(1).filter(|word| !word.as_encoded_bytes().starts_with(b"-")) {
         let name = word.to_str()?;
         match command.find_subcommand(name) {
             Some(inner) => command = inner,
             None => {
-                // A whole word of a longer name, as verify of verify-signature, is short for that.
-                let is_word = |rest: &str| rest.starts_with(['-', '_']);
-                let is_short = command
-                    .get_subcommands()
-                    .any(|inner| inner.get_name().strip_prefix(name).is_some_and(is_word));
-                let hint = hints::of(name).filter(|_| command.has_subcommands() && !is_short)?;
+                let hint = hints::of(name).filter(|_| command.has_subcommands())?;
                 return Some(Error::argument(format!("unknown command '{name}'; did you mean: {hint}")));
             }
         }
@@ -317,42 +303,56 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Every command, named whole or as short as it may be, is described for its command line as it is with all others.
+    /// Every command is described for its command line as it is with all others.
     #[test]
     fn what_a_command_line_means_is_described() {
         fn compare(all: &clap::Command, path: &[OsString]) {
             for inner in all.get_subcommands() {
-                let name = inner.get_name();
-                let is_alone = |len: &usize| {
-                    all.get_subcommands().filter(|other| other.get_name().starts_with(&name[..*len])).count()
-                        == 1
+                let path: Vec<OsString> = path.iter().cloned().chain([inner.get_name().into()]).collect();
+                let described = cmd::described_for(&path, Cli::command);
+                let found =
+                    path[1..].iter().fold(&described, |command, word| command.find_subcommand(word).unwrap());
+                let ids = |command: &clap::Command| -> Vec<String> {
+                    command.get_arguments().map(|arg| arg.get_id().to_string()).collect()
                 };
-                let shortest = (1..name.len()).find(is_alone).unwrap_or(name.len());
-                for word in [name, &name[..shortest]] {
-                    let path: Vec<OsString> = path.iter().cloned().chain([word.into()]).collect();
-                    let described = cmd::described_for(&path, Cli::command);
-                    let found = path[1..].iter().fold(&described, |command, word| {
-                        let is_it = |inner: &&clap::Command| {
-                            inner.get_name().starts_with(word.to_str().unwrap())
-                                && inner.get_about().is_some()
-                        };
-                        command
-                            .find_subcommand(word)
-                            .or_else(|| command.get_subcommands().find(is_it))
-                            .unwrap()
-                    });
-                    let ids = |command: &clap::Command| -> Vec<String> {
-                        command.get_arguments().map(|arg| arg.get_id().to_string()).collect()
-                    };
-                    assert_eq!(ids(found), ids(inner), "{path:?}");
-                    compare(inner, &path);
-                }
+                assert_eq!(ids(found), ids(inner), "{path:?}");
+                compare(inner, &path);
             }
         }
         let all = Cli::command();
         compare(&all, &["casemate".into()]);
         let none = cmd::described_for(&["casemate".into()], Cli::command);
         assert!(none.find_subcommand("ext4").unwrap().get_subcommands().next().is_none());
+    }
+
+    /// The beginning of a command's name is no command: what destroys or writes is reached by its whole name alone.
+    #[test]
+    fn no_command_has_an_abbreviation() {
+        fn check(all: &clap::Command, path: &[OsString], count: &mut usize) {
+            for inner in all.get_subcommands() {
+                let name = inner.get_name();
+                let beginnings = (1..name.len()).map(|len| &name[..len]);
+                for word in beginnings.filter(|word| all.find_subcommand(word).is_none()) {
+                    let line: Vec<OsString> = path.iter().cloned().chain([word.into()]).collect();
+                    let described = cmd::described_for(&line, Cli::command);
+                    let kind = parse(described, &line).err().map(|error| error.kind());
+                    assert_eq!(kind, Some(clap::error::ErrorKind::InvalidSubcommand), "{line:?}");
+                    *count += 1;
+                }
+                let path: Vec<OsString> = path.iter().cloned().chain([name.into()]).collect();
+                check(inner, &path, count);
+            }
+        }
+        let mut count = 0;
+        check(&Cli::command(), &["casemate".into()], &mut count);
+        assert!(count > 300, "{count}");
+        for line in
+            ["luks er disk.img", "ext4 tr disk.img /etc/passwd 0", "verity rep disk.img", "l erase disk.img"]
+        {
+            let line: Vec<OsString> =
+                ["casemate"].into_iter().chain(line.split(' ')).map(Into::into).collect();
+            assert!(parse(Cli::command(), &line).is_err(), "{line:?}");
+        }
     }
 
     #[test]
@@ -403,7 +403,7 @@ mod tests {
             what_h_may_mean(&words)
         };
         for line in
-            ["casemate -h", "casemate verity -h", "casemate ver format -h", "casemate help verity format"]
+            ["casemate -h", "casemate verity -h", "casemate verity format -h", "casemate help verity format"]
         {
             assert_eq!(asks(line), None, "{line}");
         }

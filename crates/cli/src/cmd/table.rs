@@ -15,7 +15,7 @@ thread_local! {
 /// that neither help nor errors of theirs can be shown.
 pub fn described_for<T>(args: &[OsString], describe: impl FnOnce() -> T) -> T {
     let words = args.iter().skip(1).filter_map(|word| word.to_str());
-    let words = words.filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    let words = words.map(str::to_owned).collect();
     WORDS.set(Some(words));
     let described = describe();
     WORDS.set(None);
@@ -34,11 +34,8 @@ impl<A> From<A> for Named<A> {
 
 impl<A: clap::Args> clap::Args for Named<A> {
     fn augment_args(command: Command) -> Command {
-        // Names may be abbreviated.
         let is_meant = WORDS.with_borrow(|words| {
-            words
-                .as_ref()
-                .is_none_or(|words| words.iter().any(|word| command.get_name().starts_with(&**word)))
+            words.as_ref().is_none_or(|words| words.iter().any(|word| word == command.get_name()))
         });
         if is_meant { A::augment_args(command) } else { command }
     }
