@@ -296,9 +296,24 @@ fn a_tree_behind_a_file_system_needs_no_offset_and_no_second_name() {
     let offset = told.lines().find_map(|line| line.strip_prefix("Hash offset:")).unwrap().trim();
     let offset = offset.strip_suffix(" [bytes]").unwrap();
     let advice = told.lines().find_map(|line| line.strip_prefix("$ casemate verity ")).unwrap();
-    assert_eq!(advice, "verify root.img root.img --root-hash-file=root.txt");
+    assert_eq!(advice, "verify root.img --root-hash-file=root.txt");
     place.yes(advice);
     place.yes(&format!("{advice} --hash-offset {offset}"));
+    // The word behind the data is the root hash, and the hash device if that is told otherwise.
+    for line in ["verify root.img @root.txt", "verify root.img root.img @root.txt"] {
+        place.yes(line);
+    }
+    place.yes(&format!("verify root.img {root}"));
+    place.yes(&format!("verify root.img root.img --root-hash-file=root.txt --hash-offset {offset}"));
+    place.file(&root[..], place.read("root.img"));
+    place.yes(&format!("verify root.img {root} --root-hash-file=root.txt --hash-offset {offset}"));
+    assert_eq!(status(&place.own(&format!("verify root.img {root}"))), 2, "a file of this name");
+    std::fs::remove_file(place.path(&root)).unwrap();
+    place.is("verify tree/f @root.txt", 2, "name that behind DATA_DEVICE");
+    place.is("verify root.img", 2, "no root hash");
+    for line in ["format root.img", "update root.img --changed 5000+1"] {
+        place.is(line, 2, "<HASH_DEVICE>");
+    }
     // The root hash is still what decides, and must be given.
     let other = place.own(&format!("verify root.img root.img {}", "00".repeat(32)));
     assert_eq!(status(&other), 1, "{}", stderr(&other));
@@ -315,7 +330,9 @@ fn a_tree_behind_a_file_system_needs_no_offset_and_no_second_name() {
         "{}",
         stderr(&update)
     );
-    let table = place.yes(&format!("table root.img root.img {root} --data-name=PARTUUID=12345678-02"));
+    let table = place.yes(&format!("table root.img {root} --data-name=PARTUUID=12345678-02"));
+    let named = place.yes(&format!("table root.img root.img {root} --data-name=PARTUUID=12345678-02"));
+    assert_eq!(table, named);
     assert!(table.contains(" PARTUUID=12345678-02 PARTUUID=12345678-02 4096 4096 "), "{table}");
     assert!(table.contains("systemd.verity_root_hash=PARTUUID=12345678-02"), "{table}");
     assert!(table.contains(&format!("systemd.verity_root_options=hash-offset={offset}\n")), "{table}");

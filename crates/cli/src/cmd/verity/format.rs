@@ -16,6 +16,7 @@ use crate::context::Context;
 /// A hash device that does not exist becomes a file, which appears only when it is complete. An existing file or block
 /// device is written in place, the superblock last.
 #[derive(clap::Args, Debug)]
+#[command(mut_arg("hash", |arg| arg.required(true).help("The hash device, which may be the data device, or a part of it").long_help(None)))]
 #[command(after_help = "Examples:\n\
     \x20 casemate verity format root.img root.verity --root-hash-file=root.hash.txt\n\
     \x20 casemate verity format root.img root.verity --seed=5e34f531-3859-825c-fad6-33289ccfcb92\n\

@@ -7,10 +7,11 @@ use clap::ValueHint;
 
 use casemate::blockdev::{Events, PartitionId, is_same_file};
 use casemate::image_spec::{ImageSpec, read_root_hash};
-use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume};
+use casemate::probe::VERITY;
+use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume, hex};
 use casemate::{Access, Advice, Error, Image, Output, Work};
 
-use crate::cmd::explained::{hash_area_within, without_hash_area};
+use crate::cmd::explained::{explained, hash_area_within, without_hash_area};
 use crate::cmd::layers::{Asking, CryptArgs, spec_parser};
 use crate::cmd::place::with_partition;
 use crate::context::Context;
@@ -48,9 +49,10 @@ pub struct StoredArgs {
     /// The data: a file or a block device, or a part of one, such as disk.img,partition=2, also with layers on it.
     #[arg(value_name = "DATA_DEVICE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
     data: ImageSpec,
-    /// The hash device, which may be the data device, or a part of it.
+    /// The hash device, which may be the data device, or a part of it. Without it, the hash area lies in DATA_DEVICE, behind the
+    /// data.
     #[arg(value_name = "HASH_DEVICE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
-    hash: ImageSpec,
+    hash: Option<ImageSpec>,
     /// First byte of the hash area on the hash device. Commands that only read find one that was appended to a file system.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     pub hash_offset: u64,
@@ -144,7 +146,22 @@ impl StoredArgs {
 
     /// The file or block device that the hash area lies in.
     pub fn hash(&self) -> &Path {
-        self.hash.file()
+        self.hash.as_ref().unwrap_or(&self.data).file()
+    }
+
+    /// The root hash's bytes. A single word behind DATA_DEVICE that reads as a root hash is one: the hash area lies in
+    /// DATA_DEVICE then.
+    pub fn root_hash(&mut self, given: &RootHashArgs) -> Result<Vec<u8>, Error> {
+        let is_given = given.root_hash.is_some() || given.root_hash_file.is_some();
+        let word = self.hash.as_ref().filter(|spec| !is_given && spec.layers().is_empty());
+        let word = word.and_then(|spec| spec.file().to_str());
+        let is_hash = |word: &&str| word.starts_with('@') || hex::decode(word).is_some();
+        let Some(word) = word.filter(|word| is_hash(word) && !Path::new(word).exists()) else {
+            return given.get();
+        };
+        let root_hash = read_root_hash(word)?;
+        self.hash = None;
+        Ok(root_hash)
     }
 
     /// The data, the hash device, and the options with the parity; what lies in one file is opened once. What is written
@@ -156,7 +173,8 @@ impl StoredArgs {
         context: &Context,
     ) -> Result<(Image, Image, VerityOptions), Error> {
         let data_spec = with_partition(&self.data, self.partition.clone(), self.crypt.specs()?)?;
-        let hash_spec = with_partition(&self.hash, self.hash_partition.clone(), Vec::new())?;
+        let hash_spec = self.hash.clone().unwrap_or_else(|| ImageSpec::of_file(self.data()));
+        let hash_spec = with_partition(&hash_spec, self.hash_partition.clone(), Vec::new())?;
         let (data, hash) = (self.data(), self.hash());
         let opener = Asking::of(context);
         let parity = matches!(changes, Some(Changes::New | Changes::HashArea));
@@ -232,6 +250,14 @@ impl StoredArgs {
     ) -> Result<Volume, Error> {
         let volume = data.verity_volume(&hash, &options);
         let volume = volume.map_err(|error| match self.hash_offset {
+            0 if self.hash.is_none() && hash_area_within(&error, &hash).is_none() => explained(
+                error, &hash, VERITY,
+            )
+            .map_text(|text| {
+                format!(
+                    "{text}; if the hash area lies in another file or device, name that behind DATA_DEVICE"
+                )
+            }),
             0 => without_hash_area(error, &hash, Advice::HashOffset),
             _ => error,
         })?;
@@ -267,8 +293,9 @@ impl ChangedArgs {
     /// Begins the file for the root hash: what can't be written is known before anything is changed.
     pub fn begin(&self, root_hash_file: Option<&Path>) -> Result<Option<Output>, Error> {
         let StoredArgs { data, hash, fec, .. } = &self.stored;
-        let beside = data.files_beside().into_iter().chain(hash.files_beside());
-        let others = [data.file(), hash.file()].into_iter().chain(beside).chain(fec.fec_device.as_deref());
+        let parts = || [data].into_iter().chain(hash);
+        let beside = parts().flat_map(ImageSpec::files_beside);
+        let others = parts().map(ImageSpec::file).chain(beside).chain(fec.fec_device.as_deref());
         let others: Vec<&Path> = others.collect();
         let file = root_hash_file.map(|path| Output::create(path, &others)).transpose()?;
         Ok(file.filter(|_| !self.dry_run))

@@ -26,12 +26,12 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let ChangedArgs { stored, dry_run } = &self.changed;
-        if stored.fec.fec_device.is_none() {
+    pub fn run(mut self, context: &Context) -> Result<Answer, Error> {
+        if self.changed.stored.fec.fec_device.is_none() {
             return Err(Error::argument("give the device with the parity: --fec-device"));
         }
-        let root_hash = self.root_hash.get()?;
+        let root_hash = self.changed.stored.root_hash(&self.root_hash)?;
+        let ChangedArgs { stored, dry_run } = &self.changed;
         let volume = self.changed.open(Changes::Data, context)?;
         let size = volume.layout().geometry().data_size();
         let progress = context.progress(&stored.data().display().to_string(), size);

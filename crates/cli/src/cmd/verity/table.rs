@@ -22,7 +22,7 @@ use crate::context::Context;
 #[command(after_help = "Examples:\n\
     \x20 casemate verity table root.img root.verity @root.hash.txt \\\n\
     \x20     --data-name=/dev/vda --hash-name=/dev/vdb\n\
-    \x20 casemate verity table boot.img boot.img @boot.txt --data-name=PARTUUID=12345678-02\n\
+    \x20 casemate verity table boot.img @boot.txt --data-name=PARTUUID=12345678-02\n\
     \x20 casemate verity table /dev/vda /dev/vdb @root.hash.txt --print=table > table\n\
     \x20 dmsetup create root -r --table \"$(cat table)\"")]
 pub struct Args {
@@ -87,7 +87,7 @@ enum Print {
 
 impl Args {
     pub fn run(mut self, context: &Context) -> Result<Answer, Error> {
-        let root_hash = self.root_hash.get()?;
+        let root_hash = self.stored.root_hash(&self.root_hash)?;
         let volume = self.stored.open(context)?;
         let is_one = volume.is_in_one_device();
         if is_one && self.hash_name.is_none() {

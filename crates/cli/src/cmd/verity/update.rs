@@ -21,6 +21,7 @@ use crate::size::bytes;
 /// Only the changed data blocks are read, and only the hash blocks above them are written, in place. Parity, if its
 /// device is given, is made anew; all other blocks are then compared with the hash tree first.
 #[derive(clap::Args, Debug)]
+#[command(mut_arg("hash", |arg| arg.required(true).help("The hash device, which may be the data device, or a part of it").long_help(None)))]
 #[command(after_help = "Example:\n\
     \x20 casemate verity update root.img root.verity --changed=1M+4K --old-root-hash=@root.hash.txt")]
 pub struct Args {

@@ -20,7 +20,8 @@ use crate::context::Context;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate verity verify root.img root.verity @root.hash.txt\n\
-    \x20 casemate verity verify root.img root.verity --root-hash-file=root.hash.txt --json")]
+    \x20 casemate verity verify root.img root.verity --root-hash-file=root.hash.txt --json\n\
+    \x20 casemate verity verify boot.img @boot.txt   # the hash area lies behind the file system")]
 pub struct Args {
     #[command(flatten)]
     stored: StoredArgs,
@@ -29,8 +30,8 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let root_hash = self.root_hash.get()?;
+    pub fn run(mut self, context: &Context) -> Result<Answer, Error> {
+        let root_hash = self.stored.root_hash(&self.root_hash)?;
         let volume = self.stored.open(context)?;
         let layout = volume.layout();
         let progress =

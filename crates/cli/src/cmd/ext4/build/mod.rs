@@ -372,9 +372,7 @@ impl Args {
         };
         // In a specification two commas are one of a name.
         let image = quoted(Path::new(&ImageSpec::of_file(image).to_os_string()));
-        format!(
-            "Hash offset:      \t{offset} [bytes]\n$ casemate verity verify {image} {image} {root_hash}\n"
-        )
+        format!("Hash offset:      \t{offset} [bytes]\n$ casemate verity verify {image} {root_hash}\n")
     }
 
     /// Begins what is written beside the image.
