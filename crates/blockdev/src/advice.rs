@@ -91,10 +91,14 @@ kinds_of_advice! {
     JournalIntegrity = "journal-integrity" "give the algorithm and key of the journal's codes";
     /// The algorithm and key that dm-integrity's journal is encrypted with.
     JournalCrypt = "journal-crypt" "if it is encrypted, give the journal's cipher and key";
+    /// What is wanted may be in a LUKS volume, which has to be opened.
+    OpenLuks = "open-luks" "open the LUKS volume";
     /// One LUKS key slot alone can be tried, or has to be named.
     KeySlot = "key-slot" "name one key slot";
     /// More work may be allowed for opening a LUKS volume.
     KdfLimit = "kdf-limit" "allow more work";
+    /// Nobody was there to be asked for a passphrase: the file with it has to be named.
+    KeyFile = "key-file" "name the file with the passphrase or key";
     /// The volume key has to be given.
     VolumeKey = "volume-key" "give the volume key";
     /// The file of a LUKS header has to be named.
@@ -108,6 +112,10 @@ kinds_of_advice! {
     /// An encryption in place that was cut off has to be begun once more as it was: the bytes that the data give up, and where the
     /// encrypted data begin.
     EncryptAgain(reduce: u64, offset: u64) = "encrypt-again" "let the data give up {reduce} bytes at the end of the device, with the encrypted data from byte {offset} on";
+    /// An XTS key with two equal halves may be used.
+    EqualHalves = "equal-halves" "allow such a key";
+    /// A file system lacks a feature that it can be given.
+    AddFeature(name: String) = "add-feature" "add the feature {name}";
     /// A LUKS1 volume has to be converted to LUKS2.
     ConvertToLuks2 = "convert-to-luks2" "convert it to LUKS2 first";
     /// A reencryption that was begun has to be finished.

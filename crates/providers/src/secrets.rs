@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{Error, Stream};
+use casemate_blockdev::{Advice, Error, Stream};
 use casemate_primitives::secret::SecretVec;
 
 /// Place that a key or a passphrase is read from: a file, an open descriptor, standard input, a person, or memory.
@@ -56,6 +56,13 @@ impl fmt::Display for SecretMissing {
 }
 
 impl std::error::Error for SecretMissing {}
+
+impl SecretMissing {
+    /// Error that there is no passphrase, where nobody can be asked for one.
+    pub fn no_passphrase() -> Error {
+        Error::argument("no passphrase was given").with_cause(SecretMissing::Empty).advise(Advice::KeyFile)
+    }
+}
 
 type Ask = dyn Fn(&str) -> Result<SecretVec, Error> + Send + Sync;
 
@@ -218,7 +225,7 @@ impl SecretSource {
             _ => Self::part_of_line(&mut *self.open()?, self.line_len)?,
         };
         if passphrase.is_empty() {
-            return Err(Error::argument("no passphrase was given").with_cause(SecretMissing::Empty));
+            return Err(SecretMissing::no_passphrase().at(of));
         }
         Ok(passphrase)
     }

@@ -14,7 +14,9 @@ use super::{
 use crate::integrity::{IntegrityOptions, Keyed, read_key};
 use crate::luks::{LuksKey, LuksOptions, Policy, Volume};
 use crate::verity::VerityOptions;
-use crate::{Access, Error, Image, KdfLimits, Keys, SecretSource, SecretVec, Work, hex, probe};
+use crate::{
+    Access, Error, Image, KdfLimits, Keys, SecretMissing, SecretSource, SecretVec, Work, hex, probe,
+};
 
 /// Front end that opens layers: it brings threads and implementations, and knows passphrases.
 pub trait LayerOpener {
@@ -54,8 +56,7 @@ impl LayerOpener for Opening<'_> {
     }
 
     fn passphrase(&self, of: &str) -> Result<SecretVec, Error> {
-        let missing = "no passphrase was given, and the image specification has no key-file or key-fd";
-        self.passphrase.clone().ok_or_else(|| Error::argument(missing).at(of))
+        self.passphrase.clone().ok_or_else(|| SecretMissing::no_passphrase().at(of))
     }
 }
 

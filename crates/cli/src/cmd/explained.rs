@@ -67,6 +67,7 @@ pub fn explained(error: Error, image: &Image, wanted: &str) -> Error {
                 error.map_text(|text| format!("{text}; this is {} (see casemate info)", name(&found)));
             match found.what {
                 Some(probe::GPT | probe::MBR) => error.advise(Advice::Partition),
+                Some(probe::LUKS) => error.advise(Advice::OpenLuks),
                 _ => error,
             }
         }
