@@ -49,7 +49,7 @@ impl Beneath {
 
     fn hold(device: FileId, path: &Path, below: &Below, sharing: Sharing) -> Result<Option<Arc<Beneath>>> {
         let explain = |error: Error| match error.is_busy() {
-            true => busy(&format!("another process is working on {}, which lies below it", path.display())),
+            true => busy(&format!("{}, which lies below it, is {}", path.display(), error.text())),
             false => error,
         };
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::beneath::Beneath;
 use crate::error::{Error, Result};
 use crate::file::{FileDevice, open_to_read};
-use crate::identity::all_below;
+use crate::identity::{FileId, all_below};
 use crate::lock::Sharing;
 use crate::os::{self, FileTypeExt};
 
@@ -40,14 +40,16 @@ impl FileDevice {
         }
         let file = match options.open(path) {
             Err(error) if error.kind() == ErrorKind::ResourceBusy => {
-                return Err(busy("the device is mounted or in use"));
+                let by = os::id_at(path).ok().and_then(os::holder);
+                let by = by.map_or_else(String::new, |holder| format!(" by another process ({holder})"));
+                return Err(busy(&format!("the device is mounted or in use{by}")));
             }
             result => result?,
         };
         let device = FileDevice::exclusive(file)?;
         // What got another file's name before it was locked is nobody's any more.
         if os::id_at(path)? != os::id_of(device.file())? {
-            return Err(busy(LOCKED));
+            return Err(busy("another process has just replaced the file; try again"));
         }
         Ok(device)
     }
@@ -123,20 +125,26 @@ impl Held {
 
     /// A file that is locked in a way; `Busy` if it can't be now.
     pub fn lock_alone(file: File, sharing: Sharing) -> Result<Held> {
+        let id = os::id_of(&file)?;
+        Held::ask(file, sharing)?.ok_or_else(|| in_use(id))
+    }
+
+    /// A file that is locked in a way; `None` if it can't be now.
+    pub fn ask(file: File, sharing: Sharing) -> Result<Option<Held>> {
         let process = match try_lock(&file, sharing) {
             Ok(()) => Some(process::id()),
-            Err(TryLockError::WouldBlock) => return Err(busy(LOCKED)),
+            Err(TryLockError::WouldBlock) => return Ok(None),
             // Locks are a courtesy.
             Err(TryLockError::Error(error)) if os::has_no_locks(&error) => None,
             Err(TryLockError::Error(error)) => return Err(error.into()),
         };
-        Ok(Held { file, process, beneath: Vec::new() })
+        Ok(Some(Held { file, process, beneath: Vec::new() }))
     }
 
     /// Locks a file that this process has locked already in another way; `Busy` if it can't be now.
     pub fn relock(&self, sharing: Sharing) -> Result<()> {
         match try_lock(&self.file, sharing) {
-            Err(TryLockError::WouldBlock) => Err(busy(LOCKED)),
+            Err(TryLockError::WouldBlock) => Err(in_use(os::id_of(&self.file)?)),
             Err(TryLockError::Error(error)) if !os::has_no_locks(&error) => Err(error.into()),
             _ => Ok(()),
         }
@@ -176,7 +184,15 @@ pub(crate) fn busy(what: &str) -> Error {
     Error::busy(what.to_owned())
 }
 
-const LOCKED: &str = "another process is working on it";
+/// Error about a file that is locked, with the process that has it if that can be seen. A lock is of all of a file: a server of
+/// another partition has it, too.
+pub(crate) fn in_use(id: FileId) -> Error {
+    busy(&match os::holder(id) {
+        Some(holder) if holder.pid == process::id() => "in use: this process has it open already".to_owned(),
+        Some(holder) => format!("in use by another process ({holder})"),
+        None => "in use by another process".to_owned(),
+    })
+}
 
 #[cfg(test)]
 mod tests {
@@ -188,7 +204,9 @@ mod tests {
         let first = FileDevice::open_exclusive(file.path()).unwrap();
         for error in [FileDevice::open_exclusive(file.path()), FileDevice::open_shared(file.path())] {
             let error = error.unwrap_err();
-            assert!(error.is_busy() && error.text() == LOCKED, "{error}");
+            let is_told =
+                !cfg!(target_os = "linux") || error.text() == "in use: this process has it open already";
+            assert!(error.is_busy() && is_told, "{error}");
         }
         assert!(FileDevice::open(file.path()).is_ok());
         drop(first);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::exclusive::Held;
+use crate::exclusive::{Held, in_use};
 use crate::identity::FileId;
 use crate::os::{self, DirBuilderExt, OpenOptionsExt};
 
@@ -59,15 +59,10 @@ impl Lock {
         let begun = Instant::now();
         loop {
             let Some(file) = open(folder, &path)? else { return Ok(None) };
-            match Held::lock(file, sharing) {
-                Err(error) if error.is_busy() => {
-                    if begun.elapsed() >= patience {
-                        return Err(error);
-                    }
-                    thread::sleep(PAUSE);
-                }
-                held => {
-                    let held = held?;
+            match Held::ask(file, sharing)? {
+                None if begun.elapsed() >= patience => return Err(in_use(os::id_at(&path)?)),
+                None => thread::sleep(PAUSE),
+                Some(held) => {
                     // Whoever held it last may have removed the file, and the next one makes another.
                     if os::id_at(&path).is_ok_and(|id| os::id_of(&held).is_ok_and(|held| held == id)) {
                         return Ok(Some(Lock { held, path: Some(path) }));

@@ -129,7 +129,8 @@ impl Drop for Loop {
 fn what_another_process_has_locked_is_left_alone() {
     let Some(place) = Place::new() else { return };
     let user = FileDevice::open_shared(place.path().join("image")).unwrap();
-    place.all_are_refused("image", "another process is working on it");
+    let own = format!("PID {})", std::process::id());
+    place.all_are_refused("image", &own);
     drop(user);
     let fixed = place.casemate("ext4 check --fix-checksums image");
     assert!(fixed.status.success(), "{fixed:?}");
@@ -180,7 +181,7 @@ fn what_somebody_writes_to_is_not_read_as_a_whole() {
         for line in own.chain(OTHER_READERS.iter().map(|line| (*line).to_owned())) {
             let output = place.called(&line.replace("IMAGE", image).replace("ROOT", &place.root));
             let stderr = String::from_utf8_lossy(&output.stderr);
-            let is_busy = stderr.contains("another process is working on");
+            let is_busy = stderr.contains("in use by another process");
             let code = if line.starts_with("casemate") { 2 } else { 5 };
             assert_eq!((output.status.code(), is_busy), (Some(code), true), "{line}: {stderr}");
             assert!(!place.path().join("out").exists(), "{line}");
@@ -315,7 +316,7 @@ fn a_header_in_a_partition_of_a_disk_is_locked_by_the_name_of_the_partition() {
         let output = child.wait_with_output().unwrap();
         // The file is open for moments: who never sees that sees the end of its patience.
         let said = String::from_utf8_lossy(&output.stderr);
-        let waited = has_given_up && said.contains("another process is working on it");
+        let waited = has_given_up && said.contains("in use by another process");
         assert!(output.status.success() != waited, "{image}: {output:?}");
         assert!(waited || !has_given_up, "it did not ask for {}: {image}", lock.display());
     }
@@ -329,7 +330,7 @@ fn a_loop_device_is_in_use_with_its_file() {
     let writer = FileDevice::open_exclusive(&image).unwrap();
     let Some(device) = Loop::new(&image) else { return };
     let file = fs::canonicalize(&image).unwrap();
-    let why = format!("another process is working on {}, which lies below it", file.display());
+    let why = format!("{}, which lies below it, is in use by another process (", file.display());
     place.all_are_refused(&device.0, &why);
     drop(writer);
     let reader = FileDevice::open_shared(&image).unwrap();
@@ -648,4 +649,31 @@ fn an_ordinary_file_does_not_replace_an_image() {
     targets.place.is("base64 encode data -o data", 2, "this would replace data");
     let signed = targets.place.own("verity sign @root - --signing-key key.pem --cert cert.pem");
     assert!(signed.status.success() && signed.stdout.len() > 300 && !targets.place.path("-").exists());
+}
+
+/// Who is refused learns which process has the file, also one that serves another part of it; parts are served beside each other by
+/// one process.
+#[test]
+fn the_process_that_uses_a_file_is_named() {
+    let Some(place) = Place::new() else { return };
+    fs::write(place.path().join("disk"), vec![0; 4 << 20]).unwrap();
+    let serve = |images: &str, script: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+        command.args(["serve", "-w", "--exec", script]).args(images.split(' '));
+        run_any(command.current_dir(place.path()).stdin(Stdio::null()))
+    };
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let casemate = env!("CARGO_BIN_EXE_casemate");
+    let script = format!("echo $PPID; {casemate} luks format -q disk,offset=2M --key-file key");
+    let output = serve("disk,offset=0,size=1M", &script);
+    let server = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let why = format!("disk: in use by another process (casemate serve, PID {server})");
+    assert!(output.status.code() == Some(2) && said(&output).contains(&why), "{why}: {}", said(&output));
+
+    let parts = "--export a=disk,offset=0,size=1M --export b=disk,offset=2M";
+    let output = serve(parts, "test $(echo $uris | wc -w) = 2");
+    assert!(output.status.success(), "{}", said(&output));
+    let output = serve("--export a=disk --export b=disk,offset=2M", "true");
+    let is_told = said(&output).contains("disk: another writer of this process is changing it");
+    assert!(output.status.code() == Some(2) && is_told, "{}", said(&output));
 }

@@ -66,7 +66,8 @@ fn reencryption(uuid: &str, sharing: Sharing) -> Result<Option<Lock>, Error> {
     let name = format!("LN_LUKS2-reencryption-{uuid}");
     Lock::named(Path::new(FOLDER), &name, sharing, Duration::ZERO).map_err(|error| match error.is_busy() {
         true => Error::busy(format!(
-            "another process is reencrypting or reading this volume, or a copy of it: one with the UUID {uuid}"
+            "another process is reencrypting or reading this volume, or a copy of it: one with the UUID {uuid}, whose lock is {}",
+            error.text()
         )),
         false => error,
     })

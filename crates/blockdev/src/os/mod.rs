@@ -3,6 +3,8 @@
 //! The traits are those of [`std::os::unix`]; where the standard library has none, there is one of the same name and methods.
 
 #[cfg(target_os = "linux")]
+mod holder;
+#[cfg(target_os = "linux")]
 mod linux;
 #[cfg(not(target_os = "linux"))]
 mod plain;
@@ -11,6 +13,7 @@ mod unix;
 #[cfg(windows)]
 mod windows;
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -23,6 +26,8 @@ use self::windows as family;
 
 use crate::identity::FileId;
 
+#[cfg(target_os = "linux")]
+pub(crate) use self::holder::holder;
 #[cfg(target_os = "linux")]
 pub(crate) use self::linux::*;
 #[cfg(not(target_os = "linux"))]
@@ -48,6 +53,25 @@ pub(crate) struct Below {
     pub range: Range<u64>,
     /// The path of the file that a loop device stands on.
     pub backing: Option<PathBuf>,
+}
+
+/// Process that keeps a file or a device from others.
+#[derive(Clone, Debug)]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "processes are not looked for on this system")
+)]
+pub(crate) struct Holder {
+    pub pid: u32,
+    /// The program, and its command.
+    pub name: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Holder { pid, name } = self;
+        if name.is_empty() { write!(f, "PID {pid}") } else { write!(f, "{name}, PID {pid}") }
+    }
 }
 
 /// Gives a file a name that no file has.

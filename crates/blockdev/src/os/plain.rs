@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-use super::Below;
+use super::{Below, Holder};
 use crate::identity::FileId;
 use crate::stream::check_stop;
 
@@ -64,6 +64,10 @@ pub(crate) fn below(_: FileId) -> Vec<Below> {
 }
 
 pub(crate) fn partition_at(_: FileId, _: u64) -> Option<FileId> {
+    None
+}
+
+pub(crate) fn holder(_: FileId) -> Option<Holder> {
     None
 }
 

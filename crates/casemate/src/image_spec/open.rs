@@ -140,7 +140,14 @@ impl ImageSpec {
     /// # Errors
     /// Errors of [`Image::open`], [`Image::window`] and [`Image::partition_named`].
     pub fn open_part(&self, access: Access, so_far: bool) -> Result<Image, Error> {
-        let image = Image::open(self.file(), access)?;
+        self.part_of(Image::open(self.file(), access)?, so_far)
+    }
+
+    /// The part of the file, which is open already, that the first layers say.
+    ///
+    /// # Errors
+    /// Errors of [`Image::window`] and [`Image::partition_named`].
+    pub fn part_of(&self, image: Image, so_far: bool) -> Result<Image, Error> {
         self.parts().0.iter().try_fold(image, |image, layer| part(layer, image, so_far))
     }
 
@@ -149,8 +156,7 @@ impl ImageSpec {
     /// # Errors
     /// Errors of [`ImageSpec::open_part`].
     pub fn open_part_to_look(&self, access: Access) -> Result<Image, Error> {
-        let image = Image::open_unfinished(self.file(), access)?;
-        self.parts().0.iter().try_fold(image, |image, layer| part(layer, image, false))
+        self.part_of(Image::open_unfinished(self.file(), access)?, false)
     }
 
     /// Lays the other layers on the part of the file.

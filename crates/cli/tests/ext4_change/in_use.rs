@@ -15,7 +15,7 @@ fn what_is_in_use_or_not_understood_is_left_alone() {
     place.no("mkdir image /x", 2, "shared_blocks");
     let Some(place) = Place::new("") else { return };
     let image = casemate::blockdev::FileDevice::open_exclusive(place.path("image")).unwrap();
-    place.no("mkdir image /x", 2, "another process is working on it");
+    place.no("mkdir image /x", 2, "in use by another process");
     drop(image);
     place.yes("mkdir image /x");
 }
@@ -46,7 +46,7 @@ fn of_two_writers_one_changes_and_the_other_is_refused() {
                     place.yes(&format!("rm -r image {name}"));
                     changed += 1;
                 }
-                Some(2) if text.contains("image: another process is working on it") => {
+                Some(2) if text.contains("image: in use by another process") => {
                     place.no(&format!("cat image {name}/a/299"), 2, "no such file");
                     refused += 1;
                 }
@@ -74,7 +74,7 @@ fn a_served_or_mounted_image_is_left_alone() {
     served.args(["serve", "image", "--exec", &format!("{CASEMATE} ext4 mkdir image /x")]);
     let output = served.current_dir(place.folder.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("another process is working on it"), "{text}");
+    assert!(text.contains("in use by another process"), "{text}");
     place.no("ls image /x", 2, "no such file");
     fs::create_dir(place.path("top")).unwrap();
     let said = script(

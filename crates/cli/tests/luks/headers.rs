@@ -369,9 +369,9 @@ fn a_header_apart_is_what_changes() {
     // Somebody else is at it.
     let held = fs::File::open(twins.place.path("ours")).unwrap();
     held.lock().unwrap();
-    twins.refused("config ours --label x", "another process is working on it");
-    twins.refused("erase ours --batch-mode", "another process is working on it");
-    twins.refused("header-restore ours backup --batch-mode", "another process is working on it");
+    twins.refused("config ours --label x", "in use by another process");
+    twins.refused("erase ours --batch-mode", "in use by another process");
+    twins.refused("header-restore ours backup --batch-mode", "in use by another process");
 }
 
 /// A second copy that is left behind something else is not a header of that.

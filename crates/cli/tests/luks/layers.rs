@@ -205,7 +205,7 @@ fn a_new_volume_in_a_specification_asks_and_locks_as_one_of_the_options() {
         says(place.own(&line), 2, "disk contains data of no known kind; use --overwrite to destroy it");
         let held = fs::File::open(place.path("disk")).unwrap();
         held.lock().unwrap();
-        says(place.own(&format!("{line} --overwrite")), 2, "another process is working on it");
+        says(place.own(&format!("{line} --overwrite")), 2, "in use by another process");
         drop(held);
         assert!(place.read("disk") == before, "{spec}");
         yes(place.own(&format!("{line} --overwrite")));

@@ -91,10 +91,10 @@ fn nothing_is_decrypted_while_somebody_changes_header_or_data() {
         let extract = format!("luks extract {out} --key-file key");
         let file = File::open(place.path(held)).unwrap();
         file.lock().unwrap();
-        says(place.own(&extract), 2, "another process is working on it");
+        says(place.own(&extract), 2, "in use by another process");
         let layer = files.replacen("disk", "", 1);
         let list = format!("ext4 ls --luks {layer} --key-file key disk /");
-        says(place.own(&list), 2, "another process is working on it");
+        says(place.own(&list), 2, "in use by another process");
         file.unlock().unwrap();
         file.lock_shared().unwrap();
         yes(place.own(&extract));

@@ -399,7 +399,7 @@ fn bad_input_is_one_line_and_changes_nothing() {
     // Somebody else has it.
     let held = std::fs::File::open(place.path("disk")).unwrap();
     held.lock().unwrap();
-    says(place.own("luks reencrypt disk --key-file key"), 2, "another process is working on it");
+    says(place.own("luks reencrypt disk --key-file key"), 2, "in use by another process");
     assert!(place.read("disk") == before);
 }
 

@@ -27,7 +27,7 @@ fn an_overlay_keeps_changes_and_the_image_stays() {
     assert!(running.client().read(0, SIZE as u32).unwrap() == model);
     // One server at a time, and only with the image that it was made over.
     let (status, _, stderr) = folder.with(&options, "true");
-    assert_eq!((status, stderr.contains("another process is working on it")), (2, true), "{stderr}");
+    assert_eq!((status, stderr.contains("in use by another process")), (2, true), "{stderr}");
     drop(running);
     fs::remove_file(folder.path().join("sock")).unwrap();
     let (status, _, stderr) = folder.with("enc --overlay changes", "true");

@@ -224,9 +224,9 @@ pub struct Place {
 impl Args {
     /// The images by their exports' names, with everything on them.
     pub fn images(&self, context: &Context) -> Result<Images, Error> {
-        let (mut images, mut reencrypting) = (Vec::new(), None);
+        let (mut images, mut reencrypting, mut opened) = (Vec::new(), None, Vec::new());
         for (name, spec) in self.specs()? {
-            images.push((name.clone(), self.image(&spec, &mut reencrypting, context)?));
+            images.push((name.clone(), self.image(&spec, &mut opened, &mut reencrypting, context)?));
         }
         Ok((images, reencrypting))
     }
@@ -253,10 +253,12 @@ impl Args {
         image.chain(others).map(spec).collect()
     }
 
-    /// An image with everything on it.
+    /// An image with everything on it. A file of which several parts are served is opened once: its lock keeps out others, and
+    /// leases keep its parts apart.
     fn image(
         &self,
         spec: &ImageSpec,
+        opened: &mut Vec<Image>,
         reencrypting: &mut Option<Reencrypting>,
         context: &Context,
     ) -> Result<Image, Error> {
@@ -267,7 +269,10 @@ impl Args {
             ));
         }
         let access = if protected { Access::Read } else { Access::Change };
-        let mut image = spec.open_part(access, false)?;
+        let known = opened.iter().find(|image| image.is_file(spec.file())).cloned();
+        let file = known.map_or_else(|| Image::open(spec.file(), access), Ok)?;
+        opened.push(file.clone());
+        let mut image = spec.part_of(file, false)?;
         if let Ok(Some(what @ (probe::QCOW2 | probe::SPARSE))) = probe::device(&*image.device()) {
             let name = image.name();
             context.note(&format!("{name}: {what}: served as it is, not the disk in it (see casemate info)"));
