@@ -148,9 +148,35 @@ fn one_bad_file_does_not_stop_the_others() {
     assert_eq!((status(&ours), stdout(&ours)), (2, lines.clone()));
     assert_eq!(stderr(&ours).lines().count(), 2, "{}", stderr(&ours));
     assert!(stderr(&ours).contains("missing: ") && stderr(&ours).contains("folder: "));
-    assert!(stderr(&ours).contains("find folder -type f -exec casemate fsverity digest {} +"));
+    assert!(stderr(&ours).contains("--recursive (-r) digests its files"), "{}", stderr(&ours));
+    place.is("digest folder", 2, "--recursive (-r) digests its files");
     let linked = place.run(place.link("fsverity"), "digest a missing folder b");
     assert_eq!((status(&linked), stdout(&linked)), (1, lines));
+}
+
+/// A folder stands for its regular files, in the order of their names; links are not followed.
+#[test]
+fn folders_are_digested_with_all_below() {
+    let place = place();
+    fs::create_dir_all(place.folder().join("folder/b/c")).unwrap();
+    for name in ["folder/z", "folder/a", "folder/b/c/d", "folder/b/a", "alone"] {
+        place.file(name, name.as_bytes());
+    }
+    symlink("..", place.folder().join("folder/loop")).unwrap();
+    let files = "folder/a folder/b/a folder/b/c/d folder/z alone";
+    let each = place.yes(&format!("digest {files}"));
+    assert_eq!(place.yes("digest -r folder alone"), each);
+    assert_eq!(place.yes("digest --recursive --compact folder").lines().count(), 4);
+    place.file("list", &each);
+    place.yes("check list");
+    fs::create_dir(place.folder().join("elsewhere")).unwrap();
+    let elsewhere = Command::new(CASEMATE)
+        .args(["fsverity", "check", "../list"])
+        .current_dir(place.folder().join("elsewhere"))
+        .output()
+        .unwrap();
+    assert!(stderr(&elsewhere).contains("none of its files is here"), "{}", stderr(&elsewhere));
+    assert_eq!(status(&elsewhere), 1);
 }
 
 /// Not even root can open these.

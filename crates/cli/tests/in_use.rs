@@ -651,8 +651,8 @@ fn an_ordinary_file_does_not_replace_an_image() {
     assert!(signed.status.success() && signed.stdout.len() > 300 && !targets.place.path("-").exists());
 }
 
-/// Who is refused learns which process has the file, also one that serves another part of it; parts are served beside each other by
-/// one process.
+/// An error about a file in use names the process, also one that serves another part of it. One process serves parts beside each
+/// other.
 #[test]
 fn the_process_that_uses_a_file_is_named() {
     let Some(place) = Place::new() else { return };

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use casemate::blockdev::Stream;
+use casemate::blockdev::{Events, Stream};
 use casemate::fsverity::{self, Algorithm, Descriptor, Entry, FileDigest, Manifest, escape_name};
 use casemate::hex;
 use casemate::tree::{Block, Fault, Finding, Summary};
@@ -129,6 +129,12 @@ impl Args {
         }
         if show {
             tally.warn(context, list);
+        }
+        if show && tally.missing == entries.len() as u64 {
+            context.note(&format!(
+                "{}: none of its files is here: names count from the current folder",
+                list.display()
+            ));
         }
         let nothing = self.list.ignore_missing && tally.right + tally.wrong == 0;
         if nothing {

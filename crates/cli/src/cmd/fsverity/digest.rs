@@ -1,5 +1,7 @@
 //! `casemate fsverity digest`.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -10,22 +12,25 @@ use casemate::{Error, Output, hex};
 
 use super::parameters::TreeArgs;
 use crate::answer::Answer;
-use crate::cmd::info::quoted;
 use crate::context::{Context, Failures};
 
 /// Compute the fs-verity digests of files.
 ///
 /// The digest is the one that the kernel measures once verity is enabled on the file. Each line is the digest and the
-/// file's name; 'casemate fsverity check' reads such lines.
+/// file's name; 'casemate fsverity check' reads such lines. With -r, a folder stands for all regular files in it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate fsverity digest *.so > digests\n\
+    \x20 casemate fsverity digest -r rootfs > rootfs.digests && casemate fsverity check rootfs.digests\n\
     \x20 casemate fsverity digest --hash-alg=sha512 --salt=a1b2c3 --out-merkle-tree=f.tree f\n\
     \x20 zstd -dc rootfs.tar.zst | casemate fsverity digest --compact -")]
 pub struct Args {
     /// The files; '-' is standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Digest all regular files in folders, in the order of their names. Links are not followed.
+    #[arg(short, long)]
+    recursive: bool,
     #[command(flatten)]
     tree: TreeArgs,
     /// Write the Merkle tree to this file, root level first.
@@ -57,7 +62,9 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let parameters = self.tree.parameters(None)?;
         let providers = self.tree.providers(&parameters, context)?;
-        if let [file] = &self.files[..] {
+        if let [file] = &self.files[..]
+            && !file.is_dir()
+        {
             let (name, input) = open(file)?;
             let progress = context.progress(&name.display().to_string(), input.size().unwrap_or(0));
             let work = context.work(providers, &progress);
@@ -75,7 +82,14 @@ impl Args {
             return Err(Error::argument(text.to_owned()));
         }
         let mut failures = Failures::default();
-        let paths: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
+        let mut files = Vec::new();
+        for path in &self.files {
+            match self.recursive && path.is_dir() {
+                true => add_files(path, &mut files, &mut |error| failures.add(context, error)),
+                false => files.push(path.clone()),
+            }
+        }
+        let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
         let progress = context.progress(&format!("{} files", paths.len()), context.total_size(&paths));
         let work = context.work(providers, &progress);
         // Standard input is in no folder, so it goes between the files before and after it.
@@ -105,12 +119,9 @@ impl Args {
                 Ok(descriptor) => lines.extend(self.line(context, path, &descriptor)?),
                 Err(error) if error.is_interrupt() => return Err(error),
                 Err(error) if path.is_dir() && !context.is_other_tool() => {
-                    let folder = quoted(path);
                     failures.add(
                         context,
-                        error.map_text(|text| {
-                            format!("{text}; for its files: find {folder} -type f -exec casemate fsverity digest {{}} +")
-                        }),
+                        error.map_text(|text| format!("{text}; --recursive (-r) digests its files")),
                     );
                 }
                 Err(error) => failures.add(context, error),
@@ -142,6 +153,26 @@ impl Args {
         } else {
             Entry { path: path.to_owned(), digest }.to_line()
         })
+    }
+}
+
+/// Adds the regular files in a folder and all below it, in the order of their names.
+fn add_files(folder: &Path, files: &mut Vec<PathBuf>, failed: &mut impl FnMut(Error)) {
+    let read = fs::read_dir(folder).and_then(|entries| {
+        let kinds = entries.map(|entry| entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))));
+        kinds.collect::<io::Result<Vec<_>>>()
+    });
+    let mut entries = read.unwrap_or_else(|error| {
+        failed(Error::io(folder.display(), error));
+        Vec::new()
+    });
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (path, kind) in entries {
+        match (kind.is_dir(), kind.is_file()) {
+            (true, _) => add_files(&path, files, failed),
+            (_, true) => files.push(path),
+            _ => {}
+        }
     }
 }
 
