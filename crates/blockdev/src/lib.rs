@@ -75,7 +75,7 @@ pub use output::OutputFile;
 pub use overlay::Overlay;
 pub use overlay_file::OverlayFile;
 pub use partition::{
-    Partition, PartitionId, PartitionTable, backup_gpt, gpt_at, partition_table, partitions,
+    Partition, PartitionId, PartitionTable, backup_gpt, gpt_at, partition_table, partitions, table_to_read,
 };
 pub use partition_types::type_name;
 pub use pool::Pool;

@@ -83,6 +83,8 @@ pub struct Medium {
     new: Option<Arc<Mutex<Option<OutputFile>>>>,
     /// Whether nothing of what is written stays.
     is_trial: bool,
+    /// Whether it lies in a partition that only the backup GPT at the end of the disk has.
+    is_by_backup_table: bool,
     /// Locks beside that of the file itself.
     locks: Vec<Arc<Lock>>,
     /// Devices that stay open, and locked, as long as this one: that with the header of a volume, where it lies apart.
@@ -202,6 +204,7 @@ impl Medium {
             extent: Extent::medium(None),
             new: None,
             is_trial: false,
+            is_by_backup_table: false,
             locks: Vec::new(),
             beside: Vec::new(),
         }
@@ -265,6 +268,12 @@ impl Medium {
     /// Whether nothing of what is written stays.
     pub fn is_trial(&self) -> bool {
         self.is_trial
+    }
+
+    /// Whether the medium lies in a partition that was found by the backup GPT at the end of the disk: the primary one is damaged or
+    /// lost.
+    pub fn is_by_backup_table(&self) -> bool {
+        self.is_by_backup_table
     }
 
     /// Whether the medium surely keeps its size: a block device, a part of a file, what is laid on something.

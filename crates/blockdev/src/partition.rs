@@ -6,7 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::device::BlockDevice;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::signatures::{self, ZEROS};
 use crate::usize_of;
 use crate::uuid::Uuid;
 
@@ -34,7 +35,7 @@ pub struct PartitionTable {
     pub partitions: Vec<Partition>,
     /// Whether the table is a GPT.
     pub is_gpt: bool,
-    /// Whether the primary GPT is damaged, and the partitions are those of the backup GPT at the device's end.
+    /// Whether the primary GPT is damaged or lost, and the partitions are those of the backup GPT at the device's end.
     pub is_backup: bool,
     /// The table's own identifier: the disk's GUID of a GPT, the eight hex digits of an MBR's disk signature; empty if it has none.
     pub id: String,
@@ -135,6 +136,23 @@ pub fn partition_table(device: &dyn BlockDevice) -> Result<PartitionTable> {
     }
 }
 
+/// The partition table by which `device` is read: that at its beginning, or the backup GPT at its end where the beginning holds
+/// nothing known. [`PartitionTable::is_backup`] says so: who only reads may go by it, who writes may not.
+///
+/// # Errors
+/// Errors of [`partition_table`]. Where another format is at the beginning, the backup GPT may be left over from before.
+pub fn table_to_read(device: &dyn BlockDevice) -> Result<PartitionTable> {
+    let refused = match partition_table(device) {
+        Err(error) if error.kind() == ErrorKind::Argument => error,
+        read => return read,
+    };
+    let is_unknown = || signatures::device(device).is_ok_and(|what| matches!(what, None | Some(ZEROS)));
+    match backup_gpt(device) {
+        Ok(Some(table)) if is_unknown() => Ok(table),
+        _ => Err(refused),
+    }
+}
+
 /// Text on a device whose beginning is lost: where its partitions were. Who reads one there decides that the table still holds,
 /// as the device may have been used for something else since.
 fn without_beginning(table: &PartitionTable) -> String {
@@ -146,7 +164,7 @@ fn without_beginning(table: &PartitionTable) -> String {
     let places = if places.is_empty() { "no partition".to_owned() } else { places.join(", ") };
     format!(
         "there is no partition table at the beginning; a backup GPT is at the end, by which there is {places}: read a partition by its \
-         offset, or restore the table with sgdisk or gdisk"
+         offset, or restore the table with gdisk"
     )
 }
 
@@ -438,6 +456,13 @@ mod tests {
             headless[..2 * sector].fill(0);
             let headless = MemoryDevice::new(headless);
             assert_eq!(backup_gpt(&headless).unwrap().unwrap().partitions, std::slice::from_ref(&expected));
+            let table = table_to_read(&headless).unwrap();
+            assert!(table.is_backup && table.partitions == std::slice::from_ref(&expected));
+            // What has begun there since is not read by what is left of the table.
+            let mut reused = disk.clone();
+            reused[..2 * sector].fill(0);
+            reused[..6].copy_from_slice(b"LUKS\xba\xbe");
+            assert!(table_to_read(&MemoryDevice::new(reused)).is_err());
             let error = partitions(&headless).unwrap_err().to_string();
             let place = format!("partition 2 at {} ({} bytes)", expected.start, expected.len);
             assert!(error.contains("a backup GPT is at the end") && error.contains(&place), "{error}");

@@ -46,8 +46,6 @@ pub struct Found {
     pub content: Option<Content>,
     /// The block of the superblock backup that this is told by: there is no primary superblock.
     pub superblock: Option<u64>,
-    /// Whether partitions are found by a table that no other command looks at.
-    pub is_backup_table: bool,
     /// Fields of its superblock, header or table: names and values.
     pub facts: Vec<(&'static str, String)>,
     /// Bytes in use, of a file system.
@@ -151,7 +149,6 @@ impl Found {
             what,
             content: None,
             superblock: None,
-            is_backup_table: false,
             facts: Vec::new(),
             used: None,
             damage: Vec::new(),
@@ -217,7 +214,7 @@ impl Found {
             }),
         };
         if let Some(table) = backup {
-            (self.what, self.is_backup_table) = (Some(GPT), true);
+            self.what = Some(GPT);
             self.damage.push(
                 "there is no table at the beginning; the partitions are those of the backup GPT at the end"
                     .to_owned(),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::{File, InWindow, Medium};
 use crate::lease::Extent;
-use crate::{AtFile, Error, Partition, PartitionId, Result, Uuid, Window, partitions};
+use crate::{
+    AtFile, Error, Partition, PartitionId, PartitionTable, Result, Uuid, Window, partitions, table_to_read,
+};
 
 impl Medium {
     /// The bytes from `offset` on: `len` of them, or all.
@@ -36,7 +38,7 @@ impl Medium {
         // What lies behind one that a table ends is not left out by those that it is in.
         let ends_freely = |(below, range): &&InWindow| {
             // Where there is no table, no partition is named.
-            let all = partitions(&**below).unwrap_or_default();
+            let all = table_to_read(&**below).map(|table| table.partitions).unwrap_or_default();
             !all.iter()
                 .any(|one| one.start <= range.start && one.start.checked_add(one.len) == Some(range.end))
         };
@@ -69,8 +71,8 @@ impl Medium {
     /// # Errors
     /// `Argument` if there is none of this number; `Corrupt` for a damaged table, or a partition that passes the image's end.
     pub fn partition(self, number: u32) -> Result<Medium> {
-        let found = self.find_partition(number)?;
-        self.part(&found)
+        let (medium, found) = self.find_partition(number)?;
+        medium.part(&found)
     }
 
     /// The partition of a GPT that has this UUID.
@@ -78,9 +80,9 @@ impl Medium {
     /// # Errors
     /// `Argument` if there is none; `Corrupt` as [`Medium::partition`].
     pub fn partition_of_uuid(self, uuid: Uuid) -> Result<Medium> {
-        let mut list = partitions(self.top()).at(&self.name)?.into_iter();
-        match list.find(|partition| partition.uuid == Some(uuid)) {
-            Some(found) => self.part(&found),
+        let table = self.table()?;
+        match table.partitions.iter().find(|partition| partition.uuid == Some(uuid)) {
+            Some(found) => self.by(&table).part(found),
             None => Err(Error::argument(format!("no partition has the UUID {uuid}")).at(&self.name)),
         }
     }
@@ -107,7 +109,7 @@ impl Medium {
 
     /// The number of the one partition that is wanted.
     fn only_partition(&self, wanted: impl Fn(&Partition) -> bool, none: impl Fn() -> String) -> Result<u32> {
-        let found = partitions(self.top()).at(&self.name)?;
+        let found = self.table()?.partitions;
         let numbers: Vec<u32> =
             found.iter().filter(|partition| wanted(partition)).map(|partition| partition.number).collect();
         let text = match numbers[..] {
@@ -126,10 +128,10 @@ impl Medium {
     /// # Errors
     /// Errors of [`Medium::partition`], where nothing of the partition is there.
     pub fn partition_so_far(self, number: u32) -> Result<Medium> {
-        let found = self.find_partition(number)?;
-        match self.top.size().checked_sub(found.start) {
-            None | Some(0) => self.part(&found),
-            Some(there) => self.window(found.start, Some(found.len.min(there))),
+        let (medium, found) = self.find_partition(number)?;
+        match medium.top.size().checked_sub(found.start) {
+            None | Some(0) => medium.part(&found),
+            Some(there) => medium.window(found.start, Some(found.len.min(there))),
         }
     }
 
@@ -142,12 +144,30 @@ impl Medium {
         self.window(found.start, Some(found.len))
     }
 
-    fn find_partition(&self, number: u32) -> Result<Partition> {
-        let mut list = partitions(self.top()).at(&self.name)?;
-        if let Some(at) = list.iter().position(|partition| partition.number == number) {
-            return Ok(list.swap_remove(at));
+    /// The partition table. One that is only the backup is not written by.
+    fn table(&self) -> Result<PartitionTable> {
+        let table = table_to_read(self.top()).at(&self.name)?;
+        if table.is_backup && !self.is_read_only() {
+            let text = "the primary partition table is lost; by the backup GPT at the end partitions are only read; restore the table \
+                        before anything is written: gdisk reads the backup, and its command w writes both";
+            return Err(Error::argument(text).at(&self.name));
         }
-        let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
+        Ok(table)
+    }
+
+    /// The medium, which notes that its parts are those of a backup GPT.
+    fn by(mut self, table: &PartitionTable) -> Medium {
+        self.is_by_backup_table |= table.is_backup;
+        self
+    }
+
+    fn find_partition(self, number: u32) -> Result<(Medium, Partition)> {
+        let mut table = self.table()?;
+        if let Some(at) = table.partitions.iter().position(|partition| partition.number == number) {
+            let found = table.partitions.swap_remove(at);
+            return Ok((self.by(&table), found));
+        }
+        let all: Vec<_> = table.partitions.iter().map(|partition| partition.number.to_string()).collect();
         let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
         Err(Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name()))
     }

@@ -197,6 +197,12 @@ fn lay(layers: &[LayerSpec], mut image: Image, opener: &dyn LayerOpener) -> Resu
         };
         image = layer.over(image, &of, opener)?;
     }
+    if image.is_by_backup_table() {
+        opener.work(&[]).events.note(&format!(
+            "{}: the primary partition table is damaged or lost; partitions are read by the backup GPT at the end",
+            image.name()
+        ));
+    }
     Ok(image)
 }
 

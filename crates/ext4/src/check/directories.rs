@@ -53,13 +53,14 @@ pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Resul
         names: Names::default(),
         parents: Vec::new(),
     };
-    let (readers, result) = work.pool.gather(directories.len().div_ceil(AT_ONCE) as u64, state, |reader, piece| {
-        let first = piece as usize * AT_ONCE;
-        for directory in &directories[first..directories.len().min(first + AT_ONCE)] {
-            reader.directory(directory)?;
-        }
-        work.events.advance(0)
-    });
+    let (readers, result) =
+        work.pool.gather(directories.len().div_ceil(AT_ONCE) as u64, state, |reader, piece| {
+            let first = piece as usize * AT_ONCE;
+            for directory in &directories[first..directories.len().min(first + AT_ONCE)] {
+                reader.directory(directory)?;
+            }
+            work.events.advance(0)
+        });
     let mut parents = Parents::new();
     for mut reader in readers {
         reader.worker.finish();

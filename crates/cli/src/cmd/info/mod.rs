@@ -64,7 +64,7 @@ impl Args {
         }
         let found = probe::look(&image)?;
         let file = spec.file();
-        let place = Place { spec: spec.clone(), by_backup: found.is_backup_table };
+        let place = Place { spec: spec.clone(), by_offset: false };
         let answer = if found.what.is_some() { Answer::Yes } else { Answer::No };
         if let Some(path) = &self.html {
             let text = page::html(&file.display().to_string(), &found, &place);
@@ -93,7 +93,7 @@ impl Args {
             [] => at_offset(&ImageSpec::of_file(spec.file()), image.start()),
             _ => Some(spec.clone()),
         };
-        let place = Place { spec: spec.unwrap_or_else(|| ImageSpec::of_file(&name)), by_backup: false };
+        let place = Place { spec: spec.unwrap_or_else(|| ImageSpec::of_file(&name)), by_offset: false };
         match context.json() {
             true => context.print_data(context.json_line(&scan::json(&found, &place))?)?,
             false => context.print_data(scan::text(&name, &found, &place))?,
@@ -109,8 +109,8 @@ impl Args {
 #[derive(Clone)]
 struct Place {
     spec: ImageSpec,
-    /// Whether partitions were found by the backup GPT alone.
-    by_backup: bool,
+    /// Whether partitions are given by their offsets, as no table that others look at has them.
+    by_offset: bool,
 }
 
 /// An image from a byte on; `None` for what no device has.
@@ -141,7 +141,7 @@ impl Place {
 /// The commands that read something found through layers: those that take an image specification.
 fn commands_through_layers(found: &Found, place: &Place) -> Vec<String> {
     let spec = match found.partition {
-        Some(_) if place.by_backup => {
+        Some(_) if place.by_offset => {
             place.spec.clone().with_layer(LayerSpec::Window { offset: found.start, size: Some(found.len) })
         }
         Some(number) => place.spec.clone().with_layer(LayerSpec::Partition(PartitionId::Number(number))),
@@ -171,8 +171,7 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
     // In a specification two commas are one of a name; other tools know none.
     let (image, plain) = (quoted(Path::new(&ImageSpec::of_file(file).to_os_string())), quoted(file));
     let at = match (found.partition.map(PartitionId::Number).or(partition), offset) {
-        // By their numbers other commands find those of the table at the beginning.
-        (Some(_), offset) if place.by_backup => {
+        (Some(_), offset) if place.by_offset => {
             format!(" --offset {}", found.start.saturating_add(offset))
         }
         (Some(id), _) => format!(" -P {}", quoted(Path::new(&id.to_string()))),
@@ -193,7 +192,10 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
         Some(probe::LUKS) if found.fact("under way").is_some() => {
             vec![format!("casemate luks dump{at} {image}"), format!("casemate luks reencrypt{at} {image}")]
         }
-        Some(probe::LUKS) => vec![format!("casemate luks dump{at} {image}")],
+        Some(probe::LUKS) => vec![
+            format!("casemate luks dump{at} {image}"),
+            format!("casemate info{at} --luks {image}   # asks for the passphrase"),
+        ],
         Some(probe::INTEGRITY) => vec![format!("casemate integrity dump{at} {image}")],
         Some(probe::QCOW2) => vec![format!("qemu-img convert -O raw {plain} raw.img")],
         Some(probe::SPARSE) => vec![format!("simg2img {plain} raw.img")],

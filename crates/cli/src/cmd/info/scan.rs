@@ -27,7 +27,7 @@ fn at_its_place(volume: &Volume, place: &Place) -> Option<(Found, Place)> {
     }
     let spec = at_offset(&place.spec, volume.found.start)?;
     let found = Found { start: 0, ..volume.found.clone() };
-    let place = Place { spec, by_backup: true };
+    let place = Place { spec, by_offset: true };
     Some((found, place))
 }
 
