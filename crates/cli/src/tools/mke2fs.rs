@@ -4,15 +4,18 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 
 use casemate::ext4::{
-    BuildOptions, BuildSize, BuildSpec, BuildTarget, Geometry, Source, random_uuid, uuid_of, uuid_text,
+    BuildOptions, BuildSize, BuildSpec, BuildTarget, Geometry, Source, Time, random_uuid, source_date_epoch,
+    uuid_of, uuid_text,
 };
 use casemate::probe::{self, Held};
 use casemate::{Access, Error, Image};
 
+use super::mke2fs_conf::Configuration;
 use crate::context::Context;
 use crate::streams::{say, tell};
 
@@ -86,8 +89,8 @@ struct Tool {
     journal_options: Vec<String>,
     #[arg(short = 'L')]
     label: Option<String>,
-    #[arg(short = 'm', default_value = "5")]
-    reserved_percent: f64,
+    #[arg(short = 'm')]
+    reserved_percent: Option<f64>,
     #[arg(short = 'M')]
     last_mounted: Option<String>,
     #[arg(short = 'n')]
@@ -143,7 +146,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let name = args.first().and_then(|name| Path::new(name).file_name()).and_then(|name| name.to_str());
-    let kind = name.and_then(|name| name.strip_prefix("mkfs.")).unwrap_or("ext2");
+    let kind = name.and_then(|name| name.strip_prefix("mkfs."));
     match tool.run(&context, device, kind) {
         Ok(status) => status,
         Err(error) => super::cut(&error).unwrap_or_else(|| {
@@ -154,7 +157,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
 }
 
 impl Tool {
-    fn run(&self, context: &Context, device: &Path, kind: &str) -> Result<ExitCode, Error> {
+    fn run(&self, context: &Context, device: &Path, kind: Option<&str>) -> Result<ExitCode, Error> {
         if self.creator.as_ref().is_some_and(|creator| !["Linux", "linux", "0"].contains(&&**creator)) {
             return Err(Error::unsupported("creators other than Linux (-o)"));
         }
@@ -243,20 +246,33 @@ impl Tool {
         Ok(metadata.len())
     }
 
-    fn options(&self, kind: &str, size: u64) -> Result<BuildOptions, Error> {
+    fn options(&self, kind: Option<&str>, size: u64) -> Result<BuildOptions, Error> {
         let mut options = BuildOptions::new(random_uuid()?, random_uuid()?);
+        let configuration = Configuration::read()?;
         let has_journal = self.journal || !self.journal_options.is_empty();
-        let kind = self.kind.as_deref().unwrap_or(if kind == "ext2" && has_journal { "ext3" } else { kind });
-        // A type of file system that is given as a usage is that type, and no usage follows from the size then.
-        let (kind, usage) = match (self.kind.is_none(), self.usage.as_deref()) {
-            (true, Some(kind @ ("ext2" | "ext3" | "ext4"))) => (kind, "default"),
-            (_, Some(usage)) => (kind, usage),
-            (_, None) => (kind, BuildOptions::usage_of(size)),
-        };
-        options.set_type(kind)?;
-        options.set_usage(usage)?;
+        let usual = configuration.as_ref().and_then(Configuration::default_type);
+        let kind = self.kind.as_deref().or(kind).or(usual);
+        let kind = kind.unwrap_or(if has_journal { "ext3" } else { "ext2" });
+        let usage = self.usage.as_deref().unwrap_or(BuildOptions::usage_of(size));
+        match &configuration {
+            Some(configuration) => configuration.apply(&mut options, kind, usage, &self.features)?,
+            None => {
+                // A type of file system that is given as a usage is that type, and no usage follows from the size then.
+                let (kind, usage) = match (self.kind.is_none(), usage) {
+                    (true, "ext2" | "ext3" | "ext4") => (usage, "default"),
+                    _ => (kind, usage),
+                };
+                options.set_type(kind)?;
+                options.set_usage(usage)?;
+                options.reserved_percent = 5.0;
+                self.features.iter().try_for_each(|list| options.features.change(list))?;
+            }
+        }
+        if has_journal {
+            options.features.change("has_journal")?;
+        }
         (options.root_owner, options.root_mode) = (Some((0, 0)), Some(0o755));
-        self.features.iter().try_for_each(|list| options.features.change(list))?;
+        options.time = Some(source_date_epoch()?.unwrap_or_else(now));
         for list in &self.extended {
             // Group descriptors have this size with the feature 64bit, and another one is refused as what is not done here.
             let words: Vec<&str> = list.split(',').filter(|word| *word != "desc_size=64").collect();
@@ -270,7 +286,7 @@ impl Tool {
             options.block_size = if text.starts_with('-') { least.max(options.block_size) } else { least };
         }
         let small = |text: &String| number(text, 1).map(|size| u32::try_from(size).unwrap_or(u32::MAX));
-        options.cluster_size = self.cluster_size.as_ref().map(small).transpose()?;
+        options.cluster_size = self.cluster_size.as_ref().map(small).transpose()?.or(options.cluster_size);
         options.blocks_per_group = self.blocks_per_group;
         options.groups_per_flex = self.groups_per_flex.unwrap_or(options.groups_per_flex);
         if let Some(text) = &self.inode_ratio {
@@ -278,7 +294,7 @@ impl Tool {
         }
         options.inode_size = self.inode_size.unwrap_or(options.inode_size);
         options.inodes = self.inodes;
-        options.reserved_percent = self.reserved_percent;
+        options.reserved_percent = self.reserved_percent.unwrap_or(options.reserved_percent);
         options.label = self.label.clone().unwrap_or_default().into_bytes();
         options.last_mounted = self.last_mounted.clone().unwrap_or_default().into_bytes();
         match self.uuid.as_deref() {
@@ -290,13 +306,21 @@ impl Tool {
             }
         }
         options.on_errors = match self.on_errors.as_deref() {
-            None | Some("continue") => 1,
+            None => options.on_errors,
+            Some("continue") => 1,
             Some("remount-ro") => 2,
             Some("panic") => 3,
             Some(other) => return Err(Error::argument(format!("bad error behavior - {other}"))),
         };
         Ok(options)
     }
+}
+
+/// This moment.
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // OK to cast: the seconds of many millions of years.
+    Time { seconds: since.as_secs() as i64, nanoseconds: 0 }
 }
 
 /// A folder, or a tar stream.

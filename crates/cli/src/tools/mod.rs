@@ -7,6 +7,7 @@ mod fsverity;
 mod integritysetup;
 mod links;
 mod mke2fs;
+mod mke2fs_conf;
 #[cfg(target_os = "linux")]
 mod mount;
 mod resize2fs;

@@ -142,7 +142,7 @@ fn images_are_there_whole_or_not_at_all() {
     let place = place();
     place.file("old.img", "old");
     for (arguments, text) in [
-        ("old.img --from tree --size 1M -N 5", "-N"),
+        ("old.img --from tree --size 1M -N 5", "5 inodes, and 18 are needed"),
         ("old.img --from tree --size 100K", "bytes more are needed"),
         ("old.img --from none", "none"),
         ("other.img --from old.img", "no folder; --tar takes a tar stream"),
@@ -464,8 +464,7 @@ fn the_command_line_of_mke2fs_is_taken() {
         ("mkfs.ext4", format!("-q -O {features} -E desc_size=64,stride=4 IMAGE 20M")),
     ] {
         let argv0 = mke2fs.parent().unwrap().join(name);
-        let theirs =
-            arguments.replace("IMAGE", "theirs").replace("ext4 -L", &format!("ext4 -O {features} -L"));
+        let theirs = arguments.replace("IMAGE", "theirs");
         for image in ["theirs", "ours"] {
             let _ = fs::remove_file(place.path(image));
         }
@@ -494,6 +493,73 @@ fn the_command_line_of_mke2fs_is_taken() {
     assert_eq!(output.status.code(), Some(1));
     let output = run_any(Command::new(place.path("mke2fs")).arg("none").current_dir(place.folder()));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no size"), "{output:?}");
+}
+
+/// Defaults are those of the configuration file that mke2fs reads: of this system, another one, or none that is there.
+#[test]
+fn the_configuration_of_mke2fs_is_heeded() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    if tool("dumpe2fs").is_none() {
+        return;
+    }
+    let place = place();
+    place.link("mke2fs");
+    place.file(
+        "conf",
+        "[defaults]\n\tbase_features = \"sparse_super,filetype,ext_attr\" # and no more\n\tinode_size = 128 ; small\n\
+         \tblocksize = 2048\n\treserved_ratio = 2.5\n\tdefault_mntopts = debug,acl\n\thash_alg = tea\n\terrors = panic\n\
+         \tflex_bg_size = 8\n\tfs_type = ext4\n[fs_types]\n\text4 = {\n\t\tfeatures = extent,flex_bg\n\
+         \t\tdefault_features = large_file\n\t}\n\tsmall =\n\t{\n\t\tinode_ratio = 8192\n\t}\n\
+         \todd = {\n\t\tblocksize = 4096\n\t\tfeatures = has_journal\n\t\toptions = stride=4,stripe_width=8\n\t}\n\
+         \tpage = {\n\t\tblocksize = -1\n\t\tbase_features = filetype\n\t}\n",
+    );
+    place.file("empty", "\n");
+    place.file("broken", "[defaults]\n\nblocksize\n");
+    let run_as = |program: &std::path::Path, configuration: &str, line: &str| {
+        let mut command = Command::new(program);
+        command.args(line.split(' ')).env("MKE2FS_CONFIG", configuration).current_dir(place.folder());
+        run_any(&mut command)
+    };
+    let all = |image: &str| {
+        let text = run(Command::new("dumpe2fs").arg("-h").arg(place.path(image)).env("LC_ALL", "C"));
+        let other =
+            ["UUID", "Lifetime writes", "write time", "checked", "Hash Seed", "hecksum", "volume name"];
+        let lines = text.lines().filter(|line| !other.iter().any(|word| line.contains(word)));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    for (configuration, options) in [
+        ("conf", ""),
+        ("conf", "-t ext2 "),
+        ("conf", "-t ext4 -O dir_index "),
+        ("conf", "-T odd "),
+        ("conf", "-T odd,page -m 7 -e continue -I 256 "),
+        ("conf", "-T nosuch "),
+        ("conf", "-t ext3 "),
+        ("conf", "-t nosuch "),
+        ("empty", ""),
+        ("empty", "-t ext4 "),
+        ("broken", ""),
+        ("/etc/mke2fs.conf", "-t ext4 "),
+        ("/etc/mke2fs.conf", "-T ext4,largefile4 "),
+        ("/etc/mke2fs.conf", "-j "),
+        ("none", "-t ext3 "),
+        ("none", ""),
+    ] {
+        let outputs = [(&*mke2fs, "theirs"), (&place.path("mke2fs"), "ours")].map(|(program, image)| {
+            let _ = fs::remove_file(place.path(image));
+            run_as(program, configuration, &format!("-q {options}{image} 16M"))
+        });
+        let [theirs, ours] = &outputs;
+        let said = stderr(ours);
+        assert_eq!(ours.status.code(), theirs.status.code(), "{configuration} {options}: {said}");
+        if ours.status.success() {
+            check(&place, "ours");
+            assert_eq!(all("ours"), all("theirs"), "{configuration} {options}");
+            let told = run(Command::new("dumpe2fs").arg("-h").arg(place.path("ours")).env("LC_ALL", "C"));
+            assert!(told.contains("Filesystem created:") && !told.contains(" 1970"), "{told}");
+        }
+        assert_eq!(said.contains("nosuch"), options.contains("nosuch"), "{configuration} {options}: {said}");
+    }
 }
 
 /// An option that can't be done is no option that is done.

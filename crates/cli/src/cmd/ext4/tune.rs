@@ -32,7 +32,6 @@ pub struct Args {
 /// Parameters, by the letters that tune2fs has for them.
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Parameters")]
-#[group(id = "parameters", required = true, multiple = true)]
 pub struct Parameters {
     /// The label: at most 16 bytes.
     #[arg(short = 'L', long, value_name = "LABEL")]
@@ -47,10 +46,10 @@ pub struct Parameters {
     #[arg(short = 'r', long, value_name = "BLOCKS")]
     pub reserved_blocks: Option<u64>,
     /// The user that may use them, too.
-    #[arg(short = 'u', long, value_name = "UID")]
+    #[arg(short = 'u', long, value_name = "UID", value_parser = id)]
     pub reserved_user: Option<u16>,
     /// The group that may use them, too.
-    #[arg(short = 'g', long, value_name = "GID")]
+    #[arg(short = 'g', long, value_name = "GID", value_parser = id)]
     pub reserved_group: Option<u16>,
     /// Features to add, or with a ^ to remove.
     #[arg(short = 'O', long, value_name = "LIST")]
@@ -94,6 +93,11 @@ pub struct Parameters {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        if self.parameters.is_empty() {
+            let text =
+                "nothing to change: give --label, --uuid, --features or another parameter; --help lists them";
+            return Err(Error::argument(text));
+        }
         self.change.change(context, |writer| {
             let tuning = self.parameters.tuning(writer.fs().superblock(), writer.time().seconds)?;
             self.change.place(writer.tune(&tuning))
@@ -102,6 +106,27 @@ impl Args {
 }
 
 impl Parameters {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        let Parameters { features, mount_options, extended, journal_options, .. } = self;
+        let is_given = self.label.is_some()
+            || self.uuid.is_some()
+            || self.reserved_percent.is_some()
+            || self.reserved_blocks.is_some()
+            || self.reserved_user.is_some()
+            || self.reserved_group.is_some()
+            || self.add_journal
+            || self.journal_size.is_some()
+            || self.on_errors.is_some()
+            || self.max_mounts.is_some()
+            || self.mounts.is_some()
+            || self.check_interval.is_some()
+            || self.last_check.is_some()
+            || self.last_mounted.is_some();
+        let lists = [features, mount_options, extended, journal_options];
+        !is_given && lists.iter().all(|list| list.is_empty())
+    }
+
     /// Changes of a file system's parameters; `now` is in seconds since 1970.
     pub fn tuning(&self, superblock: &Superblock, now: i64) -> Result<Tuning, Error> {
         let mut tuning = Tuning::default();
@@ -128,6 +153,16 @@ impl Parameters {
         tuning.checked = self.last_check.map(|Moment(seconds)| seconds.unwrap_or(now));
         tuning.last_mounted = self.last_mounted.clone().map(OsString::into_vec);
         Ok(tuning)
+    }
+}
+
+/// The number of a user or a group that the superblock has room for.
+fn id(text: &str) -> Result<u16, String> {
+    match text {
+        "root" => Ok(0),
+        _ => text
+            .parse()
+            .map_err(|_| "give a number up to 65535: but for root, an image has no names".to_owned()),
     }
 }
 

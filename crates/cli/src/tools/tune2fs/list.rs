@@ -156,10 +156,9 @@ fn add_times(lines: &mut Lines, superblock: &Superblock, details: &SuperblockDet
 
 fn add_inodes(lines: &mut Lines, superblock: &Superblock, details: &SuperblockDetails) {
     let [uid, gid] = superblock.reserved_owner();
-    for (key, kind, id, file) in [
-        ("Reserved blocks uid", "user", uid, "/etc/passwd"),
-        ("Reserved blocks gid", "group", gid, "/etc/group"),
-    ] {
+    for (key, kind, id, file) in
+        [("Reserved blocks uid", "user", uid, USERS), ("Reserved blocks gid", "group", gid, GROUPS)]
+    {
         lines.add(key, format!("{id} ({kind} {})", owner(id, file)));
     }
     if details.revision > 0 {
@@ -231,6 +230,20 @@ fn add_rest(lines: &mut Lines, superblock: &Superblock, details: &SuperblockDeta
     if let (inode, true) = (superblock.orphan_file, superblock.compat.has(Compat::ORPHAN_FILE)) {
         lines.add("Orphan file inode", inode.map_or(0, |inode| inode.get()));
     }
+}
+
+/// Files with the names of users and groups.
+pub const USERS: &str = "/etc/passwd";
+pub const GROUPS: &str = "/etc/group";
+
+/// Number of a user or a group by its name in a file of this system; `None` for one that the superblock has no room for, too.
+pub fn id_of(name: &str, file: &str) -> Option<u16> {
+    let text = fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| {
+        let mut words = line.split(':');
+        words.next().filter(|found| *found == name && !name.is_empty())?;
+        words.nth(1)?.parse().ok()
+    })
 }
 
 /// Name of a user or a group of this system.

@@ -33,7 +33,7 @@ Usage: tune2fs [-c max_mounts_count] [-e errors_behavior] [-f] [-g group]
 \t[-O [^]feature[,...]]
 \t[-E extended-option[,...]] [-T last_check_time] [-U UUID] device
 
-This is casemate under the name tune2fs. Groups and users are numbers. Another size of inodes (-I), quotas (-Q) and undo
+This is casemate under the name tune2fs. Another size of inodes (-I), quotas (-Q) and undo
 files (-z) are not supported.
 ";
 
@@ -201,11 +201,15 @@ impl Tool {
 
     /// Parameters that change, if any do.
     fn parameters(&self) -> Result<Option<Parameters>, String> {
-        let number = |name: &str, text: &Option<String>| match text {
+        // A number, or a name that this system knows.
+        let id = |kind: &str, text: &Option<String>, file: &str| match text {
             None => Ok(None),
-            Some(text) => {
-                text.parse().map(Some).map_err(|_| format!("-{name} {text}: a number is needed here"))
-            }
+            Some(text) => text
+                .parse()
+                .ok()
+                .or_else(|| list::id_of(text, file))
+                .map(Some)
+                .ok_or_else(|| format!("bad {kind} name - {text}")),
         };
         let on_errors = match self.on_errors.as_deref() {
             None => None,
@@ -217,8 +221,8 @@ impl Tool {
             uuid: self.uuid.clone(),
             reserved_percent: self.reserved_percent,
             reserved_blocks: self.reserved_blocks,
-            reserved_user: number("u", &self.user)?,
-            reserved_group: number("g", &self.group)?,
+            reserved_user: id("uid/user", &self.user, list::USERS)?,
+            reserved_group: id("gid/group", &self.group, list::GROUPS)?,
             features: self.features.clone(),
             add_journal: self.journal,
             journal_options: self.journal_options.clone(),
@@ -232,23 +236,7 @@ impl Tool {
             last_check: self.last_check.as_deref().map(moment).transpose()?,
             last_mounted: self.last_mounted.clone(),
         };
-        let is_any = self.label.is_some()
-            || self.uuid.is_some()
-            || self.reserved_percent.is_some()
-            || self.reserved_blocks.is_some()
-            || self.user.is_some()
-            || self.group.is_some()
-            || self.journal
-            || self.on_errors.is_some()
-            || self.max_mounts.is_some()
-            || self.mounts.is_some()
-            || self.interval.is_some()
-            || self.last_check.is_some()
-            || self.last_mounted.is_some()
-            || [&self.features, &self.journal_options, &self.mount_options, &self.extended]
-                .iter()
-                .any(|list| !list.is_empty());
-        Ok(is_any.then_some(parameters))
+        Ok(Some(parameters).filter(|parameters| !parameters.is_empty()))
     }
 
     fn tune(&self, parameters: &Parameters, device: &Path, context: &Context) -> Result<(), Error> {
