@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use super::{File, InWindow, Medium};
 use crate::lease::Extent;
-use crate::{
-    AtFile, Error, Partition, PartitionId, PartitionTable, Result, Uuid, Window, partitions, table_to_read,
-};
+use crate::{AtFile, Error, Partition, PartitionId, PartitionTable, Result, Uuid, Window, table_to_read};
 
 impl Medium {
     /// The bytes from `offset` on: `len` of them, or all.
