@@ -223,7 +223,7 @@ impl Slot {
 /// Bytes of the area of a key's stripes, in whole pages.
 pub(super) fn area_len(key_len: usize) -> Result<u64, Error> {
     let len = af::material_len(key_len).and_then(|len| len.checked_next_multiple_of(4096));
-    len.map(|len| u64_of(len)).ok_or_else(|| Error::argument(format!("a volume key of {key_len} bytes")))
+    len.map(u64_of).ok_or_else(|| Error::argument(format!("a volume key of {key_len} bytes")))
 }
 
 /// Limits of a slot that its owner asks for: none.

@@ -370,7 +370,7 @@ impl Volume {
                 keyslots.iter().find(|slot| slots.contains(&slot.id)).map(|slot| slot.key_size)
             }
         };
-        len.map(|len| usize_of(len))
+        len.map(usize_of)
     }
 
     /// Bytes of the data.
