@@ -1,6 +1,8 @@
 //! Names that `blkid` and `lsblk` have for what was found.
 
-use super::{EROFS, EXT, Found, GPT, INTEGRITY, LUKS, MBR, SQUASHFS, SWAP, VERITY, XFS};
+use casemate_blockdev::signatures::{BTRFS, EROFS, SQUASHFS, SWAP, XFS};
+
+use super::{EXT, Found, GPT, INTEGRITY, LUKS, MBR, VERITY};
 
 /// The value of a tag: `blkid` prints all as text, and here numbers are numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +19,7 @@ const TYPES: &[(&str, &str)] = &[
     (VERITY, "DM_verity_hash"),
     (INTEGRITY, "DM_integrity"),
     (XFS, "xfs"),
-    (super::BTRFS, "btrfs"),
+    (BTRFS, "btrfs"),
     (SQUASHFS, "squashfs"),
     (EROFS, "erofs"),
     (SWAP, "swap"),
