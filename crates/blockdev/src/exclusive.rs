@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::file::{FileDevice, open_to_read};
 use crate::identity::{FileId, all_below};
 use crate::lock::Sharing;
+use crate::mark;
 use crate::os::{self, FileTypeExt};
 
 impl FileDevice {
@@ -84,7 +85,8 @@ fn claim(file: File) -> Result<Held> {
     }
 }
 
-/// Claims the regular file at a path, if there is one, before another takes its name. Nothing else loses its name to a file.
+/// Claims the regular file at a path, if there is one, before another takes its name. Nothing else loses its name to a file, nor
+/// does an image on which in-place work is unfinished: its other half may be what a journal has.
 pub(crate) fn claim_name(path: &Path) -> Result<Option<Held>> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => {}
@@ -92,7 +94,11 @@ pub(crate) fn claim_name(path: &Path) -> Result<Option<Held>> {
         Err(_) => return Ok(None),
     }
     match File::open(path) {
-        Ok(file) => claim(file).map(Some),
+        Ok(file) => {
+            let held = claim(file)?;
+            mark::check(&held, os::id_of(&held)?)?;
+            Ok(Some(held))
+        }
         // What this user may not read can be replaced all the same, and nothing of this project works on it.
         Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => Ok(None),
         Err(error) => Err(error.into()),

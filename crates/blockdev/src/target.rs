@@ -8,7 +8,8 @@
 //! - A regular file is replaced without a question if it holds nothing known, or a file system or an archive of the kind that
 //!   is made: another run of the same command. So is a hash area of dm-verity, wherever it lies, by another one.
 //! - Everything else is asked for: volumes, members of arrays, partition tables and other file systems; on block devices, in
-//!   partitions and in parts of files whatever is not zeros.
+//!   partitions and in parts of files whatever is not zeros, wherever it lies ([`holds_data`]).
+//! - A part of a file or device that no partition table gives belongs to what begins before it, zeros too ([`Medium::enclosing`]).
 
 use std::fmt;
 use std::fs;
@@ -16,6 +17,7 @@ use std::ops::{Deref, Range};
 use std::path::Path;
 
 use crate::os::FileTypeExt;
+use crate::partition::table_to_read;
 use crate::signatures::{self, Held};
 use crate::{Access, AtFile, BlockDevice, Error, FileDevice, Medium, u64_of, usize_of};
 
@@ -75,7 +77,10 @@ impl<M: AsRef<Medium>> Target<M> {
     /// `Io`; errors of the consent.
     pub fn on(image: M, made: Made, consent: Consent<'_>) -> Result<Target<M>, Error> {
         let medium = image.as_ref();
-        look(medium.name(), medium.top(), made, false, consent)?;
+        match medium.enclosing()? {
+            Some(contents) => consent(&Loss::new(medium.name(), contents.what))?,
+            None => look_at_all(medium.name(), medium.top(), made, consent)?,
+        }
         Ok(Target(image))
     }
 
@@ -187,7 +192,11 @@ pub fn look_at_path(path: &Path, made: Option<Made>, consent: Consent<'_>) -> Re
     let device = FileDevice::open(path).at(path.display())?;
     // An ordinary file on a device has no more to do with what is there than on any other.
     let is_replaced = is_file || made.is_none();
-    look(&path.display().to_string(), &device, made.unwrap_or(Made::Data), is_replaced, consent)
+    let name = path.display().to_string();
+    match is_replaced {
+        true => look(&name, &device, made.unwrap_or(Made::Data), true, consent),
+        false => look_at_all(&name, &device, made.unwrap_or(Made::Data), consent),
+    }
 }
 
 /// Whether a path leads to a block device.
@@ -198,8 +207,7 @@ pub fn is_block_device(path: &Path) -> bool {
 /// Contents without a signature.
 const UNKNOWN: &str = "data of no known kind";
 
-/// Asks for consent if some of these bytes of a device are there and are not zeros: for what is written to a part of a device, of
-/// which [`look`] looks at the first MiB alone.
+/// Asks for consent if some of these bytes of a device are there and are not zeros.
 ///
 /// # Errors
 /// `Io`; whatever the consent says.
@@ -209,24 +217,138 @@ pub fn look_at_bytes(
     bytes: Range<u64>,
     consent: Consent<'_>,
 ) -> Result<(), Error> {
+    match search(device, bytes, u64::MAX).at(name)? {
+        Search::Data => consent(&Loss::new(name, UNKNOWN)),
+        Search::Zeros | Search::Stopped(_) => Ok(()),
+    }
+}
+
+/// Whether some of these bytes of a device are not zeros. The first GiB that is stored is read, holes not counted; of what lies
+/// behind it 4096 places of 64 KiB, the last bytes among them: disks of terabytes are looked at, too.
+///
+/// # Errors
+/// `Io`.
+pub fn holds_data(device: &dyn BlockDevice, bytes: Range<u64>) -> Result<bool, Error> {
+    let end = bytes.end.min(device.size());
+    let from = match search(device, bytes, READ_WHOLE)? {
+        Search::Data => return Ok(true),
+        Search::Zeros => return Ok(false),
+        Search::Stopped(at) => at,
+    };
+    let step = ((end - from) / PLACES).max(PLACE);
+    let last = end.saturating_sub(PLACE).max(from);
+    let places =
+        (0..PLACES).map_while(|nth| from.checked_add(nth.checked_mul(step)?)).take_while(|at| *at < last);
+    for at in places.chain([last]) {
+        if matches!(search(device, at..end.min(at.saturating_add(PLACE)), u64::MAX)?, Search::Data) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Bytes of zeros that are read one after the other before places are picked.
+const READ_WHOLE: u64 = 1 << 30;
+/// Places that are picked, and the bytes of each.
+const PLACES: u64 = 4096;
+const PLACE: u64 = 64 << 10;
+
+/// Result of a search for bytes that are not zeros.
+enum Search {
+    Data,
+    Zeros,
+    /// As many zeros as were to be read, up to this byte.
+    Stopped(u64),
+}
+
+/// Reads bytes of a device until one is not zero, or `most` were read.
+fn search(device: &dyn BlockDevice, bytes: Range<u64>, most: u64) -> Result<Search, Error> {
     let mut buffer = Vec::new();
     let end = bytes.end.min(device.size());
-    let mut at = bytes.start;
+    let (mut at, mut read) = (bytes.start, 0_u64);
     while at < end {
-        let Some(data) = device.next_data(at).at(name)? else { break };
+        if read >= most {
+            return Ok(Search::Stopped(at));
+        }
+        let Some(data) = device.next_data(at)? else { break };
         let data = data.start.max(at)..data.end.min(end);
         if data.is_empty() {
             break;
         }
-        // At most a MiB.
         buffer.resize(usize_of((data.end - data.start).min(1 << 20)), 0);
-        device.read_at(&mut buffer, data.start).at(name)?;
+        device.read_at(&mut buffer, data.start)?;
         if buffer.iter().any(|byte| *byte != 0) {
-            return consent(&Loss::new(name, UNKNOWN));
+            return Ok(Search::Data);
         }
+        read += u64_of(buffer.len());
         at = data.start + u64_of(buffer.len());
     }
-    Ok(())
+    Ok(Search::Zeros)
+}
+
+/// Looks at a device that is written in place: at what it is ([`look`]), and at all of it where its beginning is empty.
+fn look_at_all(name: &str, device: &dyn BlockDevice, made: Made, consent: Consent<'_>) -> Result<(), Error> {
+    let is_empty = matches!(signatures::held(device).at(name)?, Held::Nothing);
+    if is_empty && holds_data(device, 0..device.size()).at(name)? {
+        return consent(&Loss::new(name, UNKNOWN));
+    }
+    look(name, device, made, false, consent)
+}
+
+impl Medium {
+    /// Contents of the file or device under a window that begin before the window and reach into it. A partition table ends the
+    /// search: what it gives to a partition belongs to nothing else.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn enclosing(&self) -> Result<Option<Beginning>, Error> {
+        for (below, range) in self.windows_above().iter().rev() {
+            if gives(&**below, range) {
+                break;
+            }
+            let Some(contents) = beginning(&**below).at(self.name())? else { continue };
+            if contents.reaches(range.start) {
+                return Ok(Some(contents));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whether a partition table of a device has a partition of just this range.
+fn gives(device: &dyn BlockDevice, range: &Range<u64>) -> bool {
+    let all = table_to_read(device).map(|table| table.partitions).unwrap_or_default();
+    all.iter().any(|one| one.start == range.start && one.start.checked_add(one.len) == Some(range.end))
+}
+
+/// Contents that begin at a device's first byte.
+#[derive(Clone, Copy, Debug)]
+pub struct Beginning {
+    /// Their name, as of [`signatures`].
+    pub what: &'static str,
+    /// Their end, where they say it and it is possible.
+    pub end: Option<u64>,
+}
+
+impl Beginning {
+    /// Whether they hold a byte behind their first, as far as they say. Contents that do not say where they end may reach
+    /// anywhere, unless they are an archive.
+    pub fn reaches(&self, at: u64) -> bool {
+        at > 0 && self.end.map_or_else(|| !signatures::is_archive(self.what), |end| at < end)
+    }
+}
+
+/// Contents that begin at a device's first byte, if they are known: not zeros, and not a hash area.
+///
+/// # Errors
+/// `Io`.
+pub fn beginning(device: &dyn BlockDevice) -> Result<Option<Beginning>, Error> {
+    let what = signatures::device(device)?;
+    let Some(what) = what.filter(|what| ![signatures::VERITY, signatures::ZEROS].contains(what)) else {
+        return Ok(None);
+    };
+    let end = file_system_size(device, what)?.filter(|size| *size <= device.size());
+    Ok(Some(Beginning { what, end }))
 }
 
 /// The one look: asks for consent if a device, which is a regular file that is replaced as a whole or not, holds what must
@@ -253,4 +375,126 @@ pub fn look(
         Held::Known(what) => what,
     };
     consent(&Loss { name: name.to_owned(), what })
+}
+
+/// Bytes of a file system of a kind that says its size.
+fn file_system_size(device: &dyn BlockDevice, what: &str) -> Result<Option<u64>, Error> {
+    let mut head = vec![0; 2048];
+    if device.size() < head.len() as u64 {
+        return Ok(None);
+    }
+    device.read_at(&mut head, 0)?;
+    let number = |at: usize, len: usize| {
+        head[at..at + len].iter().rev().fold(0, |number: u64, byte| number << 8 | u64::from(*byte))
+    };
+    Ok(match what {
+        signatures::EXT => {
+            let has_high_half = number(1024 + 0x60, 4) & 0x80 != 0;
+            let high = if has_high_half { number(1024 + 0x150, 4) } else { 0 };
+            // A signature of ext has a size of blocks below 2^17.
+            let block = 1024_u64.checked_shl(number(1024 + 24, 4).min(32) as u32);
+            block.and_then(|block| block.checked_mul(high << 32 | number(1024 + 4, 4)))
+        }
+        signatures::SQUASHFS => Some(number(40, 8)),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::MemoryDevice;
+
+    fn medium(bytes: Vec<u8>) -> Medium {
+        Medium::over("disk", Arc::new(MemoryDevice::new(bytes)))
+    }
+
+    fn refused(medium: Medium) -> Option<String> {
+        Target::on(medium, Made::Data, &refuse).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn zeros_hide_no_data_behind_them() {
+        for at in [0, 4096, (1 << 20) - 1, 1 << 20, 2 << 20, (3 << 20) - 1] {
+            let mut bytes = vec![0; 3 << 20];
+            bytes[at] = 1;
+            let said = refused(medium(bytes)).unwrap();
+            assert!(said.contains("data of no known kind, which would be lost"), "{at}: {said}");
+        }
+        assert_eq!(refused(medium(vec![0; 3 << 20])), None);
+    }
+
+    /// Terabytes of zeros with some bytes that are not.
+    struct Wide {
+        size: u64,
+        data: Range<u64>,
+    }
+
+    impl BlockDevice for Wide {
+        fn size(&self) -> u64 {
+            self.size
+        }
+
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> crate::Result<()> {
+            buffer.fill(0);
+            let end = offset + u64_of(buffer.len());
+            let (from, to) = (self.data.start.max(offset), self.data.end.min(end));
+            if from < to {
+                buffer[usize_of(from - offset)..usize_of(to - offset)].fill(1);
+            }
+            Ok(())
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> crate::Result<()> {
+            unreachable!("nothing is written")
+        }
+
+        fn flush(&self) -> crate::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn disks_of_terabytes_are_looked_at_in_many_places() {
+        let size = 4 << 40;
+        let holds = |data: Range<u64>| holds_data(&Wide { size, data }, 0..size).unwrap();
+        assert!(holds((1 << 30) - 1..1 << 30) && holds(size - 1..size));
+        // As much as a four-thousandth of the disk, wherever it lies.
+        let part = size / 4096 + (64 << 10);
+        for at in [1 << 30, 77 << 30, (2 << 40) + 12345, size - part] {
+            assert!(holds(at..at + part), "{at}");
+        }
+        assert!(!holds(0..0));
+    }
+
+    #[test]
+    fn zeros_of_what_begins_before_a_window_are_not_free() {
+        let mut squashfs = vec![0; 4 << 20];
+        squashfs[..4].copy_from_slice(b"hsqs");
+        squashfs[28..30].copy_from_slice(&4_u16.to_le_bytes());
+        squashfs[40..48].copy_from_slice(&(2_u64 << 20).to_le_bytes());
+        let window = |bytes: &[u8], from, len| refused(medium(bytes.to_vec()).window(from, len).unwrap());
+        assert!(window(&squashfs, 1 << 20, None).unwrap().contains("a squashfs file system"));
+        // Where it says that it ends nothing of it is.
+        assert_eq!(window(&squashfs, 2 << 20, None), None);
+        // A window of a window.
+        let inner = medium(squashfs.clone()).window(1 << 20, Some(2 << 20)).unwrap();
+        assert!(refused(inner.clone().window(512, None).unwrap()).is_some());
+        assert_eq!(refused(inner.window(1 << 20, None).unwrap()), None);
+
+        // A disk whose one partition goes from 1 MiB to 2 MiB.
+        let mut disk = vec![0; 4 << 20];
+        disk[450] = 0x83;
+        disk[454..458].copy_from_slice(&2048_u32.to_le_bytes());
+        disk[458..462].copy_from_slice(&2048_u32.to_le_bytes());
+        disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+        assert_eq!(window(&disk, 1 << 20, Some(1 << 20)), None);
+        for (from, len) in [(1 << 20, Some(4096)), (3 << 20, None), (512, Some(512))] {
+            assert!(window(&disk, from, len).unwrap().contains("an MBR partition table"), "{from}");
+        }
+        let partition = medium(disk).partition(1).unwrap();
+        assert_eq!(refused(partition.window(4096, None).unwrap()), None);
+    }
 }

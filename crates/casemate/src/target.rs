@@ -1,7 +1,9 @@
 //! Places that new things are made on: looked at before anything in them is lost.
 
+pub(crate) use casemate_blockdev::target::{
+    Beginning, beginning, holds_data, is_block_device, look, look_at_bytes, look_at_path,
+};
 pub use casemate_blockdev::target::{Consent, Loss, Made, overwrite, refuse};
-pub(crate) use casemate_blockdev::target::{is_block_device, look, look_at_bytes, look_at_path};
 
 use crate::Image;
 

@@ -479,6 +479,9 @@ fn unfinished_work_is_known_by_every_name_of_the_image() {
         refused(&["decrypt", "--in-place", name]);
         refused(&["decrypt", name, "out"]);
         refused(&["decrypt", name, "-"]);
+        // Its other half may be in the journal alone, so nothing takes its name either.
+        refused(&["encrypt", "plain", name]);
+        refused(&["encrypt", "plain", name, "--overwrite"]);
         assert!(!at("another").exists() && !at("out").exists());
         let output = Command::new(env!("CARGO_BIN_EXE_casemate"))
             .current_dir(folder.path())

@@ -51,6 +51,10 @@ fn what_lies_at_any_offset_is_asked_for() {
         for offset in ["4M", "8M"] {
             lines.push((format!("verity format data new --fec-device {image} --fec-offset {offset}"), said));
             lines.push((format!("verity format data {image} --hash-offset {offset}"), said));
+            lines.push((format!("verity format data {image},offset={offset}"), said));
+            lines.push((format!("integrity format {image},offset={offset}"), said));
+            let verity = format!("--dm-verity append --fec-device {image} --fec-offset {offset}");
+            lines.push((format!("ext4 build new --from files {verity}"), said));
         }
         if image != "noise" {
             lines.push((format!("verity format data new --fec-device {image}"), said));

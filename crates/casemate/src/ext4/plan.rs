@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{Stream, signatures};
+use casemate_blockdev::{Medium, Stream, signatures};
 use casemate_ext4::{BuildOptions, BuildReport, BuildSize, Geometry, Tree};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Work;
@@ -21,12 +21,14 @@ use super::identity::Identity;
 use super::protect::Protected;
 use super::seal::Sealing;
 use super::source_date_epoch;
-use super::spec::{BuildSpec, DmVeritySpec, EncryptedFolder, FolderKey, LuksSpec, Signer, VeritySpec};
+use super::spec::{
+    BuildSpec, DmVeritySpec, EncryptedFolder, FolderKey, LuksSpec, ParitySpec, Signer, VeritySpec,
+};
 use crate::fscrypt::read_raw_key;
 use crate::luks::NewVolume;
 use crate::target::{Consent, Made, Target};
 use crate::verity::{Fec, FormatOptions, Formatted, Seed};
-use crate::{Error, Output};
+use crate::{Error, Image, Output};
 
 /// Bytes of a block of dm-verity, and of fs-verity at the most: kernels take none that is larger than their pages.
 const VERITY_BLOCK: u32 = 4096;
@@ -400,12 +402,27 @@ impl DmVeritySpec {
         };
         if let Some(parity) = &self.parity {
             Output::check(&parity.path, &others)?;
-            let mut fec = Fec::new(Target::anew(&parity.path, Made::Data, consent)?.into_image());
+            let mut fec = Fec::new(parity.open(consent)?);
             (fec.offset, fec.roots) = (parity.offset, parity.roots);
             format.area.fec = Some(fec);
         }
         let hash =
             hash.map(|path| Target::anew(path, Made::Known(signatures::VERITY), consent)).transpose()?;
         Ok((hash, format))
+    }
+}
+
+impl ParitySpec {
+    /// Opens the place of the parity. What surrounds parity at an offset stays.
+    fn open(&self, consent: Consent<'_>) -> Result<Image, Error> {
+        if self.offset == 0 {
+            return Ok(Target::anew(&self.path, Made::Data, consent)?.into_image());
+        }
+        let image = Image::from(Medium::create(&self.path)?);
+        if !image.is_new() {
+            let start = self.offset.min(image.top().size());
+            Target::on(image.clone().window(start, None)?, Made::Data, consent)?;
+        }
+        Ok(image)
     }
 }

@@ -10,10 +10,7 @@ use casemate_providers::Work;
 pub use casemate_ext4::ResizeReport;
 
 use super::{ReadOptions, Superblock, WriteOptions};
-use crate::{Advice, Error, Image};
-
-/// Bytes behind a file system that are looked at before it grows into them.
-const LOOKED_AT: u64 = 1 << 20;
+use crate::{Advice, Error, Image, target};
 
 /// The new size of a file system, and what becomes of its file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,10 +73,7 @@ impl Image {
         }
         let mut zeros_from = None;
         if let ResizeTo::Bytes(wanted) = to {
-            if wanted > end
-                && !resize.overwrite
-                && !self.is_empty(end, wanted.min(size).min(end.saturating_add(LOOKED_AT)))?
-            {
+            if wanted > end && !resize.overwrite && !self.is_empty(end, wanted.min(size))? {
                 let text = "something is behind the file system, which would be lost if it grew";
                 return Err(Error::argument(text).advise(Advice::Overwrite).at(name));
             }
@@ -160,23 +154,6 @@ impl Image {
 
     /// Whether bytes of the image are zeros.
     fn is_empty(&self, from: u64, to: u64) -> Result<bool, Error> {
-        let device = self.device();
-        let mut at = from;
-        let mut buffer = vec![0; 1 << 16];
-        while at < to {
-            match device.next_data(at)? {
-                Some(data) if data.start >= to => return Ok(true),
-                Some(data) => at = at.max(data.start),
-                None => {}
-            }
-            // OK to cast: at most the buffer.
-            let len = (to - at).min(buffer.len() as u64) as usize;
-            device.read_at(&mut buffer[..len], at).at(self.name())?;
-            if buffer[..len].iter().any(|byte| *byte != 0) {
-                return Ok(false);
-            }
-            at += len as u64;
-        }
-        Ok(true)
+        target::holds_data(&*self.device(), from..to).map(|holds| !holds).at(self.name())
     }
 }

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::path::Path;
 
-use casemate_blockdev::{AtFile, BlockDevice, signatures};
+use casemate_blockdev::{AtFile, signatures};
 
-use crate::target::{self, Consent, Loss, Made};
+use crate::target::{self, Beginning, Consent, Loss, Made};
 use crate::{Code, Error, Image};
 
 /// Bytes of an image that a hash area or parity is written to: the one rule for both.
@@ -76,43 +76,17 @@ impl Place<'_> {
         target::look_at_bytes(self.image.name(), self.image.top(), rest, consent)
     }
 
-    /// The contents that begin at the image's first byte, if the place lies in them.
+    /// The contents that begin before the place, in the image or in what it is a part of, if the place lies in them.
     fn belongs_to(&self) -> Result<Option<&'static str>, Error> {
-        if self.bytes.start == 0 {
-            return Ok(None);
-        }
-        let device = self.image.top();
-        let what = signatures::device(device).at(self.image.name())?;
-        let is_known = |what: &&str| ![signatures::VERITY, signatures::ZEROS].contains(what);
-        let Some(what) = what.filter(is_known) else { return Ok(None) };
-        let is_in = match file_system_size(device, what).map_err(|error| error.at(self.image.name()))? {
-            Some(size) if size <= self.image.top().size() => self.bytes.start < size,
-            // Where others end is not known, or not as they say. The data end where the caller says.
-            _ => !signatures::is_archive(what) && !self.image.is_same(self.data),
-        };
-        Ok(is_in.then_some(what))
+        let image = self.image;
+        let begins = target::beginning(image.top()).at(image.name())?;
+        let begins = begins.filter(|contents| contents.reaches(self.bytes.start));
+        // Of the data's own contents the caller says where they end; a partition table is not the data of a part of its disk.
+        let begins = begins.filter(|contents| contents.end.is_some() || !image.is_same(self.data));
+        let is_table = |contents: &Beginning| [signatures::MBR, signatures::GPT].contains(&contents.what);
+        let is_of_data = || self.data.path().is_some_and(|path| image.is_file(path));
+        let around = image.as_ref().enclosing()?;
+        let around = around.filter(|contents| contents.end.is_some() || is_table(contents) || !is_of_data());
+        Ok(begins.or(around).map(|contents| contents.what))
     }
-}
-
-/// Bytes of a file system of a kind that says its size.
-fn file_system_size(device: &dyn BlockDevice, what: &str) -> Result<Option<u64>, Error> {
-    let mut head = vec![0; 2048];
-    if device.size() < head.len() as u64 {
-        return Ok(None);
-    }
-    device.read_at(&mut head, 0)?;
-    let number = |at: usize, len: usize| {
-        head[at..at + len].iter().rev().fold(0, |number: u64, byte| number << 8 | u64::from(*byte))
-    };
-    Ok(match what {
-        signatures::EXT => {
-            let has_high_half = number(1024 + 0x60, 4) & 0x80 != 0;
-            let high = if has_high_half { number(1024 + 0x150, 4) } else { 0 };
-            // A signature of ext has a size of blocks below 2^17.
-            let block = 1024_u64.checked_shl(number(1024 + 24, 4).min(32) as u32);
-            block.and_then(|block| block.checked_mul(high << 32 | number(1024 + 4, 4)))
-        }
-        signatures::SQUASHFS => Some(number(40, 8)),
-        _ => None,
-    })
 }

@@ -100,6 +100,9 @@ fn what_is_behind_a_file_system_is_not_lost() {
     place.yes("minimize image");
     assert_eq!(size(&place), bytes.len() as u64);
     assert_eq!(fs::read(place.path("image")).unwrap()[16 << 20..], [7; 8192]);
+    // Zeros of what was the file system's are before it now.
+    place.no("resize image 24M", 2, "something is behind the file system, which would be lost if it grew");
+    assert_eq!(fs::read(place.path("image")).unwrap()[16 << 20..], [7; 8192]);
     place.yes("resize image 24M --overwrite");
     place.assert_clean();
 }
