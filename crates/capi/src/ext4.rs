@@ -345,7 +345,7 @@ pub type FindingFn = Option<
 pub unsafe fn tell(each: FindingFn, context: *mut c_void, levels: &[(i32, &[Finding])]) {
     let Some(each) = each else { return };
     let findings =
-        levels.iter().flat_map(|(level, findings)| findings.iter().map(|finding| (*level, finding)));
+        levels.iter().flat_map(|(level, findings)| findings.iter().map(move |finding| (*level, finding)));
     for (level, finding) in findings {
         let words =
             [finding.kind().name().to_owned(), finding.place().to_string(), finding.problem().to_string()];

@@ -71,7 +71,7 @@ pub unsafe extern "C" fn casemate_build_xattr(
 /// `pattern` is NULL, or ends with a zero byte.
 pub unsafe fn matching(pattern: *const c_char) -> Result<Pattern, Error> {
     // SAFETY: the caller says what this pointer is.
-    Pattern::new(unsafe { path_if_any(pattern) }.map_or(b"*", |pattern| pattern.as_os_str().as_bytes()))
+    Pattern::new(unsafe { path_if_any(pattern) }.map_or(&b"*"[..], |pattern| pattern.as_os_str().as_bytes()))
 }
 
 /// Changes owners, modes and other attributes of files as a description in a file says; each call adds one.

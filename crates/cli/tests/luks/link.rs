@@ -80,6 +80,7 @@ fn command_lines_of_cryptsetup_end_as_they_do_there() {
             "config --label a.label --subsystem sub DISK",
             "config --label b DISK",
             "config --priority prefer -S 1 DISK",
+            "config --label b -S 1 DISK",
             "config DISK",
             "token add --key-description name DISK",
             "token import --json-file token.json --token-id 5 DISK",
@@ -89,6 +90,10 @@ fn command_lines_of_cryptsetup_end_as_they_do_there() {
             "token remove --token-id 5 DISK",
             "token remove --token-id 5 DISK",
             "token remove --token-id 0 DISK",
+            "token add --key-description name --token-replace DISK",
+            "token remove --token-id -5 DISK",
+            "luksKillSlot -q DISK x",
+            "luksFormat -q --type plain DISK one",
             "token nonsense DISK",
             "repair -q DISK",
             "convert -q DISK",
@@ -137,6 +142,7 @@ fn command_lines_of_cryptsetup_end_as_they_do_there() {
             assert_eq!(both(&reencrypt.replace("-S 0 -d one", "-d three"), ""), 2);
         }
         assert_eq!(both("benchmark -h sha256", ""), 0);
+        assert_eq!(both("benchmark -h sha256 -c aes-xts-plain64 -s 256", ""), 0);
     }
 }
 

@@ -80,10 +80,10 @@ pub struct Args {
     pub align_payload: Option<u64>,
     /// The size of each copy of the header: a power of two from 16K to 4M (LUKS2) [default: 16K].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
-    luks2_metadata_size: Option<u64>,
+    pub luks2_metadata_size: Option<u64>,
     /// The size of the area for key slots (LUKS2) [default: all that is before the data].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
-    luks2_keyslots_size: Option<u64>,
+    pub luks2_keyslots_size: Option<u64>,
     /// The label (LUKS2).
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     pub label: String,

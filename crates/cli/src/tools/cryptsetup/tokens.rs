@@ -55,7 +55,7 @@ fn answer(tokens: &[Token], id: Option<i32>, kind: Option<&std::ffi::OsStr>) -> 
     // Others are known to plugins alone.
     let is_wanted = |token: &&Token| {
         token.kind == "luks2-keyring"
-            && id.is_none_or(|id| Ok(token.id) == id.try_into())
+            && id.is_none_or(|id| u32::try_from(id) == Ok(token.id))
             && kind.is_none_or(|kind| kind == &*token.kind)
     };
     match (tokens.iter().find(is_wanted), id, kind) {
