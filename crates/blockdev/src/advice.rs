@@ -91,7 +91,7 @@ kinds_of_advice! {
     JournalIntegrity = "journal-integrity" "give the algorithm and key of the journal's codes";
     /// The algorithm and key that dm-integrity's journal is encrypted with.
     JournalCrypt = "journal-crypt" "if it is encrypted, give the journal's cipher and key";
-    /// What is wanted may be in a LUKS volume, which has to be opened.
+    /// A LUKS volume has to be opened first.
     OpenLuks = "open-luks" "open the LUKS volume";
     /// One LUKS key slot alone can be tried, or has to be named.
     KeySlot = "key-slot" "name one key slot";

@@ -19,8 +19,10 @@ pub fn bytes<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
             ));
         }
     };
-    let number: u64 =
-        digits.parse().map_err(|_| "not a number of bytes such as 4096, 4K or 8s".to_owned())?;
+    // A sign would be a change, such as "+10M" is to truncate(1), and no size.
+    let number =
+        Some(digits).filter(|digits| !digits.starts_with('+')).and_then(|digits| digits.parse::<u64>().ok());
+    let number = number.ok_or_else(|| "not a number of bytes such as 4096, 4K or 8s".to_owned())?;
     let bytes = number.checked_mul(unit).and_then(|bytes| T::try_from(bytes).ok());
     bytes.ok_or_else(|| "too large".to_owned())
 }

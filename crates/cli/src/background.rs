@@ -29,8 +29,8 @@ pub const FORKED: &str = "--forked";
 const READY: u8 = 0;
 
 /// Starts this command once more, in the background, and ends when what it does is there: what it prints until then is
-/// printed here.
-pub fn start(what: &str, context: &Context) -> Result<Answer, Error> {
+/// printed here. `ending` says for whoever is at a terminal how the process with a number is ended.
+pub fn start(what: &str, ending: fn(u32) -> Option<String>, context: &Context) -> Result<Answer, Error> {
     let at = |error| Error::io(what, error);
     let (mut said, mut child) = spawn().map_err(at)?;
     if said.pop() != Some(READY) {
@@ -45,6 +45,7 @@ pub fn start(what: &str, context: &Context) -> Result<Answer, Error> {
         let _ = child.wait();
         return Err(error);
     }
+    ending(child.id()).iter().for_each(|text| context.hint(text));
     Ok(Answer::Yes)
 }
 

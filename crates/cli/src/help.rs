@@ -311,6 +311,7 @@ const JOBS: &[(&str, &[(&str, &str)])] = &[
         "Change",
         &[
             ("ext4 put", "Copy files into an image; also mkdir, rm, mv, chmod, chown"),
+            ("ext4 resize", "Make a file system larger or smaller; also minimize, label, tune"),
             ("luks add-key", "Add a passphrase; also change-key, remove-key"),
             ("luks reencrypt", "Encrypt, decrypt or reencrypt a volume in place"),
             ("fscrypt", "Make encrypted folders, and back them up without keys"),

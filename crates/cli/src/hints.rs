@@ -43,6 +43,8 @@ const HINTS: &[(&str, &str)] = &[
     ("fsck.ext4", "casemate ext4 check, casemate ext4 check --repair"),
     ("get", "casemate ext4 extract, or casemate ext4 cat for one file"),
     ("getfattr", "casemate ext4 getfattr"),
+    ("grow", "casemate ext4 resize"),
+    ("info", "casemate info"),
     ("integritysetup", "casemate integrity --help"),
     ("isLuks", "casemate luks is-luks"),
     ("label", "casemate ext4 label"),
@@ -67,6 +69,10 @@ const HINTS: &[(&str, &str)] = &[
     ),
     ("luksSuspend", "casemate umount, or nothing: no device is open in the kernel"),
     ("luksUUID", "casemate luks uuid"),
+    (
+        "manifest",
+        "casemate fsverity digest --recursive for the files of a folder, casemate ext4 build --manifest for an image",
+    ),
     ("mke2fs", "casemate ext4 build"),
     ("mkfs", "casemate ext4 build"),
     ("mkfs.ext2", "casemate ext4 build"),
@@ -158,6 +164,15 @@ pub fn keep_slips(error: &mut clap::Error) {
             None => {}
         }
     }
+    // An option that is not known is seldom meant as a value.
+    if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg)
+        && (typed.starts_with("--") || typed.len() == 2)
+        && let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested)
+    {
+        let tips: Vec<StyledStr> =
+            tips.iter().filter(|tip| !tip.to_string().contains("as a value, use")).cloned().collect();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
     // Where nothing is proposed there is no empty line for it.
     if matches!(error.get(ContextKind::Suggested), Some(ContextValue::StyledStrs(tips)) if tips.is_empty()) {
         error.remove(ContextKind::Suggested);
@@ -171,6 +186,10 @@ const STRAY: &[(&[&str], &str)] = &[
     (&["luks", "change-key"], "--new-key-file"),
 ];
 
+/// Options that people give, as other tools have them, for what is an argument here.
+const ARGUMENTS: &[(&[&str], &str, &str)] =
+    &[(&["ext4", "resize"], "--size", "the size is an argument: casemate ext4 resize IMAGE SIZE")];
+
 /// Adds to an error about a word too many which option takes such a word.
 pub fn name_stray(error: &mut clap::Error, args: &[OsString]) {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg).cloned() else { return };
@@ -182,6 +201,12 @@ pub fn name_stray(error: &mut clap::Error, args: &[OsString]) {
     {
         let tip = StyledStr::from(format!("'{option} {word}' takes it"));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some((.., tip)) =
+            ARGUMENTS.iter().find(|(words, option, _)| *option == word && is_called(words))
+    {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(*tip)]));
     }
 }
 

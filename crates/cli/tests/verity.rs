@@ -311,6 +311,7 @@ fn a_tree_behind_a_file_system_needs_no_offset_and_no_second_name() {
     std::fs::remove_file(place.path(&root)).unwrap();
     place.is("verify tree/f @root.txt", 2, "name that behind DATA_DEVICE");
     place.is("verify root.img", 2, "no root hash");
+    place.is("verify root.img root.txt", 2, "; @root.txt reads it from that file");
     for line in ["format root.img", "update root.img --changed 5000+1"] {
         place.is(line, 2, "<HASH_DEVICE>");
     }

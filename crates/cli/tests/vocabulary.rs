@@ -460,8 +460,8 @@ fn what_people_try_first_is_pointed_to() {
     place.is("scan root.img", 2, "casemate info");
     place.is("dump root.img", 2, "casemate luks dump");
     place.is("verify root.img", 2, "casemate verity verify");
-    // A whole word of a command's name is short for that.
-    place.is("fsverity verify", 2, "<FILE>");
+    // No word is short for verify-signature.
+    place.is("fsverity verify", 2, "casemate fsverity check");
     // Names of other servers' options.
     for line in ["serve root.img -U - --run true", "serve root.img -p 0 --run true"] {
         assert_eq!(stdout(&place.is(&format!("{line} --verbose"), 0, "clients can only read")), "");

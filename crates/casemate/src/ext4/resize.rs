@@ -1,6 +1,7 @@
 //! File systems of images that get another size, and the files that they lie in with them.
 
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use casemate_blockdev::AtFile;
@@ -104,7 +105,13 @@ impl Image {
                 {
                     self.set_file_size(size)?;
                 }
-                return Err(error);
+                let least = || self.ext4_least_size(&reading, work).map_or(0, |least| least);
+                return Err(match (resize.size, error.io_kind()) {
+                    (Some(wanted), Some(ErrorKind::StorageFull)) if wanted < end => error.map_text(|_| {
+                        format!("{wanted} bytes are too few for the files: about {} are needed", least())
+                    }),
+                    _ => error,
+                });
             }
         };
         if file_size.is_some() && report.bytes() < end {

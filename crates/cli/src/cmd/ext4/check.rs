@@ -155,6 +155,9 @@ impl Args {
         drop(progress);
         if !self.fix_checksums {
             self.print(context, &report, &[])?;
+            if !report.is_clean() {
+                context.hint("--repair fixes faults that need no guess, --repair=all the others, too; with -n it only lists them");
+            }
             return Ok(self.answer(&report));
         }
         let fixable: Vec<Finding> = report.fixable().cloned().collect();

@@ -58,11 +58,14 @@ impl Args {
 fn parse(text: &str) -> Result<Owner, String> {
     let number = |part: &str| match part {
         "" => Ok(None),
+        "root" => Ok(Some(0)),
         // The kernel takes the last number for none.
         _ => match part.parse() {
             Ok(u32::MAX) => Err(format!("{part}: not the number of a user or group")),
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(format!("{part}: not a number; names of users and groups are not looked up")),
+            Err(_) => {
+                Err(format!("{part}: not a number; but for root, an image has no names of users and groups"))
+            }
         },
     };
     let (uid, gid) = text.split_once(':').unwrap_or((text, ""));

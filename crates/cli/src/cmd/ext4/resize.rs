@@ -62,12 +62,17 @@ pub fn run(change: &ChangeArgs, resize: Resize, context: &Context) -> Result<Ans
             "inodes_moved": inodes_moved,
         }))?;
     }
+    let rest = image.device().size().saturating_sub(report.bytes());
+    let rest = match rest >= u64::from(block_size) && !resize.least {
+        true => format!("; the file keeps {rest} bytes behind it, which --truncate cuts off"),
+        false => String::new(),
+    };
     let what = match blocks_before == blocks {
         true => format!("{blocks} blocks of {block_size} bytes, as before"),
         false => {
             format!("{blocks} blocks of {block_size} bytes, before {blocks_before}; {blocks_moved} moved")
         }
     };
-    change.done(context, &what);
+    change.done(context, &(what + &rest));
     Ok(Answer::Yes)
 }

@@ -129,6 +129,10 @@ impl Args {
             let text = "standard input can't be both the passphrase and the data; give the passphrase as a file or a descriptor";
             return Err(Error::argument(text));
         }
+        if let Some(folder) = self.from.as_deref().filter(|from| from.is_dir()) {
+            let text = "a volume is made of a file or a device; casemate ext4 build --luks makes one of the files of a folder";
+            return Err(Error::argument(text).at(folder.display()));
+        }
         self.place.refuse_partition()?;
         let inputs = [self.passphrase.file(), self.volume_key_file.as_deref(), self.from.as_deref()];
         let inputs: Vec<&Path> = inputs.into_iter().flatten().collect();

@@ -92,7 +92,7 @@ enum Event {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         if !self.foreground && !self.forked {
-            return background::start("the process in the background", context);
+            return background::start("the process in the background", |_| None, context);
         }
         let mut options = MountOptions::default();
         options.allow_other = self.allow_other;

@@ -42,7 +42,8 @@ enum Event {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         if self.fork && !self.forked {
-            return background::start("the server", context);
+            let ending = |pid| Some(format!("the server goes on in the background; kill {pid} ends it"));
+            return background::start("the server", ending, context);
         }
         let mut options = ServeOptions::default();
         options.tls = self.tls()?;

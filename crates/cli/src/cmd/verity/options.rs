@@ -156,8 +156,15 @@ impl StoredArgs {
         let word = self.hash.as_ref().filter(|spec| !is_given && spec.layers().is_empty());
         let word = word.and_then(|spec| spec.file().to_str());
         let is_hash = |word: &&str| word.starts_with('@') || hex::decode(word).is_some();
+        let is_small =
+            |word: &&str| std::fs::metadata(word).is_ok_and(|file| file.is_file() && file.len() < 512);
+        let file = word.filter(is_small);
         let Some(word) = word.filter(|word| is_hash(word) && !Path::new(word).exists()) else {
-            return given.get();
+            // The file that has the root hash, perhaps.
+            return given.get().map_err(|error| match file {
+                Some(file) => error.map_text(|text| format!("{text}; @{file} reads it from that file")),
+                None => error,
+            });
         };
         let root_hash = read_root_hash(word)?;
         self.hash = None;

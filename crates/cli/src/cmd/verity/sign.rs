@@ -44,6 +44,9 @@ pub struct Args {
 ///
 /// The certificate itself is trusted: its dates and issuer are not checked.
 #[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "casemate verity verify-signature [OPTIONS] --cert <CERTFILE> [ROOT_HASH] <SIGFILE>"
+)]
 #[command(after_help = "Example:\n\
     \x20 casemate verity verify-signature @root.hash.txt root.sig --cert=cert.pem")]
 pub struct VerifyArgs {

@@ -324,7 +324,12 @@ impl Args {
             (None, id) => id.map(LayerSpec::Partition),
         };
         let wrong = |text: &str| Err(Error::argument(text.to_owned()).at(self.image.file().display()));
-        refuse_layers(&self.image, "a new file system")?;
+        refuse_layers(&self.image, "a new file system").map_err(|error| match self.image.parts().1 {
+            [LayerSpec::Luks(_)] => error.map_text(|text| {
+                format!("{text}; --luks makes a new volume around the file system (--overwrite in place of one that is there)")
+            }),
+            _ => error,
+        })?;
         let path = self.image.file().to_owned();
         let target = match (self.image.layers(), part) {
             ([], None) if self.is_stream() => return Ok(BuildTarget::Stream),
