@@ -12,7 +12,7 @@ use crate::iv::IvRun;
 use crate::lmk::Lmk;
 use crate::spec::{IvMode, Spec};
 use crate::tcw::Tcw;
-use crate::{Error, lmk, tcw};
+use crate::{Advice, Error, lmk, tcw};
 
 /// The parameters of a mapping: everything but its key and its device.
 #[derive(Clone, Debug)]
@@ -111,8 +111,8 @@ impl SectorCipher {
         let one_len = shared / spec.key_count;
         let equal = cipher_keys.chunks(one_len.max(1)).any(AesXts::halves_equal);
         if equal && spec.algorithm.starts_with("xts(") && !allow_equal_halves {
-            let text = "the key's two halves are equal, which makes XTS weaker; such a key is taken only with allow-equal-halves";
-            return Err(Error::argument(format!("{spec}: {text}")));
+            let text = format!("{spec}: the key's two halves are equal, which makes XTS weaker");
+            return Err(Error::argument(text).advise(Advice::EqualHalves));
         }
         let drivers = RefCell::new(Vec::new());
         let choose = |algorithm: &str, key: &[u8]| {

@@ -11,7 +11,8 @@ use casemate::ext4::{
 use casemate::fsverity::Algorithm;
 use casemate::luks::LuksFormatOptions;
 use casemate::signature::{Certificate, SigningKey};
-use casemate::{Error, ErrorKind};
+use casemate::target::Loss;
+use casemate::{Advice, Error, ErrorKind};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -61,7 +62,7 @@ impl Build {
             (Some(offset), None) => BuildTarget::Within { path, offset },
             (None, Some(number)) => BuildTarget::Partition { path, id: PartitionId::Number(number) },
             (Some(_), Some(_)) => {
-                return Err(raise(Error::argument("an offset or a partition, and not both")));
+                return Err(raise(Error::argument("give offset or partition, not both")));
             }
         };
         Ok(Build(Mutex::new(Some(BuildSpec::new(target)))))
@@ -300,7 +301,12 @@ impl Build {
         let spec = spec.ok_or_else(|| raise(used()))?;
         let built = working(py, effort, |work| match overwrite {
             true => spec.run(&casemate::target::overwrite, work),
-            false => spec.run(&casemate::target::refuse, work),
+            false => {
+                let refuse = |loss: &Loss| {
+                    casemate::target::refuse(loss).map_err(|error| error.advise(Advice::Overwrite))
+                };
+                spec.run(&refuse, work)
+            }
         })?;
         let told = PyDict::new(py);
         let report = built.report;

@@ -27,7 +27,8 @@ impl Keyed {
         match (self.key, self.passphrase) {
             (Some(key), None) => self.options.with_key(&key, &Work::default()),
             (None, Some(passphrase)) => self.options.with_passphrase(&passphrase, of, &Work::default()),
-            _ => Err(Error::argument("a mapping has a key or a passphrase, and not both")),
+            (None, None) => Err(Error::argument("give key or passphrase")),
+            (Some(_), Some(_)) => Err(Error::argument("give key or passphrase, not both")),
         }
     }
 }
@@ -86,7 +87,7 @@ impl Sectors {
     ) -> PyResult<()> {
         let mut bytes = data.get(py)?.into_owned();
         if out.item_count() != bytes.len() {
-            let text = format!("a buffer of {} bytes for {}", out.item_count(), bytes.len());
+            let text = format!("out has {} bytes, and data has {}", out.item_count(), bytes.len());
             return Err(raise(Error::argument(text)));
         }
         py.detach(|| self.0.cipher().run(direction(encrypt), sector, &mut bytes)).map_err(raise)?;

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use casemate::blockdev::signatures::ZEROS;
 use casemate::blockdev::{self, BlockDevice};
 use casemate::ext4::{ReadOptions, Resize, ResizeReport, Tail, VerityPolicy, WriteOptions};
 use casemate::image_spec::{ImageSpec, Opening};
 use casemate::luks::LuksOptions;
-use casemate::{Access, Error, ErrorKind, Image, Keys, Work};
+use casemate::{Access, Advice, Error, ErrorKind, Image, Keys, Work, probe};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyException, PyMemoryError};
 use pyo3::prelude::*;
@@ -196,7 +197,7 @@ impl Device {
     }
 
     fn partitions(&self, py: Python<'_>) -> PyResult<Vec<Row>> {
-        let found = self.named(py.detach(|| blockdev::partitions(&*self.top)))?;
+        let found = self.named(py.detach(|| blockdev::table_to_read(&*self.top)))?.partitions;
         let row = |found: blockdev::Partition| (found.number, found.start, found.len, found.kind, found.name);
         Ok(found.into_iter().map(row).collect())
     }
@@ -224,7 +225,9 @@ impl Device {
         let mut options = LuksOptions::default();
         options.keyslot = keyslot;
         let header = header.map(|header| header.image.clone());
-        let open = |work: &Work<'_>| self.image.clone().luks(header.as_ref(), &key, &options, work);
+        let open = |work: &Work<'_>| {
+            self.explained(self.image.clone().luks(header.as_ref(), &key, &options, work), probe::LUKS)
+        };
         working(py, effort, open).map(Device::from)
     }
 
@@ -254,6 +257,7 @@ impl Device {
         verity: &str,
         verify_checksums: bool,
         replay_journal: bool,
+        superblock: Option<u64>,
     ) -> PyResult<FileSystem> {
         let mut options = ReadOptions::default();
         options.keys = self.keys(py, keys, passphrases)?;
@@ -261,10 +265,15 @@ impl Device {
             "require" => VerityPolicy::Require,
             "check" => VerityPolicy::Check,
             "ignore" => VerityPolicy::Ignore,
-            _ => return Err(raise(Error::argument("verity is 'require', 'check' or 'ignore'"))),
+            _ => {
+                return Err(raise(Error::argument(format!(
+                    "verity '{verity}': 'require', 'check' or 'ignore'"
+                ))));
+            }
         };
         (options.verify_checksums, options.replay_journal) = (verify_checksums, replay_journal);
-        working(py, Effort::default(), |work| self.image.ext4(&options, work))
+        options.superblock = superblock;
+        working(py, Effort::default(), |work| self.explained(self.image.ext4(&options, work), probe::EXT))
             .map(|fs| FileSystem::new(fs, &self.image))
     }
 
@@ -279,7 +288,8 @@ impl Device {
     ) -> PyResult<Vec<Found>> {
         let mut options = ReadOptions::default();
         (options.keys, options.check_verity) = (self.keys(py, keys, passphrases)?, verity);
-        let report = working(py, effort, |work| self.image.ext4_check(&options, work))?;
+        let report =
+            working(py, effort, |work| self.explained(self.image.ext4_check(&options, work), probe::EXT))?;
         Ok(found(&report))
     }
 
@@ -347,12 +357,31 @@ impl Device {
     ) -> PyResult<Writer> {
         let mut options = WriteOptions::default();
         (options.keys, options.seed) = (self.keys(py, keys, passphrases)?, seed);
-        let writer = working(py, Effort::default(), |work| self.image.ext4_writer(&options, work))?;
+        let open = |work: &Work<'_>| self.explained(self.image.ext4_writer(&options, work), probe::EXT);
+        let writer = working(py, Effort::default(), open)?;
         Ok(Writer::new(writer, self.image.name()))
     }
 }
 
 impl Device {
+    /// A result whose error says what the device holds in place of the `wanted` format.
+    fn explained<T>(&self, result: Result<T, Error>, wanted: &str) -> Result<T, Error> {
+        result.map_err(|error| {
+            let held =
+                || probe::device(&*self.top).ok().flatten().filter(|what| *what != ZEROS && *what != wanted);
+            let Some(what) = Some(()).filter(|()| error.kind() == ErrorKind::Corrupt).and_then(|()| held())
+            else {
+                return error;
+            };
+            let error = error.map_text(|text| format!("{text}; this is {what}"));
+            match what {
+                probe::GPT | probe::MBR => error.advise(Advice::Partition),
+                probe::LUKS => error.advise(Advice::OpenLuks),
+                _ => error,
+            }
+        })
+    }
+
     fn keys(&self, py: Python<'_>, raw: Vec<Data>, passphrases: Vec<Data>) -> PyResult<Keys> {
         let mut keys = Keys::default();
         for key in raw {

@@ -50,9 +50,20 @@ pub fn argument(advice: &Advice) -> Option<String> {
     let argument = match advice {
         Advice::Overwrite => "overwrite=True",
         Advice::DataBlocks => "data_blocks=N",
-        Advice::HashOffset(offset) | Advice::HashAreaBehind(offset) => {
+        Advice::HashOffset(offset) | Advice::HashAreaBehind(offset) | Advice::LayerHashOffset(offset) => {
             return Some(format!("hash_offset={offset}"));
         }
+        Advice::Superblock(block) => return Some(format!("superblock={block}")),
+        Advice::Partition => "Device.partition(N)",
+        Advice::OpenLuks => "Device.luks(passphrase=...)",
+        Advice::KeyFile => "passphrase=..., or key-file=FILE in a specification",
+        Advice::KeySlot => "keyslot=N",
+        Advice::VolumeKey => "volume_key=...",
+        Advice::LuksHeader => "header=...",
+        Advice::KeySize(bits) => return Some(format!("key_size={}", bits / 8)),
+        Advice::CheckLayers => "cipher, key_size, offset, iv_offset, sector_size",
+        Advice::Recover => "Device.ext4_writer()",
+        Advice::AddFeature(name) => return Some(format!("Writer.tune(features=\"{name}\")")),
         Advice::OnePartition(number) => return Some(format!("Device.partition({number})")),
         _ => return None,
     };

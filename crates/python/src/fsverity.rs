@@ -27,13 +27,12 @@ pub enum Subject<'py> {
     Path(PathBuf),
 }
 
+fn unknown(algorithm: &str) -> Error {
+    Error::argument(format!("algorithm '{algorithm}': fs-verity has sha256 and sha512"))
+}
+
 fn parameters(py: Python<'_>, algorithm: &str, block_size: u32, salt: &Data) -> PyResult<Parameters> {
-    let unknown = || {
-        Error::argument(format!(
-            "fs-verity does not know the hash algorithm {algorithm}; it knows sha256 and sha512"
-        ))
-    };
-    let algorithm = Algorithm::named(algorithm).ok_or_else(unknown).map_err(raise)?;
+    let algorithm = Algorithm::named(algorithm).ok_or_else(|| unknown(algorithm)).map_err(raise)?;
     Parameters::new(algorithm, block_size, &salt.get(py)?).map_err(raise)
 }
 
@@ -98,8 +97,9 @@ pub fn fsverity_digests<'py>(
 /// The digest of an algorithm's name and its bytes.
 pub fn file_digest(py: Python<'_>, algorithm: &str, digest: &Data) -> PyResult<FileDigest> {
     let digest = digest.get(py)?.into_owned();
-    let found = Algorithm::named(algorithm).filter(|found| found.digest_len() == digest.len());
-    let wrong = || Error::argument(format!("{} bytes are not a digest of {algorithm}", digest.len()));
+    let found = Algorithm::named(algorithm).ok_or_else(|| unknown(algorithm)).map_err(raise)?;
+    let wrong = || Error::argument(format!("digest: {} bytes are not one of {algorithm}", digest.len()));
+    let found = Some(found).filter(|found| found.digest_len() == digest.len());
     Ok(FileDigest::new(found.ok_or_else(wrong).map_err(raise)?, digest))
 }
 

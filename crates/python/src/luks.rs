@@ -27,10 +27,8 @@ pub fn key(py: Python<'_>, passphrase: Option<Data>, volume_key: Option<Data>) -
     match (passphrase, volume_key) {
         (Some(passphrase), None) => Ok(LuksKey::Passphrase(passphrase.secret(py)?)),
         (None, Some(key)) => Ok(LuksKey::VolumeKey(key.secret(py)?)),
-        _ => {
-            let text = "a volume is opened with a passphrase or with its volume key, and not with both";
-            Err(raise(Error::argument(text)))
-        }
+        (None, None) => Err(raise(Error::argument("give passphrase or volume_key"))),
+        (Some(_), Some(_)) => Err(raise(Error::argument("give passphrase or volume_key, not both"))),
     }
 }
 
@@ -41,7 +39,7 @@ pub fn pbkdf(costs: Option<Costs>, hash: &str) -> Result<Option<Pbkdf>, Error> {
         "pbkdf2" => Ok(Some(Pbkdf::Pbkdf2 { hash: hash.to_owned(), iterations: count })),
         "argon2id" => Ok(Some(argon2(Argon2Variant::Id))),
         "argon2i" => Ok(Some(argon2(Argon2Variant::I))),
-        _ => Err(Error::argument(format!("no KDF is called {name}: argon2id, argon2i, pbkdf2"))),
+        _ => Err(Error::argument(format!("pbkdf '{name}': there are argon2id, argon2i and pbkdf2"))),
     }
 }
 
@@ -173,7 +171,7 @@ pub fn luks_format(
     options.version = match version {
         1 => LuksVersion::One,
         2 => LuksVersion::Two,
-        _ => return Err(raise(Error::argument("there are LUKS versions 1 and 2"))),
+        _ => return Err(raise(Error::argument(format!("version {version}: LUKS has the versions 1 and 2")))),
     };
     options.pbkdf = pbkdf(costs, &hash).map_err(raise)?;
     (options.cipher, options.integrity, options.hash) = (cipher, integrity, hash);

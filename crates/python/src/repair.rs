@@ -42,7 +42,7 @@ pub fn repair(
     how.depth = match depth {
         "safe" => RepairDepth::Safe,
         "all" => RepairDepth::All,
-        _ => return Err(raise(Error::argument("depth is 'safe' or 'all'"))),
+        _ => return Err(raise(Error::argument(format!("depth '{depth}': 'safe' or 'all'")))),
     };
     how.undo = undo;
     let report = working(py, effort, |work| {

@@ -49,7 +49,9 @@ pub fn verity_format<'py>(
     };
     let options = options().map_err(raise)?;
     let (data, hash) = (data.image(), hash.image());
-    let made = working(py, effort, |work| data.verity_format(hash, &options, work))?;
+    let made = working(py, effort, |work| {
+        data.verity_format(hash, &options, work).map_err(|error| error.at(data.name()))
+    })?;
     Ok(PyBytes::new(py, &made.root_hash))
 }
 

@@ -54,6 +54,12 @@ fn python_s_tests_pass() {
 }
 
 #[test]
+fn errors_speak_of_arguments_and_paths() {
+    let Some(python) = python() else { return };
+    unittest(&python, "test_texts");
+}
+
+#[test]
 fn objects_are_shared_without_harm() {
     let Some(python) = python() else { return };
     unittest(&python, "test_sharing");

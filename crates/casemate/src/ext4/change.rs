@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::AtFile;
+use casemate_blockdev::{Advice, AtFile};
 use casemate_ext4::{Compat, Superblock};
 use casemate_fscrypt::{Context, InodeInfo, Ivs, KeyId, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
@@ -345,8 +345,8 @@ pub fn set_policy(
     let policy = new.policy(&master)?;
     let is_numbered = matches!(policy.ivs, Ivs::InodeBlock64 | Ivs::InodeBlock32);
     if is_numbered && !writer.fs().superblock().compat.has(Compat::STABLE_INODES) {
-        let text = "IVs of inodes' numbers need the feature stable_inodes; tune2fs -O stable_inodes";
-        return Err(Error::unsupported(text).at(place));
+        let error = Error::unsupported("IVs of inodes' numbers need the feature stable_inodes");
+        return Err(error.advise(Advice::AddFeature("stable_inodes".to_owned())).at(place));
     }
     let (uuid, block_size) = (writer.fs().superblock().uuid, writer.fs().layout().block_size);
     // Whether the key is long enough shows when something is keyed.

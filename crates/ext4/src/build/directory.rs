@@ -105,7 +105,7 @@ impl Form {
         let most = if self.is_large { LARGE_LEVELS } else { LEVELS };
         if nodes.len() > most {
             let text = format!(
-                "a directory of {count} names, whose index would be too high; -O large_dir allows more"
+                "a directory of {count} names, whose index would be too high; the feature large_dir allows more"
             );
             return Err(Error::unsupported(text));
         }

@@ -77,7 +77,7 @@ impl Geometry {
     pub fn new(options: &BuildOptions, blocks: u64, inodes: u64) -> Result<Geometry> {
         options.check()?;
         if let Some(most) = options.resize.filter(|most| *most <= blocks) {
-            let text = format!("-E resize={most}: the file system has {blocks} blocks already");
+            let text = format!("extended option resize={most}: the file system has {blocks} blocks already");
             return Err(Error::argument(text));
         }
         let features = options.features.settled()?;
@@ -102,7 +102,7 @@ impl Geometry {
                 .min(u32::MAX.into()) as u64,
         };
         if options.inodes.is_some() && wanted < inodes {
-            let text = format!("{wanted} inodes (-N), and {inodes} are needed");
+            let text = format!("{wanted} inodes, and {inodes} are needed");
             return Err(Error::argument(text));
         }
         let mut geometry = Geometry {

@@ -246,12 +246,11 @@ impl Features {
         }
         if self.compat.has(Compat::RESIZE_INODE) {
             if self.incompat.has(Incompat::META_BG) {
-                let text =
-                    "the features resize_inode and meta_bg exclude each other; -O ^resize_inode,meta_bg";
+                let text = "the features resize_inode and meta_bg exclude each other: leave resize_inode out (^resize_inode)";
                 return Err(Error::argument(text));
             }
             if !self.ro_compat.has(RoCompat::SPARSE_SUPER) {
-                let text = "the feature resize_inode needs the feature sparse_super; -O ^resize_inode";
+                let text = "the feature resize_inode needs the feature sparse_super, or leave it out (^resize_inode)";
                 return Err(Error::argument(text));
             }
         }
@@ -332,7 +331,7 @@ impl BuildOptions {
             return refuse(format!("{inode_ratio} bytes for each inode: 1024 to 67108864"));
         }
         if self.features.ro_compat.has(RoCompat::PROJECT) && inode_size == 128 {
-            return refuse("the feature project needs inodes of more than 128 bytes (-I)".to_owned());
+            return refuse("the feature project needs inodes of more than 128 bytes".to_owned());
         }
         let cluster = self.cluster_size();
         if !cluster.is_power_of_two() || cluster < block_size || cluster / block_size > 32768 {

@@ -77,7 +77,7 @@ impl BuildOptions {
         for word in list.split(',').filter(|word| !word.is_empty()) {
             let (name, value) =
                 word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
-            let wrong = || Error::argument(format!("-E {word}: the value makes no sense"));
+            let wrong = || Error::argument(format!("extended option {word}: the value makes no sense"));
             let number = || value.and_then(|value| value.parse::<u64>().ok()).ok_or_else(wrong);
             let small = || number().and_then(|number| u32::try_from(number).map_err(|_| wrong()));
             match name {
@@ -124,7 +124,11 @@ impl BuildOptions {
                 // The other one knows no features.
                 "revision" if value == Some("1") => {}
                 _ if WITHOUT_EFFECT.contains(&name) => {}
-                _ => return Err(Error::argument(format!("-E {name}: not known, or not done here"))),
+                _ => {
+                    return Err(Error::argument(format!(
+                        "extended option {name}: not known, or not done here"
+                    )));
+                }
             }
         }
         Ok(())
@@ -138,12 +142,15 @@ impl BuildOptions {
         for word in list.split(',').filter(|word| !word.is_empty()) {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             let size = value.parse::<u64>().ok().and_then(|size| size.checked_mul(1 << 20));
-            let size = size.ok_or_else(|| Error::argument(format!("-J {word}: a size in MiB")));
+            let size = size
+                .ok_or_else(|| Error::argument(format!("journal option {word}: a size in MiB is needed")));
             match name {
                 "size" => self.journal_size = Some(size?),
                 "fast_commit_size" => self.fast_commit_size = Some(size?),
                 _ => {
-                    let text = format!("-J {name}: the journal lies where there is room, in the file system");
+                    let text = format!(
+                        "journal option {name}: the journal lies where there is room, in the file system"
+                    );
                     return Err(Error::unsupported(text));
                 }
             }

@@ -320,6 +320,7 @@ impl Writer {
         let (parent, name) = self.parent_of(path)?;
         refuse_slash(path)?;
         self.operation(|files| files.link_in(parent, &name, number))
+            .map_err(|error| in_full(path, &name, error))
     }
 
     pub(crate) fn create_at(&mut self, path: &[u8], node: &NewNode, body: Body<'_>) -> Result<InodeNo> {
@@ -327,7 +328,7 @@ impl Writer {
         if body.kind() != FileType::Directory {
             refuse_slash(path)?;
         }
-        self.create_under(parent, &name, node, body)
+        self.create_under(parent, &name, node, body).map_err(|error| in_full(path, &name, error))
     }
 
     /// Makes something in a directory, with the group, the ACLs and the encryption that it gives: its inode's number.
@@ -370,6 +371,15 @@ impl Writer {
         }
         Ok((above, name.to_vec()))
     }
+}
+
+/// Error about a name as one about the path that ends in it, which is what was asked for.
+pub(crate) fn in_full(path: &[u8], name: &[u8], error: Error) -> Error {
+    let begins = format!("{}: ", String::from_utf8_lossy(name));
+    error.map_text(|text| match text.strip_prefix(&begins) {
+        Some(rest) => format!("{}: {rest}", String::from_utf8_lossy(path)),
+        None => text.to_owned(),
+    })
 }
 
 /// Refuses a slash behind the name of what is no directory.

@@ -3,6 +3,8 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use casemate_blockdev::Advice;
+
 use crate::edit::dir::name::Name;
 use crate::edit::inodes::Inodes;
 use crate::error::{Error, Result, invalid};
@@ -89,9 +91,8 @@ pub(super) fn require_feature(fs: &Ext4) -> Result<()> {
     if fs.superblock().incompat.has(Incompat::ENCRYPT) {
         return Ok(());
     }
-    let text = "file systems without the feature encrypt have no encrypted directories; \
-                tune2fs -O encrypt gives it to them";
-    Err(Error::unsupported(text.to_owned()))
+    let text = "file systems without the feature encrypt have no encrypted directories";
+    Err(Error::unsupported(text).advise(Advice::AddFeature("encrypt".to_owned())))
 }
 
 /// The bytes that a link's target is stored as.

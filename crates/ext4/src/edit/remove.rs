@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
 use crate::edit::Writer;
-use crate::edit::create::refuse_slash;
+use crate::edit::create::{in_full, refuse_slash};
 use crate::edit::dir::name::Name;
 use crate::edit::encrypted::stored_name;
 use crate::edit::files::Files;
@@ -115,6 +115,7 @@ impl Writer {
             }
             files.remove_in(parent, &name)
         })
+        .map_err(|error| in_full(path, &name, error))
     }
 
     /// Removes a file, or a directory with all that is in it.

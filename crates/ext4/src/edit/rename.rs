@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use crate::edit::Writer;
-use crate::edit::create::refuse_slash;
+use crate::edit::create::{in_full, refuse_slash};
 use crate::edit::encrypted::refuse_foreign;
 use crate::edit::files::Files;
 use crate::edit::locked::{refuse_immutable, refuse_locked, refuse_project};
@@ -197,5 +197,6 @@ impl Writer {
             }
             files.rename_in((from_parent, &from_name), (to_parent, &to_name), Last::Free).map(|_| ())
         })
+        .map_err(|error| in_full(from, &from_name, error))
     }
 }

@@ -121,7 +121,7 @@ impl Tuning {
     pub fn set_extended(&mut self, list: &str) -> Result<()> {
         for word in list.split(',').filter(|word| !word.is_empty()) {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
-            let wrong = || Error::argument(format!("-E {word}: the value makes no sense"));
+            let wrong = || Error::argument(format!("extended option {word}: the value makes no sense"));
             match name {
                 "stride" => self.stride = Some(value.parse().map_err(|_| wrong())?),
                 "stripe_width" | "stripe-width" => {
@@ -135,7 +135,11 @@ impl Tuning {
                 "test_fs" => self.for_tests = Some(true),
                 "^test_fs" => self.for_tests = Some(false),
                 "force_fsck" => self.force_check = true,
-                _ => return Err(Error::argument(format!("-E {name}: not known, or not done here"))),
+                _ => {
+                    return Err(Error::argument(format!(
+                        "extended option {name}: not known, or not done here"
+                    )));
+                }
             }
         }
         Ok(())
@@ -149,11 +153,14 @@ impl Tuning {
         for word in list.split(',').filter(|word| !word.is_empty()) {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             if name != "size" {
-                let text = format!("-J {name}: the journal lies where there is room, in the file system");
+                let text = format!(
+                    "journal option {name}: the journal lies where there is room, in the file system"
+                );
                 return Err(Error::unsupported(text));
             }
             let size = value.parse::<u64>().ok().and_then(|size| size.checked_mul(1 << 20));
-            let size = size.ok_or_else(|| Error::argument(format!("-J {word}: a size in MiB")))?;
+            let size = size
+                .ok_or_else(|| Error::argument(format!("journal option {word}: a size in MiB is needed")))?;
             self.journal_size = Some(size);
         }
         self.features.change("has_journal")

@@ -53,7 +53,8 @@ class Device:
     def fsverity(self, tree: Device, algorithm: str, digest: Buffer) -> Device: ...
     def overlay(self, path: StrPath) -> Device: ...
     def ext4(
-        self, keys: list[Buffer], passphrases: list[Buffer], verity: str, verify_checksums: bool, replay_journal: bool
+        self, keys: list[Buffer], passphrases: list[Buffer], verity: str, verify_checksums: bool, replay_journal: bool,
+        superblock: int | None,
     ) -> FileSystem: ...
     def ext4_check(
         self, keys: list[Buffer], passphrases: list[Buffer], verity: bool, effort: _Effort

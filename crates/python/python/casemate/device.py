@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import operator
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, ParamSpec, TypeVar
 
 from . import _casemate
 
@@ -32,9 +33,40 @@ class Partition(NamedTuple):
     name: str
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def ranged(function: Callable[P, T]) -> Callable[P, T]:
+    """A function whose `OverflowError` names the arguments, of which one is a number that it can't be."""
+
+    @functools.wraps(function)
+    def call(*values: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*values, **named)
+        except OverflowError:
+            given = {**dict(zip(function.__code__.co_varnames, values, strict=False)), **named}
+            numbers = {name: value for name, value in given.items() if type(value) is int}
+            odd = {name: value for name, value in numbers.items() if not 0 <= value < 1 << 16} or numbers
+            told = ", ".join(f"{name} {value}" for name, value in odd.items())
+            raise OverflowError(f"{told}: out of range") from None
+
+    return call
+
+
 def secret(value: str | Buffer) -> Buffer:
     """A passphrase as the bytes that are hashed."""
     return os.fsencode(value) if isinstance(value, str) else value
+
+
+def unhex(value: str | Buffer, name: str) -> Buffer:
+    """The bytes of a digest that may be written in hexadecimal; `name` is the argument's."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return bytes.fromhex(value)
+    except ValueError:
+        raise ValueError(f"{name} {value!r}: not hexadecimal digits") from None
 
 
 class Device(io.RawIOBase):
@@ -166,6 +198,7 @@ class Device(io.RawIOBase):
             yield found
             found = self._open().next_data(found[1])
 
+    @ranged
     def window(self, offset: int, size: int | None = None) -> Device:
         """The bytes from `offset` on: `size` of them, or all."""
         return Device(self._open().window(offset, size))
@@ -174,10 +207,12 @@ class Device(io.RawIOBase):
         """The partitions of GPT or MBR."""
         return [Partition(*row) for row in self._open().partitions()]
 
+    @ranged
     def partition(self, number: int) -> Device:
         """A partition, counted from 1."""
         return Device(self._open().partition(number))
 
+    @ranged
     def crypt(
         self,
         *,
@@ -197,6 +232,7 @@ class Device(io.RawIOBase):
         wanted = cipher, key, phrase, key_size, passphrase_hash, offset, iv_offset, sector_size, iv_large_sectors
         return Device(self._open().crypt(wanted))
 
+    @ranged
     def luks(
         self,
         *,
@@ -211,9 +247,10 @@ class Device(io.RawIOBase):
         below = None if header is None else header._open()
         return Device(self._open().luks(phrase, volume_key, keyslot, below, (threads, None)))
 
+    @ranged
     def verity(self, root_hash: str | Buffer, hash_device: Device | None = None, *, hash_offset: int = 0) -> Device:
         """A dm-verity device: every block is checked when it is read. The hash area lies on this device if on no other."""
-        digest = bytes.fromhex(root_hash) if isinstance(root_hash, str) else root_hash
+        digest = unhex(root_hash, "root_hash")
         below = self if hash_device is None else hash_device
         return Device(self._open().verity(below._open(), digest, hash_offset))
 
@@ -229,13 +266,14 @@ class Device(io.RawIOBase):
         verity: str = "check",
         verify_checksums: bool = True,
         replay_journal: bool = True,
+        superblock: int | None = None,
     ) -> Ext4:
         """The ext4 file system on the device. `keys` are fscrypt's master keys, `passphrases` open its protectors; `verity`
-        says what files with fs-verity must do: "require", "check" or "ignore"."""
+        says what files with fs-verity must do: "require", "check" or "ignore". `superblock` is the block of a backup to read by."""
         from .ext4 import Ext4
 
         phrases = [secret(phrase) for phrase in passphrases]
-        return Ext4(self._open().ext4(list(keys), phrases, verity, verify_checksums, replay_journal))
+        return Ext4(self._open().ext4(list(keys), phrases, verity, verify_checksums, replay_journal, superblock))
 
     def ext4_writer(
         self, *, keys: Iterable[Buffer] = (), passphrases: Iterable[str | Buffer] = (), seed: int | None = None

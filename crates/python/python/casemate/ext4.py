@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from . import _casemate
-from .device import Device, secret
+from .device import Device, ranged, secret
 from .fscrypt import Context, Policy
 from .fsverity import Digest
 from .upkeep import Finding as Finding
@@ -174,6 +174,7 @@ class Luks(NamedTuple):
         return _shown(self, "passphrase volume_key")
 
 
+@ranged
 def build(
     image: StrPath,
     *,
@@ -269,7 +270,7 @@ def build(
         place = None if parity is None else (os.fspath(parity.path), parity.offset, parity.roots)
         spec.dm_verity(None if dm_verity is True else os.fspath(dm_verity), place)
     elif parity is not None:
-        raise ValueError("parity is of dm-verity, which was not asked for")
+        raise ValueError("parity goes with dm_verity, which was not given")
     if luks is not None:
         spec.luks(secret(luks.passphrase), luks.volume_key, luks.sector_size, luks.pbkdf)
     return Built(**spec.run(overwrite, (threads, progress)))
@@ -671,6 +672,7 @@ class Writer:
         """Makes a file of bytes, in the place of one that has the name."""
         self._native.write_bytes(path, data)
 
+    @ranged
     def mkdir(self, path: StrPath, mode: int = 0o755, *, parents: bool = False) -> None:
         self._native.mkdir(path, mode, parents)
 
@@ -691,9 +693,11 @@ class Writer:
         """Removes a file or a directory with all that it has."""
         self._native.remove(path, True)
 
+    @ranged
     def chmod(self, path: StrPath, mode: int) -> None:
         self._native.chmod(path, mode)
 
+    @ranged
     def chown(
         self, path: StrPath, uid: int | None = None, gid: int | None = None, *, follow_symlinks: bool = True
     ) -> None:
@@ -704,6 +708,7 @@ class Writer:
         key."""
         self._native.set_policy(path, key, policy)
 
+    @ranged
     def truncate(self, path: StrPath, size: int) -> None:
         self._native.truncate(path, size)
 
@@ -711,6 +716,7 @@ class Writer:
         """Sets an extended attribute, or removes it with `None`."""
         self._native.setxattr(path, name, value)
 
+    @ranged
     def tune(
         self,
         *,

@@ -101,8 +101,10 @@ class Tree:
         """A tree that was made, here or at a URL that fsspec opens, and the digest that its file must have: as `Digest`, or as
         text."""
         if isinstance(digest, str):
+            from .device import unhex
+
             algorithm, _, digits = digest.rpartition(":")
-            digest = Digest(algorithm or "sha256", bytes.fromhex(digits))
+            digest = Digest(algorithm or "sha256", bytes(unhex(digits, "digest")))
         return Tree(_device(tree, storage_options), digest)
 
     def over(self, file: StrPath | Device, *, storage_options: dict[str, Any] | None = None) -> Device:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _casemate
-from .device import Device, secret
+from .device import Device, ranged, secret
 
 if TYPE_CHECKING:
     from .device import Buffer
@@ -30,6 +30,8 @@ class Volume:
     def __init__(self, device: Device, *, header: Device | None = None) -> None:
         native = _casemate.LuksVolume(device._open(), None if header is None else header._open())
         self._held: _casemate.LuksVolume | None = native
+        # A device that nobody else has would close, and the volume with it.
+        self._device = device
         device._ends_with_this(self)
 
     @property
@@ -61,6 +63,7 @@ class Volume:
         text = self._native.metadata()
         return None if text is None else json.loads(text)
 
+    @ranged
     def unlock(
         self,
         *,
@@ -73,6 +76,7 @@ class Volume:
         phrase = None if passphrase is None else secret(passphrase)
         return self._native.unlock(phrase, volume_key, keyslot, (threads, None))
 
+    @ranged
     def add_key(
         self,
         new: str | Buffer,
@@ -89,6 +93,7 @@ class Volume:
             effort=(None, None),
         )
 
+    @ranged
     def change_key(
         self, new: str | Buffer, *, passphrase: str | Buffer, keyslot: int | None = None, pbkdf: Pbkdf | None = None
     ) -> int:
@@ -98,6 +103,7 @@ class Volume:
             effort=(None, None),
         )
 
+    @ranged
     def kill_slot(self, keyslot: int, *, last: bool = False) -> None:
         """Removes a key slot, for good. That of the last one that opens the data must be meant: `last=True`."""
         self._native.kill_slot(keyslot, last)
@@ -106,6 +112,7 @@ class Volume:
         return "<LUKS volume, closed>" if self._held is None else f"<LUKS{self.version} volume {self.uuid}>"
 
 
+@ranged
 def format(
     device: Device,
     passphrase: str | Buffer,

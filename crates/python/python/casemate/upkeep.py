@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from .device import Device, secret
+from .device import Device, ranged, secret
 
 if TYPE_CHECKING:
     from .device import Buffer, StrPath
@@ -69,6 +69,7 @@ def _findings(rows: list[tuple[str, str, str, str]]) -> list[Finding]:
     return [Finding(*row) for row in rows]
 
 
+@ranged
 def repair(
     device: Device,
     *,
@@ -105,6 +106,7 @@ def repair(
     return Repaired(_findings(fixed), _findings(findings), _findings(withheld), left_out)
 
 
+@ranged
 def resize(
     device: Device,
     size: int | None = None,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import _casemate
-from .device import Device
+from .device import Device, ranged, unhex
 
 if TYPE_CHECKING:
     from .device import Buffer, StrPath
@@ -37,6 +37,7 @@ def _device(device: StrPath | Device) -> _casemate.Device:
     return _casemate.Device.open(os.fspath(device), False, True)
 
 
+@ranged
 def format(
     data: StrPath | Device,
     hash_device: StrPath | Device,
@@ -63,6 +64,7 @@ def format(
     )
 
 
+@ranged
 def verify(
     data: StrPath | Device,
     hash_device: StrPath | Device,
@@ -73,6 +75,6 @@ def verify(
     progress: Callable[[int], object] | None = None,
 ) -> Report:
     """Checks all data and all hashes below a root hash. Bytes behind the data that it is of are counted, not checked."""
-    digest = bytes.fromhex(root_hash) if isinstance(root_hash, str) else root_hash
+    digest = unhex(root_hash, "root_hash")
     found, unprotected = _casemate.verity_verify(_device(data), _device(hash_device), digest, hash_offset, (threads, progress))
     return Report([BadBlock(*row) for row in found], unprotected)

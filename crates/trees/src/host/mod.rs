@@ -229,7 +229,7 @@ impl Reading {
         used: &mut usize,
     ) -> Result<(Stat, Xattrs, Body)> {
         let host = |error| at(&folder.join(name), error);
-        let failed = |error: io::Error| Error::path(error.kind(), told(&folder.join(name), &error));
+        let failed = |error: io::Error| Error::io(folder.join(name).display(), error);
         // A file that was replaced by a pipe must not keep us waiting.
         let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         flags.set(OFlags::NOFOLLOW, !folder.follow);
@@ -361,12 +361,7 @@ fn node(stat: &Stat) -> Option<Node> {
 
 /// An error of the host, with the path that it happened at.
 fn at(path: &Path, error: Errno) -> Error {
-    let error = io::Error::from(error);
-    Error::path(error.kind(), told(path, &error))
-}
-
-fn told(path: &Path, error: &io::Error) -> String {
-    format!("{}: {error}", path.display())
+    Error::io(path.display(), io::Error::from(error))
 }
 
 fn shorter(path: &Path) -> Error {

@@ -252,10 +252,9 @@ impl Writer {
 
 /// An error of the host at a path.
 fn told(path: &Path, error: std::io::Error) -> Error {
-    let (kind, text) = (error.kind(), format!("{}: {error}", path.display()));
     match Error::from(error) {
         error if error.is_interrupt() => error,
-        _ => Error::path(kind, text),
+        error => error.at(path.display()),
     }
 }
 
