@@ -83,7 +83,7 @@ pub struct Medium {
     new: Option<Arc<Mutex<Option<OutputFile>>>>,
     /// Whether nothing of what is written stays.
     is_trial: bool,
-    /// Whether it lies in a partition that only the backup GPT at the end of the disk has.
+    /// Mark of a partition that only the backup GPT at the end of the disk has.
     is_by_backup_table: bool,
     /// Locks beside that of the file itself.
     locks: Vec<Arc<Lock>>,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use casemate_testkit::{Place, mke2fs, run, stdout, tool};
+use casemate_testkit::{Place, mke2fs, run, stderr, stdout, tool};
 use clap::{Arg, Command as Description};
 
 #[path = "vocabulary/voice.rs"]
@@ -584,4 +584,65 @@ fn every_number_of_bytes_takes_units() {
         }
     });
     assert!(seen > 100, "{seen}");
+}
+
+/// Slips of people who see the program for the first time are answered with what to do next, and change nothing.
+#[test]
+fn slips_of_new_users_are_answered() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = Place::new(CASEMATE);
+    mke2fs::make(&mke2fs, "-t ext4 -b 1024", &place.path("root.img"), "16M");
+    place.sh("mkdir folder elsewhere; head -c 3M /dev/urandom >folder/f; printf pw >pw");
+    place.yes("ext4 put root.img folder/f /");
+    place.yes("luks format vault.img --size 18M --key-file pw --pbkdf pbkdf2 --pbkdf-force-iterations 1000");
+    let list = place.yes("fsverity digest -r folder").replace("folder/", "nowhere/");
+    place.file("list", list);
+    let before = (place.read("root.img"), place.read("vault.img"));
+    for (line, status, said) in [
+        ("ext4 resize root.img +10M", 2, "not a number of bytes"),
+        ("ext4 resize root.img 1M", 2, "1048576 bytes are too few for the files: about "),
+        ("ext4 resize root.img --size 20M", 2, "casemate ext4 resize IMAGE SIZE"),
+        ("ext4 grow root.img 20M", 2, "casemate ext4 resize"),
+        ("ext4 tune root.img", 2, "nothing to change: give --label"),
+        ("ext4 tune -u bob root.img", 2, "give a number up to 65535"),
+        ("ext4 chown root.img bob /f", 2, "but for root, an image has no names"),
+        ("ext4 rm root.img /nope", 2, "root.img: /nope: no such file"),
+        ("ext4 mv root.img /nope /x", 2, "root.img: /nope: no such file"),
+        ("ext4 mkdir root.img /lost+found", 2, "root.img: /lost+found: exists already"),
+        ("ext4 build new.img --from nope", 2, "casemate: nope: No such file or directory\n"),
+        (
+            "ext4 build vault.img,luks,key-file=pw --from folder",
+            2,
+            "--luks makes a new volume around the file system",
+        ),
+        (
+            "luks format new.img --from folder",
+            2,
+            "casemate ext4 build --luks makes one of the files of a folder",
+        ),
+        ("luks er vault.img --batch-mode", 2, "unrecognized subcommand 'er'"),
+        (
+            "luks add-key vault.img",
+            2,
+            "vault.img: no passphrase was given; name the file with the passphrase or key (--key-file FILE)",
+        ),
+        ("info vault.img,luks", 2, "(key-file=FILE)"),
+        ("ext4 ls vault.img /", 2, "open the LUKS volume (--luks)"),
+        ("verity info root.img", 2, "casemate info"),
+        ("fsverity manifest folder", 2, "casemate fsverity digest --recursive"),
+        ("fsverity check list", 1, "list: none of its files is here"),
+    ] {
+        let output = place.is(line, status, said);
+        assert!(!stderr(&output).contains("as a value"), "{line}: {}", stderr(&output));
+    }
+    assert!((place.read("root.img"), place.read("vault.img")) == before);
+    let unknown = place.is("fsverity digest -x root.img", 2, "unexpected argument '-x'");
+    assert!(!stderr(&unknown).contains("as a value"), "{}", stderr(&unknown));
+    place.yes("ext4 chown root.img root:root /f");
+    place.yes("ext4 tune -u root -g root root.img");
+    place.is(
+        "ext4 resize -v root.img 12M",
+        0,
+        "the file keeps 4194304 bytes behind it, which --truncate cuts off",
+    );
 }
