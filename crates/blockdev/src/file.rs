@@ -4,13 +4,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::{BlockDevice, past_end};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exclusive::Held;
 use crate::identity::FileId;
+use crate::lease::check_process;
 use crate::os::{self, FileExt, FileTypeExt};
 use crate::{u64_of, usize_of};
 
@@ -20,6 +22,10 @@ pub struct FileDevice {
     file: Held,
     /// Block devices have no size in their metadata and never grow, so theirs is found once.
     fixed_size: Option<u64>,
+    /// Whether it is a file that had a name when it was opened: without one its contents go when it is closed.
+    is_named: bool,
+    /// The process that opened it, which alone writes to it: what a fork makes of that one is a second writer.
+    process: u32,
     flushes: Arc<Flushes>,
 }
 
@@ -30,6 +36,8 @@ struct Flushes {
     /// How many have begun.
     begun: AtomicU64,
     has_failed: Mutex<bool>,
+    /// Whether there is anything that they put on stable storage.
+    has_writes: AtomicBool,
 }
 
 impl Flushes {
@@ -84,12 +92,23 @@ impl FileDevice {
         } else {
             return Err(no_device());
         };
-        Ok(FileDevice { file, fixed_size, flushes: Arc::default() })
+        let is_named = kind.is_file() && !os::is_removed(&metadata);
+        Ok(FileDevice { fixed_size, is_named, ..FileDevice::regular(file) })
     }
 
     /// A device on a file of which it is known that it is a regular one: nobody is asked.
     pub fn from_regular_file(file: File) -> FileDevice {
-        FileDevice { file: Held::unlocked(file), fixed_size: None, flushes: Arc::default() }
+        FileDevice::regular(Held::unlocked(file))
+    }
+
+    fn regular(file: Held) -> FileDevice {
+        FileDevice {
+            file,
+            fixed_size: None,
+            is_named: false,
+            process: process::id(),
+            flushes: Arc::default(),
+        }
     }
 
     /// The device over the same open file once more, without a lock of its own.
@@ -99,7 +118,7 @@ impl FileDevice {
     pub fn try_clone(&self) -> Result<FileDevice> {
         let mut clone = FileDevice::from_file(self.file.try_clone()?)?;
         // The system tells one of both of a write that was lost.
-        clone.flushes = Arc::clone(&self.flushes);
+        (clone.flushes, clone.process) = (Arc::clone(&self.flushes), self.process);
         Ok(clone)
     }
 
@@ -115,7 +134,35 @@ impl FileDevice {
     pub fn file(&self) -> &File {
         &self.file
     }
+
+    /// Makes the file as long as this.
+    ///
+    /// # Errors
+    /// `Io`; [`Error::is_busy`] for another process than the one that opened it.
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        self.begin_write()?;
+        Ok(self.file.set_len(len)?)
+    }
+
+    /// Refuses a process that did not open the file, and notes that something is written.
+    fn begin_write(&self) -> Result<()> {
+        check_process(self.process)?;
+        self.flushes.has_writes.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Refuses to call stable what goes with the last open descriptor of a file that was removed.
+    fn check_name(&self) -> Result<()> {
+        let is_at_stake = self.is_named && self.flushes.has_writes.load(Ordering::Relaxed);
+        match is_at_stake && os::is_removed(&self.file.metadata()?) {
+            true => Err(Error::path(io::ErrorKind::StaleNetworkFileHandle, REMOVED)),
+            false => Ok(()),
+        }
+    }
 }
+
+/// Error of a file without a name.
+const REMOVED: &str = "removed, or replaced by another file, while it was being changed: all changes are lost when it is closed";
 
 /// Opens a file for reading, but no pipe: that would wait for somebody who writes to it.
 pub(crate) fn open_to_read(path: &Path) -> Result<File> {
@@ -146,6 +193,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.begin_write()?;
         Ok(self.file.write_all_at(buf, offset)?)
     }
 
@@ -165,12 +213,14 @@ impl BlockDevice for FileDevice {
     }
 
     fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> Result<()> {
+        self.begin_write()?;
         let done =
             may_punch && os::punch(&self.file, offset, len)? || os::zero_range(&self.file, offset, len)?;
         if done { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.begin_write()?;
         Ok(os::punch(&self.file, offset, len).map(drop)?)
     }
 
@@ -179,7 +229,8 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> Result<()> {
-        self.flushes.run(|| self.file.sync_data())
+        self.flushes.run(|| self.file.sync_data())?;
+        self.check_name()
     }
 
     fn forget_cached(&self, offset: u64, len: u64) -> Result<()> {
@@ -235,6 +286,63 @@ mod tests {
         });
         let error = flushes.run(|| Ok(())).unwrap_err();
         assert!(error.text().contains("an earlier flush failed"), "{error}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_flush_of_a_file_that_was_removed_or_replaced_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("image"), folder.path().join("other"));
+        let open = || {
+            std::fs::write(&path, [0; 4096]).unwrap();
+            FileDevice::open_exclusive(&path).unwrap()
+        };
+        let remove = || std::fs::remove_file(&path).unwrap();
+        let replace = || {
+            std::fs::write(&other, "").unwrap();
+            std::fs::rename(&other, &path).unwrap();
+        };
+        for take_name in [&remove as &dyn Fn(), &replace] {
+            let (device, unchanged) = (open(), FileDevice::open(&path).unwrap());
+            device.write_at(b"changes", 0).unwrap();
+            device.flush().unwrap();
+            take_name();
+            for _ in 0..2 {
+                assert!(device.flush().unwrap_err().text().starts_with("removed, or replaced"));
+            }
+            unchanged.flush().unwrap();
+        }
+        // A file that has got another name is there, and one that never had a name is no surprise.
+        let device = open();
+        device.write_at(b"changes", 0).unwrap();
+        std::fs::rename(&path, &other).unwrap();
+        device.flush().unwrap();
+        let device = FileDevice::from_file(tempfile::tempfile().unwrap()).unwrap();
+        device.write_at(b"changes", 0).unwrap();
+        device.flush().unwrap();
+    }
+
+    /// A fork makes a second process of one that has a file open.
+    #[test]
+    fn only_the_process_that_opened_a_file_writes_to_it() {
+        let mut device = FileDevice::from_file(tempfile::tempfile().unwrap()).unwrap();
+        device.write_at(&[1; 4096], 0).unwrap();
+        device.process += 1;
+        for device in [device.try_clone().unwrap(), device] {
+            for refused in [
+                device.write_at(&[2], 0),
+                device.write_zeroes(0, 4096, true),
+                device.zero_fast(0, 4096, false),
+                device.discard(0, 4096),
+                device.set_len(0),
+            ] {
+                let error = refused.unwrap_err();
+                assert!(error.is_busy() && error.text().contains("fork"), "{error}");
+            }
+            let mut bytes = [0; 4096];
+            device.read_at(&mut bytes, 0).unwrap();
+            assert_eq!(bytes, [1; 4096]);
+        }
     }
 
     #[test]

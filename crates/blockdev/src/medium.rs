@@ -89,6 +89,9 @@ pub struct Medium {
     locks: Vec<Arc<Lock>>,
     /// Devices that stay open, and locked, as long as this one: that with the header of a volume, where it lies apart.
     beside: Vec<Arc<dyn BlockDevice>>,
+    /// Bytes of the medium that are missing behind the end of a file that was cut off; `None` where nothing but the file says where
+    /// the medium ends.
+    missing: Option<u64>,
 }
 
 /// A window: the device that it is a part of, and its range there.
@@ -207,6 +210,7 @@ impl Medium {
             is_by_backup_table: false,
             locks: Vec::new(),
             beside: Vec::new(),
+            missing: None,
         }
     }
 
@@ -292,7 +296,7 @@ impl Medium {
             return Ok(());
         }
         match self.output().as_ref().and_then(|new| new.as_ref()) {
-            Some(new) => new.device().file().set_len(len).at(&self.name),
+            Some(new) => new.device().set_len(len).at(&self.name),
             None => self.top.write_at(&[0], len - 1).at(&self.name),
         }
     }
@@ -307,7 +311,7 @@ impl Medium {
             return Ok(());
         }
         if let Some(new) = self.output().as_ref().and_then(|new| new.as_ref()) {
-            return new.device().file().set_len(len).at(&self.name);
+            return new.device().set_len(len).at(&self.name);
         }
         let is_whole =
             |file: &&File| !file.is_block_device && file.start == 0 && file.whole.size() == self.top.size();

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -12,6 +13,7 @@ use crate::error::Result;
 use crate::exclusive::{Held, claim_name};
 use crate::file::FileDevice;
 use crate::identity::{folder_of, sync_name};
+use crate::lease::check_process;
 use crate::os::{self, OpenOptionsExt};
 
 /// A new file, written beside its final name and renamed to it by [`OutputFile::commit`].
@@ -23,13 +25,29 @@ use crate::os::{self, OpenOptionsExt};
 #[derive(Debug)]
 pub struct OutputFile {
     device: FileDevice,
-    temporary: NamedTempFile,
+    temporary: Temporary,
     path: PathBuf,
     /// The file that has the name so far: nobody shall begin to change what is going to be replaced.
     replaced: Option<Held>,
     /// The permissions of the file when it has its name.
     mode: Mutex<u32>,
     modified: Mutex<Option<SystemTime>>,
+}
+
+/// A file under its temporary name, which goes with it.
+#[derive(Debug)]
+struct Temporary {
+    file: Option<NamedTempFile>,
+    /// The process that made it. One that was forked off must leave the name alone.
+    process: u32,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if check_process(self.process).is_err() {
+            self.file.iter_mut().for_each(|file| file.disable_cleanup(true));
+        }
+    }
 }
 
 impl OutputFile {
@@ -56,7 +74,7 @@ impl OutputFile {
         };
         Ok(OutputFile {
             device,
-            temporary,
+            temporary: Temporary { file: Some(temporary), process: process::id() },
             path,
             replaced,
             mode: Mutex::new(mode),
@@ -82,8 +100,10 @@ impl OutputFile {
     /// Gives the file its name. With `sync` its contents are on stable storage before, and its name is afterwards.
     ///
     /// # Errors
-    /// `Io`; `Busy` or `Argument` if what has got the name meanwhile can't be replaced. Nothing is left then.
-    pub fn commit(self, sync: bool) -> Result<()> {
+    /// `Io`; `Busy` or `Argument` if what has got the name meanwhile can't be replaced. Nothing is left then. `Busy` in a process
+    /// that a fork made of the file's.
+    pub fn commit(mut self, sync: bool) -> Result<()> {
+        check_process(self.temporary.process)?;
         let file = self.device.file();
         if let Some(time) = self.modified.into_inner().unwrap_or_else(PoisonError::into_inner) {
             file.set_modified(time)?;
@@ -102,7 +122,9 @@ impl OutputFile {
         let replaced = self.replaced.map_or_else(|| claim_name(&self.path), |file| Ok(Some(file)))?;
         // On Windows nothing takes the name of a file that is open.
         let _replaced = replaced.filter(|_| !cfg!(windows));
-        self.temporary.persist(&self.path).map_err(|error| error.error)?;
+        if let Some(temporary) = self.temporary.file.take() {
+            temporary.persist(&self.path).map_err(|error| error.error)?;
+        }
         if sync { sync_name(&self.path) } else { Ok(()) }
     }
 

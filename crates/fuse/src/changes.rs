@@ -69,7 +69,7 @@ impl Changes {
             let mut told = None;
             while stopped.recv_timeout(COMMIT) == Err(RecvTimeoutError::Timeout) {
                 // There may be room the next time. The same trouble is told once.
-                let trouble = watched.commit().err().map(|error| (error.to_string(), error));
+                let trouble = watched.commit_pending().err().map(|error| (error.to_string(), error));
                 if let Some((text, error)) = trouble.as_ref().filter(|(text, _)| told.as_ref() != Some(text))
                 {
                     failed(error);
@@ -180,6 +180,14 @@ impl Lost {
 }
 
 impl Shared {
+    /// Commits, if there is anything to commit: a disk may sleep meanwhile.
+    fn commit_pending(&self) -> Result<(), Error> {
+        match &mut *self.locked() {
+            Some(writer) if writer.is_changed() => writer.commit(),
+            _ => Ok(()),
+        }
+    }
+
     fn commit(&self) -> Result<(), Error> {
         match &mut *self.locked() {
             Some(writer) => writer.commit(),

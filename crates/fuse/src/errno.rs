@@ -1,5 +1,7 @@
 //! The kernel's numbers of errors.
 
+use std::io;
+
 use fuser::Errno;
 use rustix::io::Errno as System;
 
@@ -24,6 +26,7 @@ pub fn errno(error: &Error) -> Errno {
         Code::CrossesDevices => System::XDEV,
         Code::NotPermitted => System::PERM,
         Code::TooLarge => System::FBIG,
+        _ if error.io_kind() == Some(io::ErrorKind::StaleNetworkFileHandle) => System::STALE,
         _ => System::IO,
     };
     Errno::from_i32(number.raw_os_error())
@@ -31,5 +34,6 @@ pub fn errno(error: &Error) -> Errno {
 
 /// Whether an error is a fault of the image or of what it lies on, and no answer to what a program asked.
 pub fn is_fault(error: &Error) -> bool {
-    errno(error).code() == System::IO.raw_os_error() || error.kind() == ErrorKind::Unsupported
+    let faults = [System::IO, System::STALE].map(System::raw_os_error);
+    faults.contains(&errno(error).code()) || error.kind() == ErrorKind::Unsupported
 }

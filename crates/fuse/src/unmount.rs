@@ -63,8 +63,15 @@ pub fn unmount(folder: &Path, when: Unmount, events: &dyn Events) -> Result<(), 
     let failed =
         |error: Error, what: &str| error.map_text(|text| format!("{what}: {text}")).at(folder.display());
     if let (Asked::Failed(error), Unmount::WhenUnused) = (&asked, when) {
-        let text = "the last changes can't be made permanent, so it stays mounted; make room, or let the disk work, and \
-                    unmount it again";
+        let text = match error.raw_os_error() == Some(Errno::STALE.raw_os_error()) {
+            true => {
+                "its image was removed or replaced, so it stays mounted: its files are nowhere else; copy them first"
+            }
+            false => {
+                "the last changes can't be made permanent, so it stays mounted; make room, or let the disk work, and \
+                 unmount it again"
+            }
+        };
         let error = Error::io(folder.display(), io::Error::other(error.to_string()));
         return Err(failed(error, text).advise(Advice::LoseChanges));
     }

@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::Shutdown;
 use std::num::NonZero;
+use std::process;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use casemate_blockdev::usize_of;
+use casemate_blockdev::{check_process, usize_of};
 
 use crate::connection::Connection;
 use crate::export::Export;
@@ -41,6 +42,8 @@ pub struct Server {
     shared: Arc<Shared>,
     listener: Arc<Listener>,
     accepting: JoinHandle<()>,
+    /// The process that has its threads.
+    process: u32,
 }
 
 /// State that all connections share.
@@ -119,7 +122,7 @@ impl Server {
             let (shared, listener) = (Arc::clone(&shared), Arc::clone(&listener));
             thread::Builder::new().name("accept".to_owned()).spawn(move || accept(&listener, &shared))?
         };
-        Ok(Server { shared, listener, accepting })
+        Ok(Server { shared, listener, accepting, process: process::id() })
     }
 
     /// Stops the server: lets no more clients in, answers the requests that have come, and puts everything
@@ -127,8 +130,13 @@ impl Server {
     /// off.
     ///
     /// # Errors
-    /// The error of the last flush of an export.
+    /// The error of the last flush of an export; `ResourceBusy` in a process that a fork made of the server's, which goes on.
     pub fn stop(self, patience: Duration) -> io::Result<()> {
+        if let Err(error) = check_process(self.process) {
+            // Its threads are in the other process, and its sockets and their names are that one's.
+            std::mem::forget(self);
+            return Err(error.into());
+        }
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.listener.stop();
         // Only a panic could make this fail, and then there is nobody to be waited for.

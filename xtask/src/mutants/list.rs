@@ -765,7 +765,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "ext4-failed-flush-goes-on",
         file: "crates/ext4/src/transaction/log.rs",
-        text: "device.flush().inspect_err(|_| self.break_off())",
+        text: "device.flush().inspect_err(|error| self.failed = Some(Failed::Unknown(Some(again(error)))))",
         by: "device.flush()",
         suites: &[EXT4_INTERRUPTED, EXT4_LIB_TRANSACTION],
     },

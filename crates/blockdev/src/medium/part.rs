@@ -19,6 +19,9 @@ impl Medium {
         }
         let below = Arc::clone(&self.top);
         self.top = Arc::new(Window::new(self.top, offset, len).at(&self.name)?);
+        if offset + len < size {
+            self.missing = Some(0);
+        }
         // OK to add: both lie within the device.
         let range = offset..offset + len;
         self.extent = self.extent.part(range.clone());
@@ -49,6 +52,12 @@ impl Medium {
         &self.windows[self.laid.unwrap_or(0)..]
     }
 
+    /// Bytes of the medium that are missing behind its end: of a partition that its table has there
+    /// ([`Medium::partition_so_far`]); `None` where nothing but the end of the file says where the medium ends.
+    pub fn missing(&self) -> Option<u64> {
+        self.missing
+    }
+
     /// The whole file or block device that the medium lies in, to be read: not its window alone, and without what was laid on
     /// it.
     ///
@@ -60,7 +69,15 @@ impl Medium {
         };
         let file = File { start: 0, ..file.clone() };
         let (top, extent) = (Arc::clone(&file.whole), Extent::medium(Some(&file.path)));
-        let disk = Medium { file: Some(file), top, extent, laid: None, windows: Vec::new(), ..self.clone() };
+        let disk = Medium {
+            file: Some(file),
+            top,
+            extent,
+            laid: None,
+            windows: Vec::new(),
+            missing: None,
+            ..self.clone()
+        };
         Ok(disk.make_read_only())
     }
 
@@ -129,7 +146,12 @@ impl Medium {
         let (medium, found) = self.find_partition(number)?;
         match medium.top.size().checked_sub(found.start) {
             None | Some(0) => medium.part(&found),
-            Some(there) => medium.window(found.start, Some(found.len.min(there))),
+            Some(there) => {
+                let len = found.len.min(there);
+                let mut part = medium.window(found.start, Some(len))?;
+                part.missing = Some(found.len - len);
+                Ok(part)
+            }
         }
     }
 
@@ -139,7 +161,9 @@ impl Medium {
             let text = format!("partition {number} passes the end of the image, which is cut off");
             return Err(Error::corrupt(text).at(self.name()));
         }
-        self.window(found.start, Some(found.len))
+        let mut part = self.window(found.start, Some(found.len))?;
+        part.missing = Some(0);
+        Ok(part)
     }
 
     /// The partition table. One that is only the backup is not written by.
@@ -197,6 +221,21 @@ mod tests {
         assert_eq!((left_out(8192, Some(16384)), left_out(12288, Some(12288))), (0, 0));
         let within = |offset, len| disk().partition(1).unwrap().window(offset, len).unwrap();
         assert_eq!((within(4096, None).left_out(), within(0, Some(4096)).left_out()), (0, 12288));
+        let so_far = |len| {
+            let bytes: Vec<u8> = {
+                let mut bytes = vec![0; len];
+                disk().top().read_at(&mut bytes, 0).unwrap();
+                bytes
+            };
+            Medium::over("disk", Arc::new(MemoryDevice::new(bytes))).partition_so_far(1).unwrap()
+        };
+        for (len, missing) in [(65536, 0), (24576, 0), (20000, 4576)] {
+            let part = so_far(len);
+            assert_eq!((part.top().size(), part.missing()), (16384 - missing, Some(missing)));
+        }
+        assert_eq!(so_far(20000).window(512, None).unwrap().missing(), Some(4576));
+        assert_eq!(so_far(20000).window(512, Some(512)).unwrap().missing(), Some(0));
+        assert_eq!((disk().missing(), disk().window(512, None).unwrap().missing()), (None, None));
         let twice = disk().window(0, Some(32768)).unwrap().window(512, Some(512)).unwrap();
         assert_eq!(twice.left_out(), 64512);
     }

@@ -38,7 +38,7 @@ pub use self::family::{
     is_root, mode, open_regular, path, read_input, set_mode,
 };
 pub(crate) use self::family::{
-    has_no_locks, id_at, id_of, next_data, permissions, permissions_after, sync_folder, umask,
+    has_no_locks, id_at, id_of, is_removed, next_data, permissions, permissions_after, sync_folder, umask,
 };
 
 /// File or device that a block device lies on.

@@ -121,6 +121,11 @@ pub fn read_input(buffer: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::io::read(io::stdin(), buffer)?)
 }
 
+/// Whether an open file has no name any more.
+pub(crate) fn is_removed(metadata: &Metadata) -> bool {
+    metadata.nlink() == 0
+}
+
 pub(crate) fn id_of(file: &File) -> io::Result<FileId> {
     Ok(FileId::of(&file.metadata()?))
 }

@@ -95,6 +95,36 @@ fn umount_does_not_wait_for_copies_of_a_mount() {
     assert_eq!(folders.yes("ext4 cat root.img /more"), "more\n");
 }
 
+/// Whether something was committed before or not, the changes are in no file any more; the folder still has them.
+#[test]
+fn an_image_that_was_removed_or_replaced_is_told_at_the_end() {
+    for take_name in ["rm root.img", "cp root.img other.img; mv other.img root.img"] {
+        for sync in ["true", "sync -f own/new"] {
+            let Some(folders) = Folders::with_image() else { return };
+            folders.mount("--write root.img", "own");
+            folders.sh(&format!("echo text > own/new; {sync}; {take_name}"));
+            for _ in 0..2 {
+                folders.is("umount own", 2, "own: its image was removed or replaced, so it stays mounted");
+            }
+            assert_eq!(fs::read(folders.path("own/new")).unwrap(), b"text\n");
+            folders.is(
+                "umount --lazy own",
+                2,
+                "own: is unmounted, but its last changes could not be made permanent",
+            );
+        }
+    }
+    // One that has another name is there, and one that is only read loses nothing.
+    let Some(folders) = Folders::with_image() else { return };
+    folders.mount("--write root.img", "own");
+    folders.sh("echo text > own/new; mv root.img other.img");
+    folders.yes("umount own");
+    assert_eq!(folders.yes("ext4 cat other.img /new"), "text\n");
+    folders.mount("other.img", "own");
+    folders.sh("rm other.img");
+    folders.yes("umount own");
+}
+
 #[test]
 fn two_folders_at_a_time() {
     let Some(folders) = Folders::with_image() else { return };

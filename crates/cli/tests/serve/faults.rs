@@ -51,6 +51,36 @@ fn damaged_blocks_fail_alone_and_are_named() {
     assert_eq!(running.end(), 0);
 }
 
+/// What clients have written would be in no file: a flush says so, and so does the end.
+#[test]
+fn an_image_that_was_removed_or_replaced_is_told() {
+    let folder = Folder::new();
+    let old = folder.read("image");
+    let at = |name: &str| folder.path().join(name);
+    for (options, file) in
+        [("work", "work"), (&*format!("{CRYPT} work"), "work"), ("image --overlay ovl", "ovl")]
+    {
+        for asks in [true, false] {
+            fs::write(at("work"), &old).unwrap();
+            let _ = fs::remove_file(at("ovl"));
+            let running = folder.start(options);
+            let mut client = running.client();
+            client.write(0, &[1; 4096], 0).unwrap();
+            client.flush().unwrap();
+            match asks {
+                true => fs::remove_file(at(file)).unwrap(),
+                false => fs::rename(at("enc"), at(file)).unwrap(),
+            }
+            if asks {
+                assert_eq!(client.flush(), Err(5), "{options}");
+            }
+            fs::write(at("enc"), "").unwrap();
+            assert_eq!((running.end(), options), (2, options));
+            assert!(folder.log().contains("removed, or replaced by another file"), "{}", folder.log());
+        }
+    }
+}
+
 /// Writers are at work when the server is killed: what was flushed, or written with FUA, is there afterwards, and
 /// everything else is old or new.
 #[test]

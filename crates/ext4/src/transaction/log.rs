@@ -46,8 +46,9 @@ pub(crate) struct Log {
 enum Failed {
     /// The log holds all of it. The same blocks are committed once more before anything else is changed.
     Logged(Error),
-    /// The commit's outcome is unknown: the next program that opens the file system finds it.
-    Unknown,
+    /// The commit's outcome is unknown: the next program that opens the file system finds it. With the error of the device, if
+    /// it was one.
+    Unknown(Option<Error>),
 }
 
 #[derive(Debug)]
@@ -133,11 +134,15 @@ impl Log {
     /// Refuses to commit where nobody knows what the last commit did, and in a process that got the log by a fork.
     pub fn check_known(&self) -> Result<()> {
         check_process(self.process)?;
-        if !matches!(self.failed, Some(Failed::Unknown)) {
-            return Ok(());
+        let Some(Failed::Unknown(cause)) = &self.failed else { return Ok(()) };
+        let (what, help) = (
+            "an earlier change could not be made permanent",
+            "open the file system again to complete it or to drop it",
+        );
+        match cause {
+            Some(cause) => Err(again(cause).map_text(|why| format!("{what}; {help}: {why}"))),
+            None => Err(io::Error::other(format!("{what}; {help}")).into()),
         }
-        let text = "an earlier change could not be made permanent; open the file system again to complete it or to drop it";
-        Err(io::Error::other(text).into())
     }
 
     /// Whether a commit failed that the same blocks complete.
@@ -147,7 +152,7 @@ impl Log {
 
     /// Breaks off: nothing is committed any more.
     pub fn break_off(&mut self) {
-        self.failed = Some(Failed::Unknown);
+        self.failed = Some(Failed::Unknown(None));
     }
 
     /// Empties a log that the file system's superblock says need not be replayed, and that is not empty: what lies
@@ -192,7 +197,7 @@ impl Log {
 
     /// Flushes a device. After that has failed nobody can tell what it holds.
     fn flush(&mut self, device: &dyn BlockDevice) -> Result<()> {
-        device.flush().inspect_err(|_| self.break_off())
+        device.flush().inspect_err(|error| self.failed = Some(Failed::Unknown(Some(again(error)))))
     }
 
     fn require_room(&self, need: usize) -> Result<()> {
@@ -275,7 +280,7 @@ impl Log {
             }
             Kind::Direct => {
                 write_blocks(device, size, blocks.iter())
-                    .inspect_err(|_| self.failed = Some(Failed::Unknown))?;
+                    .inspect_err(|error| self.failed = Some(Failed::Unknown(Some(again(error)))))?;
                 self.flush(device)
             }
         }

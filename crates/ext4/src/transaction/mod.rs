@@ -128,10 +128,10 @@ impl Transaction {
         let Transaction { cache, log, mmp, .. } = self;
         log.check_known()?;
         let below = cache.device();
-        let has_contents = cache.has_contents();
         cache.with_dirty(|dirty| {
+            // Also where nothing is new: the device may have gone, and with it what was committed before.
             if dirty.is_empty() {
-                return if has_contents { below.flush() } else { Ok(()) };
+                return below.flush();
             }
             if let Some(mmp) = mmp {
                 mmp.check()?;
@@ -176,6 +176,11 @@ impl Transaction {
     /// Whether anything was changed.
     pub fn is_changed(&self) -> bool {
         self.cache.dirty_count() > 0
+    }
+
+    /// Whether a commit has anything to write or to flush.
+    pub fn is_pending(&self) -> bool {
+        self.is_changed() || self.cache.has_contents()
     }
 
     /// True if it is time for a commit: the changes fill a good part of the log, or its contents are to be completed.

@@ -5,6 +5,7 @@ import base64
 import contextlib
 import doctest
 import errno
+import gc
 import hashlib
 import hmac
 import io
@@ -658,6 +659,51 @@ class Ext4(World):
                 names = {path.name for path in device.ext4().root.iterdir()}
             self.assertTrue({"before", "parent"} <= names and "child" not in names, names)
             self.assertEqual([path.name for path in self.folder.glob("*journal*")], [])
+
+    def test_what_is_open_for_changes_stays_with_its_process(self):
+        """A child reads; who opened it goes on writing, and goes on serving."""
+        image, socket = self.image(), self.folder / "socket"
+        cheap = casemate.luks.Pbkdf("pbkdf2", 1000)
+
+        def in_child(*works):
+            child = os.fork()
+            if child == 0:
+                status = 9
+                try:
+                    for number, work in enumerate(works, 1):
+                        try:
+                            work()
+                            os._exit(number)
+                        except OSError as error:
+                            if error.errno != errno.EBUSY or "fork" not in str(error):
+                                os._exit(number)
+                    gc.collect()
+                    status = 0
+                finally:
+                    os._exit(status)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+
+        with casemate.open(image, writable=True) as device:
+            def change():
+                with device.ext4_writer() as writer:
+                    writer.mkdir("/child")
+
+            crypt, overwrite = device.crypt(key=bytes(range(64))), dict(pbkdf=cheap, overwrite=True)
+            in_child(
+                lambda: device.pwrite(b"child", 0),
+                lambda: device.window(4096).pwrite(b"child", 0),
+                lambda: crypt.pwrite(bytes(512), 0),
+                lambda: casemate.luks.format(device, "x", version=1, **overwrite),
+                change,
+            )
+            self.assertEqual(device.pread(5, 0), bytes(5))
+            device.pwrite(b"parent", 0)
+            server = casemate.nbd.serve(device, socket)
+            in_child(server.stop)
+            run(tool("nbdcopy"), server.uri, self.folder / "copy")
+            server.stop()
+        self.assertEqual((self.folder / "copy").read_bytes(), image.read_bytes())
+        self.assertEqual(image.read_bytes()[:6], b"parent")
 
     def test_a_device_has_one_writer_at_a_time(self):
         image, cheap = self.image(), casemate.luks.Pbkdf("pbkdf2", 1000)

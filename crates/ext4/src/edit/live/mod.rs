@@ -38,7 +38,7 @@ impl Writer {
 
     /// Whether anything is to be committed.
     pub fn is_changed(&self) -> bool {
-        self.files().space().transaction().is_changed()
+        self.files().space().transaction().is_pending()
     }
 
     /// Whether a commit makes room: for what was freed since the last one.
