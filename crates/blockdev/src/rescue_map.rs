@@ -15,6 +15,8 @@ use crate::error::{Error, Result};
 pub struct RescueMap {
     /// In order, and apart.
     read: Vec<Range<u64>>,
+    /// Where the last area ends, read or not.
+    end: u64,
 }
 
 /// Bytes of a map file at most.
@@ -34,7 +36,7 @@ impl RescueMap {
         if at < size {
             read.push(at..size);
         }
-        RescueMap { read }
+        RescueMap { read, end: size }
     }
 
     /// Reads a map file.
@@ -76,7 +78,7 @@ impl RescueMap {
                 }
             }
         }
-        Ok(RescueMap { read })
+        Ok(RescueMap { read, end: end.unwrap_or(0) })
     }
 
     /// The map as a file of a medium of `size` bytes, which ddrescue reads: what was not read is called bad.
@@ -100,6 +102,11 @@ impl RescueMap {
         }
         line(at..size, '-');
         text
+    }
+
+    /// The byte at which the last area of the map ends, read or not.
+    pub fn end(&self) -> u64 {
+        self.end
     }
 
     /// Ranges of the first `size` bytes that were not read.
@@ -147,7 +154,7 @@ mod tests {
         assert_eq!(map.unread(0x168000), [0x117000..0x168000]);
         // Behind the last block nothing was asked for.
         assert_eq!(map.unread(0x200000), [0x117000..0x200000]);
-        assert_eq!(map.unread(0x1000), []);
+        assert_eq!((map.unread(0x1000), map.end()), (vec![], 0x168000));
         let small = RescueMap::from_text("5 F\n0 010 +\n8 0x8 ?\n16 4 +\n").unwrap();
         assert_eq!(small.unread(20), [8..16]);
     }

@@ -119,20 +119,22 @@ impl<D: BlockDevice> BlockDevice for Salvage<D> {
     }
 }
 
-/// A device of which some ranges can't be read, whatever the one below has there.
+/// A device of which some ranges can't be read, whatever the one below has there, and nothing that is missing at its end.
 #[derive(Debug)]
 pub struct Unread<D> {
     inner: D,
+    size: u64,
     /// In order, and apart.
     ranges: Vec<Range<u64>>,
 }
 
 impl<D: BlockDevice> Unread<D> {
-    /// The device `inner` without these ranges.
-    pub fn new(inner: D, mut ranges: Vec<Range<u64>>) -> Unread<D> {
+    /// The device `inner` without these ranges. It is `size` bytes long, which may be more than there are.
+    pub fn new(inner: D, mut ranges: Vec<Range<u64>>, size: u64) -> Unread<D> {
+        ranges.push(inner.size()..size);
         ranges.retain(|range| range.start < range.end);
         ranges.sort_by_key(|range| range.start);
-        Unread { inner, ranges }
+        Unread { inner, size, ranges }
     }
 }
 
@@ -142,7 +144,7 @@ impl<D: BlockDevice> BlockDevice for Unread<D> {
     }
 
     fn size(&self) -> u64 {
-        self.inner.size()
+        self.size
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -180,7 +182,7 @@ mod tests {
     fn only_granules_that_fail_are_zeros() {
         let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8 + 1).collect();
         let unread = vec![1000..1001, 5000..9000, 99_990..100_000, 7..7];
-        let below = Unread::new(MemoryDevice::new(bytes.clone()), unread);
+        let below = Unread::new(MemoryDevice::new(bytes.clone()), unread, 100_000);
         let mut buf = vec![9; 100];
         assert!(below.read_at(&mut buf, 950).is_err());
         assert!(below.read_at(&mut buf, 901).is_err());
@@ -202,6 +204,16 @@ mod tests {
         assert_eq!(salvage.lost(), lost);
         assert!(salvage.read_at(&mut some, 99_999).is_err());
         assert!(salvage.write_at(&some, 0).is_err());
+    }
+
+    #[test]
+    fn bytes_that_are_missing_at_the_end_are_lost() {
+        let salvage =
+            Salvage::new(Unread::new(MemoryDevice::new(vec![7; 5000]), vec![4000..6000], 8192), 512);
+        let mut all = vec![9; 8192];
+        salvage.read_at(&mut all, 0).unwrap();
+        assert_eq!((salvage.size(), salvage.lost()), (8192, vec![3584..8192]));
+        assert!(all[..3584].iter().all(|byte| *byte == 7) && all[3584..].iter().all(|byte| *byte == 0));
     }
 
     #[test]

@@ -53,14 +53,26 @@ impl Rescued {
 }
 
 impl Image {
-    /// The image, of which what a map does not call read can't be read. The map is of the whole file or block device.
+    /// The image, of which what a map does not call read can't be read. The map is of the whole file or block device. Nor can what is
+    /// missing be read: the end of a partition that passes the end of the file ([`Image::partition_so_far`]), and areas that the map
+    /// has behind it, whatever it calls them.
     #[must_use]
-    pub fn without_unread(self, map: &RescueMap) -> Image {
+    pub fn without_unread(self, map: Option<&RescueMap>) -> Image {
         let (device, start) = (self.device(), self.start());
-        let end = start.saturating_add(device.size());
-        let ranges = map.unread(end).into_iter().filter(|range| range.end > start);
-        let ranges = ranges.map(|range| range.start.saturating_sub(start)..range.end - start).collect();
-        let medium = self.as_ref().clone().shown_as(Arc::new(Unread::new(device, ranges)));
+        let there = device.size();
+        let size = match self.as_ref().missing() {
+            Some(missing) => there.saturating_add(missing),
+            None => map.map_or(0, |map| map.end().saturating_sub(start)).max(there),
+        };
+        let end = start.saturating_add(there);
+        let unread = map.map(|map| map.unread(end)).unwrap_or_default().into_iter();
+        let ranges = unread.filter(|range| range.end > start);
+        let ranges: Vec<_> =
+            ranges.map(|range| range.start.saturating_sub(start)..range.end - start).collect();
+        if ranges.is_empty() && size == there {
+            return self;
+        }
+        let medium = self.as_ref().clone().shown_as(Arc::new(Unread::new(device, ranges, size)));
         self.with_medium(medium)
     }
 

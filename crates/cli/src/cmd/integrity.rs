@@ -283,13 +283,12 @@ impl ExtractArgs {
         let inputs: Vec<&Path> = place.files().into_iter().chain(data_device.as_deref()).collect();
         let maps = &self.keep_going.maps;
         maps.check(&self.target, &inputs)?;
-        let image = place.open(Access::Read, VolumeKind::Integrity, context)?;
-        let data = data_device.as_ref().map(|path| Image::open(path, Access::Read)).transpose()?;
         // The map is of what has the data.
-        let (image, data) = match data {
-            Some(data) => (image, Some(maps.under(data)?)),
-            None => (maps.under(image)?, None),
-        };
+        let data =
+            data_device.as_ref().map(|path| maps.under(Image::open(path, Access::Read)?, context));
+        let data = data.transpose()?;
+        let under = |image| if data.is_some() { Ok(image) } else { maps.under(image, context) };
+        let image = place.open_under(Access::Read, VolumeKind::Integrity, context, under)?;
         let volume = image.clone().integrity(data.as_ref(), &tags.options()?, context.providers());
         let volume = volume.map_err(|error| explained(error, &image, probe::INTEGRITY))?;
         if volume.has_unknown_blocks() {

@@ -76,6 +76,20 @@ impl PlaceArgs {
     /// # Errors
     /// `Argument` if the specification opens that volume, which the command itself does; those of each layer.
     pub fn open(&self, access: Access, volume: VolumeKind, context: &Context) -> Result<Image, Error> {
+        self.open_under(access, volume, context, Ok)
+    }
+
+    /// The image as [`PlaceArgs::open`] has it, over what `under` makes of the part of the file.
+    ///
+    /// # Errors
+    /// Errors of [`PlaceArgs::open`] and of `under`.
+    pub fn open_under(
+        &self,
+        access: Access,
+        volume: VolumeKind,
+        context: &Context,
+        under: impl FnOnce(Image) -> Result<Image, Error>,
+    ) -> Result<Image, Error> {
         let spec = self.spec()?;
         if spec.layers().last().is_some_and(|layer| layer.name() == volume.name()) {
             let text = format!(
@@ -86,7 +100,7 @@ impl PlaceArgs {
             return Err(Error::argument(text).at(self.file().display()));
         }
         spec.check_device()?;
-        spec.lay(spec.open_part(access, false)?, &Asking::of(context))
+        spec.lay(under(spec.open_part(access, false)?)?, &Asking::of(context))
     }
 
     /// Refuses a partition's start as an offset, before anything is asked: what reaches from there to the device's end goes over

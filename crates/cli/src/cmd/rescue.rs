@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use serde_json::{Value, json};
 
+use casemate::blockdev::Events;
 use casemate::image_spec::ImageSpec;
 use casemate::rescue::{LARGEST_MAP, RescueMap, Rescued};
 use casemate::target::Loss;
@@ -81,19 +82,27 @@ impl Args {
         inputs.push(spec.file());
         check_output(&self.target, &inputs)?;
         self.maps.check(&self.target, &inputs)?;
-        let image = self.maps.under(spec.open_part(Access::Read, true)?)?;
+        let image = self.maps.under(spec.open_part(Access::Read, true)?, context)?;
         let image = spec.lay(image, &Asking::of(context))?;
         self.maps.copy(&image, &self.target, &inputs, self.overwrite, context)
     }
 }
 
 impl MapArgs {
-    /// The image, without what its map says was not read.
-    pub fn under(&self, image: Image) -> Result<Image, Error> {
-        Ok(match &self.image_map {
-            Some(path) => image.without_unread(&read_map(path)?),
-            None => image,
-        })
+    /// The image, without what its map says was not read, and what is missing at its end.
+    pub fn under(&self, image: Image, context: &Context) -> Result<Image, Error> {
+        let map = self.image_map.as_deref().map(read_map).transpose()?;
+        let there = image.device().size();
+        let image = image.without_unread(map.as_ref());
+        let missing = image.device().size() - there;
+        if missing > 0 {
+            let by = if image.as_ref().missing().is_some() { "the partition table" } else { "the map" };
+            context.note(&format!(
+                "{}: {missing} bytes are missing at the end: {by} has them behind byte {there}; they count as not read",
+                image.name()
+            ));
+        }
+        Ok(image)
     }
 
     /// Refuses a map that would replace what is read or written.

@@ -144,6 +144,18 @@ fn what_a_map_calls_unread_is_no_zeros() {
     let lost = rescued(&place, "rescue vault copy --image-map map", &place.read("vault"));
     assert_eq!(lost.len(), 3);
     assert_eq!(lost[1], (offset + 20_480, offset + 20_992));
+    // What was cut off since, or lies behind the end of what ddrescue wrote, is no less lost.
+    let cut = size - 10_000;
+    place.file("vault", &place.read("vault")[..cut as usize]);
+    for tail in ["+", "-"] {
+        place.file("map", &format!("0 + 1\n0 {cut} +\n{cut} 10000 {tail}\n"));
+        let output =
+            place.own("luks extract --keep-going vault copy --key-file key --image-map map --overwrite");
+        says(&output, 1, "10000 bytes are missing at the end: the map has them");
+        assert_eq!(place.read("copy").len() as u64, data);
+        let lost = rescued(&place, "rescue vault copy --image-map map", &place.read("vault"));
+        assert_eq!((lost, place.read("copy").len() as u64), (vec![(cut / 512 * 512, size)], size));
+    }
     // Where the header was not read there is nothing to open.
     place.file("map", "0 + 1\n0 4096 ?\n4096 100 +\n");
     says(

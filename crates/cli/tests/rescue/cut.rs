@@ -154,6 +154,11 @@ fn partitions_are_read_as_far_as_they_go() {
         2,
         "partition 1 passes the end of the image, which is cut off",
     );
+    // A copy is as long as the partition, and says what it lacks.
+    let output = place.own("rescue -P 1 disk copy");
+    says(&output, 1, "9437184 bytes are missing at the end: the partition table has them");
+    says(&output, 1, "sectors 47104 to 65535: can't be read; zeros in the copy");
+    assert_eq!(place.read("copy").len(), 32 << 20);
     let found = own(&place, "info disk");
     assert_eq!(found.matches(" of 33554432 bytes are left").count(), 2, "{found}");
     place.file("key", Rng::new(1).bytes(32));

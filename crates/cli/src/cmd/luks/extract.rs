@@ -64,7 +64,8 @@ impl Args {
         maps.check(&self.target, &files)?;
         let header = self.volume.unlock.luks_header.as_ref();
         let header = header.map(|path| Image::open(path, Access::Read)).transpose()?;
-        let image = maps.under(self.volume.place.open(Access::Read, VolumeKind::Luks, context)?)?;
+        let under = |image| maps.under(image, context);
+        let image = self.volume.place.open_under(Access::Read, VolumeKind::Luks, context, under)?;
         let volume = image.luks_volume(header.as_ref(), context.providers())?;
         let key = self.volume.key(&volume, Wanted::Open, context)?;
         let plain = volume.open(&key, &self.volume.unlock.options()?, &context.opening())?;
