@@ -204,10 +204,10 @@ impl FormatOptions {
         consent: Consent<'_>,
         work: &Work<'_>,
     ) -> Result<(), Error> {
-        area.look(consent)?;
+        area.look(consent, work)?;
         let (Some(place), Some(fec)) = (parity, &self.area.fec) else { return Ok(()) };
         match self.made_again(fec, area, work)? {
-            None => place.look(consent),
+            None => place.look(consent, work),
             Some(end) => place.look_behind(end, consent),
         }
     }
@@ -218,7 +218,7 @@ impl FormatOptions {
         if !self.area.superblock || hash.is_new() || fec.image.is_new() {
             return Ok(None);
         }
-        let Ok(layout) = hash.verity_superblock(self.area.hash_offset) else { return Ok(None) };
+        let Some(layout) = place::hash_area(hash, self.area.hash_offset, work)? else { return Ok(None) };
         let on_hash_device = fec.image.is_same(hash);
         let hash_end = layout.hash_device_size().max(if on_hash_device { fec.offset } else { 0 });
         let is_whole = layout.geometry().data_size() <= data.top().size() && hash_end <= hash.top().size();

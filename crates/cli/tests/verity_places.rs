@@ -85,6 +85,26 @@ fn what_lies_at_any_offset_is_asked_for() {
     ];
     refuses(&place, "late", &lines);
 
+    // A forged superblock calls all that lies behind it a tree, or parity.
+    place.file("few", vec![7; 64 << 20]);
+    place.yes("verity format few area --hash-offset 1M --fec-device area --fec-offset 2M");
+    let noise = place.read("noise");
+    for (name, blocks) in [("claims", 10_u64 << 20), ("fits", 64 << 20 >> 12)] {
+        let mut forged = place.read("area");
+        forged[(1 << 20) + 72..][..8].copy_from_slice(&blocks.to_le_bytes());
+        let behind = &mut forged[(1 << 20) + 4096..];
+        behind.copy_from_slice(&noise[..behind.len()]);
+        place.file(name, forged);
+        let lines = [
+            (format!("verity format few {name} --hash-offset 1M"), unknown),
+            (
+                format!("verity format few {name} --hash-offset 1M --fec-device {name} --fec-offset 2M"),
+                unknown,
+            ),
+        ];
+        refuses(&place, name, &lines);
+    }
+
     // Whoever agrees gets it; zeros, holes and room behind a file system are free; so is an area that is made again.
     place.yes("verity format data new --fec-device noise --fec-offset 4M --overwrite");
     std::fs::remove_file(place.path("new")).unwrap();

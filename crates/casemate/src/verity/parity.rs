@@ -121,7 +121,7 @@ impl Parity {
         if self.is_there(layout, data, hash, changed, work)? {
             return Ok(());
         }
-        self.place(data)?.look(consent)
+        self.place(data)?.look(consent, work)
     }
 
     pub(super) fn is_there(

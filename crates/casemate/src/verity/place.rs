@@ -4,9 +4,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use casemate_blockdev::{AtFile, signatures};
+use casemate_providers::Work;
+use casemate_verity::dm::{self, Layout};
 
 use crate::target::{self, Beginning, Consent, Loss, Made};
-use crate::{Code, Error, Image};
+use crate::{Code, Error, ErrorKind, Image};
 
 /// Bytes of an image that a hash area or parity is written to: the one rule for both.
 ///
@@ -43,7 +45,7 @@ impl Place<'_> {
     ///
     /// # Errors
     /// `Io`; whatever the consent says.
-    pub(super) fn look(&self, consent: Consent<'_>) -> Result<(), Error> {
+    pub(super) fn look(&self, consent: Consent<'_>, work: &Work<'_>) -> Result<(), Error> {
         let (image, start) = (self.image, self.bytes.start);
         if image.is_new() {
             return Ok(());
@@ -61,7 +63,7 @@ impl Place<'_> {
         }
         // Of a hash area that is made again.
         let free = match self.made {
-            Made::Known(signatures::VERITY) => image.verity_superblock(start).ok(),
+            Made::Known(signatures::VERITY) => hash_area(image, start, work)?,
             _ => None,
         };
         self.look_behind(free.map_or(start, |layout| layout.hash_device_size()), consent)
@@ -88,5 +90,17 @@ impl Place<'_> {
         let around = image.as_ref().enclosing()?;
         let around = around.filter(|contents| contents.end.is_some() || is_table(contents) || !is_of_data());
         Ok(begins.or(around).map(|contents| contents.what))
+    }
+}
+
+/// Layout of the hash area that begins at a byte of an image. Its superblock can say any size, so its blocks have to be a tree.
+///
+/// # Errors
+/// `Io`; whatever stops the work.
+pub(super) fn hash_area(image: &Image, offset: u64, work: &Work<'_>) -> Result<Option<Layout>, Error> {
+    let Ok(layout) = image.verity_superblock(offset) else { return Ok(None) };
+    match dm::is_tree(&layout, image.top(), work) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
+        is_tree => Ok(is_tree.at(image.name())?.then_some(layout)),
     }
 }

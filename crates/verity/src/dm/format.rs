@@ -1,6 +1,6 @@
 //! Making a hash area, checking data against it, and bringing it up to date.
 
-use casemate_blockdev::{BlockDevice, u64_of};
+use casemate_blockdev::{BlockDevice, Events, Window, u64_of};
 use casemate_providers::{SaltedHash, Work};
 
 use super::{Layout, SUPERBLOCK_SIZE};
@@ -74,6 +74,52 @@ pub fn verify(
     let tree = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
     let stored = Stored { geometry: layout.geometry(), data, tree: &tree };
     tree::check(&job(layout, &hash, work), &stored, root_hash, report)
+}
+
+/// Whether the blocks on a device are a tree of this layout: each level holds the digests of the level below. A superblock that says so
+/// is no tree. Nothing vouches for the topmost block. The listener hears of no bytes, and may stop the work.
+///
+/// # Errors
+/// `Unsupported` for an algorithm that cannot be used; `Io`.
+pub fn is_tree(layout: &Layout, hash_device: &dyn BlockDevice, work: &Work<'_>) -> Result<bool, Error> {
+    let levels = layout.geometry().levels();
+    if layout.hash_device_size() > hash_device.size() {
+        return Ok(levels.is_empty());
+    }
+    let [lowest, _, ..] = levels else { return Ok(true) };
+    // The levels above the lowest are a tree over that, and lie before it.
+    let block_size = layout.parameters().hash_block_size;
+    let mut parameters = layout.parameters().clone();
+    parameters.data_block_size = block_size;
+    let above = Layout::new(parameters, lowest.blocks, layout.tree_offset(), None)?;
+    let len = lowest.blocks * u64::from(block_size.bytes());
+    let leaves = Window::new(hash_device, layout.position(0, 0), len)?;
+    // OK to cast: at most a hash block.
+    let mut top = vec![0; block_size.bytes() as usize];
+    hash_device.read_at(&mut top, above.tree_offset())?;
+    let hash = layout.parameters().salted_hash(&work.providers)?;
+    let mut root_hash = vec![0; hash.digest_len()];
+    hash.hash(&top, &mut root_hash);
+    let quiet = Quiet(work.events);
+    let work = Work { events: &quiet, ..work.clone() };
+    let mut is_tree = true;
+    let mut report = |_| {
+        is_tree = false;
+        Err(Error::mismatch("a block is not what the one above says"))
+    };
+    match verify(&above, &leaves, hash_device, &root_hash, &work, &mut report) {
+        Err(_) if !is_tree => Ok(false),
+        done => done.map(|_| true),
+    }
+}
+
+/// A listener that hears of no bytes, and may stop the work.
+struct Quiet<'a>(&'a dyn Events);
+
+impl Events for Quiet<'_> {
+    fn advance(&self, _: u64) -> Result<(), Error> {
+        self.0.advance(0)
+    }
 }
 
 /// Recomputes the digests of the data blocks in `changed` and what is above them; returns the new root hash.
