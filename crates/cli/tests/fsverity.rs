@@ -279,7 +279,25 @@ fn a_dumped_tree_names_the_bad_blocks() {
     assert_eq!(run(check), (0, "data: OK\n".to_owned(), String::new()));
     assert_eq!(run(&format!("check --merkle-tree=tree --block-size=1024 --digest={digest} data")).0, 0);
     assert_eq!(run(&format!("check --merkle-tree=tree --block-size=1024 --digest={EMPTY} data")).0, 1);
-    assert_eq!(run("check --merkle-tree=tree --block-size=1024 data").0, 0);
+    // The tree does not tell a file with zeros at its end, as far as its last block goes.
+    let length = "does not tell the file's length";
+    place.file("zeros", [&data[..], &[0; 100]].concat());
+    for name in ["data", "zeros"] {
+        let (code, out, said) = run(&format!("check --merkle-tree=tree --block-size=1024 {name}"));
+        assert_eq!((code, out), (0, format!("{name}: OK\n")));
+        assert!(said.contains(length), "{said}");
+        let (_, out, _) = run(&format!("check --merkle-tree=tree --block-size=1024 --json {name}"));
+        assert!(out.contains("\"length_checked\":false"), "{out}");
+    }
+    for told in [&format!("--block-size=1024 --digest={digest}"), "--descriptor=desc"] {
+        let (code, _, said) = run(&format!("check --merkle-tree=tree {told} zeros"));
+        assert!(code == 1 && !said.contains(length), "{said}");
+    }
+    // One of one block says nothing at all.
+    place.file("small", "small");
+    place.file("empty", "");
+    let (code, out, said) = run("check --merkle-tree=empty small");
+    assert!((code, out.as_str()) == (2, "") && said.contains("tells nothing of it"), "{said}");
     // The size of the tree does not fit these blocks.
     assert_eq!(run("check --merkle-tree=tree data").0, 2);
     let mut rng = Rng::new(5);

@@ -61,7 +61,7 @@ struct StoredArgs {
     /// The file's descriptor, which has root hash, block size and salt.
     #[arg(long, value_name = "FILE", requires = "merkle_tree", conflicts_with_all = ["hash_alg", "block_size", "salt"])]
     descriptor: Option<PathBuf>,
-    /// The digest that the file should have. Without it and without a descriptor, the tree is trusted.
+    /// The digest that the file should have. Without it and without a descriptor, the tree is trusted, and the length is not checked.
     #[arg(long, value_name = "DIGEST", requires = "merkle_tree")]
     digest: Option<FileDigest>,
 }
@@ -229,6 +229,11 @@ impl Args {
                 return Err(Error::mismatch(text));
             }
         }
+        let is_alone = descriptor.is_none() && self.stored.digest.is_none();
+        if is_alone && std::fs::metadata(tree).is_ok_and(|tree| tree.is_file() && tree.len() == 0) {
+            let text = "its tree is empty, as that of every file of one block, and tells nothing of it; give its --digest or --descriptor";
+            return Err(Error::argument(text).at(file.display()));
+        }
         let algorithm: Option<Algorithm> = self.stored.digest.as_ref().map(FileDigest::algorithm);
         let parameters = self.tree.parameters(algorithm)?;
         let hashed = descriptor.as_ref().map_or(&parameters, Descriptor::parameters);
@@ -247,7 +252,7 @@ impl Args {
         let right = self.stored.digest.as_ref().is_none_or(|expected| *expected == digest);
         let clean = summary.is_clean() && right;
         if context.json() {
-            context.print_json(&json_summary(file, &summary, &digest, clean))?;
+            context.print_json(&json_summary(file, &summary, &digest, (clean, !is_alone)))?;
         } else if !self.list.status {
             if !summary.unverified.is_empty() {
                 let name = file.display();
@@ -259,6 +264,13 @@ impl Args {
                 context.print(format!("{name}: the tree is one of {digest}, not of {expected}\n"))?;
             }
             context.print(self.line(context, file, if clean { "OK" } else { "FAILED" }, (None, None))?)?;
+            if is_alone && clean {
+                context.note(&format!(
+                    "{}: the tree was taken for right, and does not tell the file's length: zeros at its end may be too many or too \
+                     few; --digest or --descriptor tells",
+                    file.display()
+                ));
+            }
         }
         Ok(if clean { Answer::Yes } else { Answer::No })
     }
@@ -312,7 +324,12 @@ fn read_list(list: &Path) -> Result<Manifest, Error> {
     Ok(Manifest::from_bytes(&bytes))
 }
 
-fn json_summary(file: &Path, summary: &Summary, digest: &FileDigest, clean: bool) -> serde_json::Value {
+fn json_summary(
+    file: &Path,
+    summary: &Summary,
+    digest: &FileDigest,
+    (clean, is_length_checked): (bool, bool),
+) -> serde_json::Value {
     let ranges = |ranges: &casemate::tree::Ranges| -> Vec<[u64; 2]> {
         ranges.iter().map(|range| [range.start, range.end]).collect()
     };
@@ -320,6 +337,7 @@ fn json_summary(file: &Path, summary: &Summary, digest: &FileDigest, clean: bool
         "file": file.to_string_lossy(),
         "result": if clean { "OK" } else { "FAILED" },
         "digest": digest.to_string(),
+        "length_checked": is_length_checked,
         "bad_data_blocks": summary.bad_data.count(),
         "unverified_data_blocks": summary.unverified.count(),
         "bad_hash_blocks": summary.bad_hash_blocks,
