@@ -1,9 +1,10 @@
-//! LUKS volumes encrypted anew where they lie, which first looks for what the plain data hold: nothing of that may be lost.
+//! Data encrypted, reencrypted and decrypted where they lie, which first looks for what the plain data hold: nothing of that may be
+//! lost.
 
-use casemate_blockdev::Medium;
-use casemate_luks::Used;
-use casemate_providers::Work;
+use casemate_blockdev::{Medium, Used};
+use casemate_providers::{Direction, Providers, Work};
 
+use crate::crypt::{InPlaceOptions, Mapping};
 use crate::luks::{LuksFormatOptions, LuksKey, LuksOptions, ReencryptOptions, Volume};
 use crate::{Error, Image, SecretVec, probe};
 
@@ -24,13 +25,43 @@ impl Image {
         casemate_luks::encrypt_in_place(self, header, passphrase, format, &knowing(options), work)
     }
 
+    /// Encrypts or decrypts the image's data where they lie, and first looks for what the plain data hold: see
+    /// [`Mapping::transform_in_place`].
+    ///
+    /// # Errors
+    /// Errors of [`Mapping::transform_in_place`].
+    pub fn crypt_in_place(
+        &self,
+        direction: Direction,
+        mapping: &Mapping,
+        options: &InPlaceOptions,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let mut options = options.clone();
+        options.contents = options.contents.or(Some(used));
+        mapping.transform_in_place(direction, self, &options, work)
+    }
+
+    /// Text that names what on the image a transformation in place would cut, if it would cut something: see [`Mapping::cut`].
+    ///
+    /// # Errors
+    /// Errors of [`Mapping::cut`].
+    pub fn crypt_cut(
+        &self,
+        direction: Direction,
+        mapping: &Mapping,
+        providers: &Providers,
+    ) -> Result<Option<String>, Error> {
+        mapping.cut(direction, self, Some(used), providers)
+    }
+
     /// A file system or partition on the image, or on its bytes from `start` on, that reaches behind the byte `end`, as far as it is
     /// known where it ends: `None` if nothing known does.
     ///
     /// # Errors
     /// Errors of reading.
     pub fn reaching_behind(&self, start: u64, end: u64) -> Result<Option<Used>, Error> {
-        casemate_luks::reaching_behind(self, start, end, used)
+        Used::reaching_behind(self, start, end, used)
     }
 
     /// Bytes behind the image's end that a window with a length leaves out: see [`Medium::left_out`].

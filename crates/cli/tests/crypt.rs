@@ -335,6 +335,38 @@ fn a_partition_is_the_encrypted_side() {
     run(&mut with_key(folder.path(), &["decrypt", "cipher", "disk,partition=2", "--overwrite"]));
     assert!(at("disk") == expected);
 
+    // With a stream on the other side.
+    for source in ["disk,partition=2", "disk,offset=2M,size=1M"] {
+        let output = with_key(folder.path(), &["encrypt", source, "-"]).output().unwrap();
+        assert!(output.status.success() && output.stdout == at("cipher"), "{source}");
+    }
+    let (status, stderr) =
+        failure(&mut with_key(folder.path(), &["encrypt", "-", "disk", "-P", "2"]), &at("plain"));
+    assert!(status == 2 && stderr.contains("contains data of no known kind"), "{stderr}");
+    assert!(at("disk") == expected);
+    let mut into = with_key(folder.path(), &["encrypt", "-", "disk", "-P", "2", "--overwrite"]);
+    assert_eq!(failure(&mut into, &at("plain")).0, 0);
+    expected[2 << 20..3 << 20].copy_from_slice(&at("cipher"));
+    assert!(at("disk") == expected);
+    let output = with_key(folder.path(), &["decrypt", "disk,partition=2", "-"]).output().unwrap();
+    assert!(output.status.success() && output.stdout == at("plain"));
+    let mut into = with_key(folder.path(), &["decrypt", "-", "disk,partition=2", "--overwrite"]);
+    let (status, stderr) = failure(&mut into, &at("cipher"));
+    assert!(status == 0, "{stderr}");
+    expected[2 << 20..3 << 20].copy_from_slice(&at("plain"));
+    assert!(at("disk") == expected);
+    // Behind the encrypted side's first sectors, and no byte behind the partition.
+    let mut into =
+        with_key(folder.path(), &["encrypt", "-", "disk", "-P", "2", "--overwrite", "--crypt-offset", "8"]);
+    let (status, stderr) = failure(&mut into, &at("plain"));
+    assert!(status == 2 && stderr.contains("the data do not end before byte 1048576"), "{stderr}");
+    let mut plain = expected[2 << 20..][..4096].to_vec();
+    plain.extend(&at("cipher")[..(1 << 20) - 4096]);
+    expected[2 << 20..3 << 20].copy_from_slice(&plain);
+    assert!(at("disk") == expected);
+    expected[2 << 20..3 << 20].copy_from_slice(&at("plain"));
+    fs::write(folder.path().join("disk"), &expected).unwrap();
+
     // What is stopped goes on, with a journal for this partition.
     run(&mut with_key(folder.path(), &["encrypt", "--in-place", "disk", "-P", "2", "--journal", "other"]));
     for (args, said) in [
@@ -345,8 +377,8 @@ fn a_partition_is_the_encrypted_side() {
         (&["encrypt", "plain", "disk", "-P", "3"], "there is no partition 3; there are: 1, 2"),
         (&["decrypt", "disk", "disk", "-P", "2"], "source and target are the same file"),
         (&["encrypt", "disk,partition=1", "disk,partition=2"], "source and target are the same file"),
-        (&["encrypt", "-", "disk", "-P", "2"], "a stream has none"),
-        (&["decrypt", "disk,partition=2", "-"], "a stream has none"),
+        (&["encrypt", "plain", "-", "-P", "2"], "a stream has none"),
+        (&["decrypt", "-,partition=2", "out"], "a stream has none"),
         (&["decrypt", "disk,partition=2", "out", "-P", "2"], "give all of them in one place"),
         (&["decrypt", "disk,partition=2,crypt=aes-xts-plain64", "out"], "leave out the last 'crypt'"),
         (&["encrypt", "--in-place", "disk,integrity=crc32c"], "work in place can't go through 'integrity'"),

@@ -4,12 +4,13 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use casemate_blockdev::signatures::{self, HEAD};
 use casemate_blockdev::target::{self, Consent, Made, Target};
 use casemate_blockdev::{
-    Access, AtFile, BlockDevice, FileDevice, Mark, Medium, MemoryDevice, Named, NamedStream, OutputFile,
-    Overlay, Window, fill_random, sync_name, u64_of, usize_of,
+    Access, AtFile, BlockDevice, Contents, FileDevice, Mark, Medium, MemoryDevice, Named, NamedStream,
+    OutputFile, Overlay, Sequential, Used, Window, fill_random, sync_name, u64_of, usize_of,
 };
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Hash, Providers, Work};
@@ -51,11 +52,23 @@ pub struct InPlaceOptions {
     pub hot_zone: u64,
     /// Whether nothing is written: all is checked, and all of the image that is to be transformed is read.
     pub dry_run: bool,
+    /// Whether what is on the data may be cut, where they end before the file, device or partition does: a file system of which one
+    /// part is transformed, and the rest is not.
+    pub allow_cut: bool,
+    /// Knowledge of what the plain data hold, for work on a part of them. Without it none is begun.
+    pub contents: Option<Contents>,
 }
 
 impl Default for InPlaceOptions {
     fn default() -> InPlaceOptions {
-        InPlaceOptions { journal: None, resume: false, hot_zone: DEFAULT_HOT_ZONE, dry_run: false }
+        InPlaceOptions {
+            journal: None,
+            resume: false,
+            hot_zone: DEFAULT_HOT_ZONE,
+            dry_run: false,
+            allow_cut: false,
+            contents: None,
+        }
     }
 }
 
@@ -66,6 +79,14 @@ fn refuse_same(source: &Medium, target: &Path) -> Result<(), Error> {
         return Err(Error::argument(text).advise(Advice::InPlace));
     }
     Ok(())
+}
+
+/// Erases signatures in a target from byte `start` on. What is left behind the data would be found by other tools: a backup GPT, the
+/// superblock of an array.
+fn erase_behind(target: &Medium, start: u64, work: &Work<'_>) -> Result<(), Error> {
+    let (named, behind) = (target.named(), target.top().size().saturating_sub(start));
+    let behind = Window::new(&named as &dyn BlockDevice, start, behind).at(target.name())?;
+    signatures::erase(&behind, target.name(), work.events)
 }
 
 /// The journal that the image's mark names, if it is there.
@@ -230,11 +251,34 @@ impl Mapping {
     ) -> Result<Target<M>, Error> {
         refuse_same(source, path)?;
         let image = open()?;
-        let medium = image.as_ref();
+        self.target_in(direction, image, self.made(direction, source)?, consent)
+    }
+
+    /// The target that [`Mapping::transform_from_stream`] writes to, in an image that is there.
+    ///
+    /// # Errors
+    /// `Io`; whatever the consent says.
+    pub fn target_of_stream<M: AsRef<Medium>>(
+        &self,
+        direction: Direction,
+        image: M,
+        consent: Consent<'_>,
+    ) -> Result<Target<M>, Error> {
+        self.target_in(direction, image, Made::Data, consent)
+    }
+
+    fn target_in<M: AsRef<Medium>>(
+        &self,
+        direction: Direction,
+        image: M,
+        made: Made,
+        consent: Consent<'_>,
+    ) -> Result<Target<M>, Error> {
         if direction == Direction::Decrypt {
-            return Target::on(image, self.made(direction, source)?, consent);
+            return Target::on(image, made, consent);
         }
         // What lies before the data stays.
+        let medium = image.as_ref();
         let behind = medium.clone().window((self.offset * 512).min(medium.top().size()), None)?;
         Target::on(behind, Made::Data, consent)?;
         Target::on(image, Made::Data, &target::overwrite)
@@ -273,6 +317,9 @@ impl Mapping {
             target.narrow_to(source);
         }
         self.fill(direction, source, target, holes, work)?;
+        if !target.is_new() {
+            target.top().flush().at(target.name())?;
+        }
         target.commit_unsynced()
     }
 
@@ -302,14 +349,60 @@ impl Mapping {
         // So that a hole at the end is there, and a window can be had.
         target.grow_to(end)?;
         if !target.is_new() {
-            // What is left behind the data would be found by other tools: a backup GPT, the superblock of an array.
-            let behind = target.top().size().saturating_sub(write_to);
-            let behind = Window::<&dyn BlockDevice>::new(&output, write_to, behind).at(target.name())?;
-            signatures::erase(&behind, target.name(), work.events)?;
+            erase_behind(target, write_to, work)?;
         }
         let output = Window::<&dyn BlockDevice>::new(&output, write_to, data_size).at(target.name())?;
         transform(&self.cipher, direction, &input, &output, holes, work)?;
         self.note_noise(direction, &output, target, work);
+        Ok(())
+    }
+
+    /// Transforms the device on top of `source` to a stream, which comes with its name for errors. The encrypted side's first
+    /// `offset` sectors are not data.
+    ///
+    /// # Errors
+    /// Errors of [`Mapping::transform_stream`]; `Argument` for sizes that do not fit.
+    pub fn transform_to_stream(
+        &self,
+        direction: Direction,
+        source: &Medium,
+        output: (&str, &mut (dyn Write + Send)),
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let bytes = match direction {
+            Direction::Encrypt => 0..source.top().size(),
+            Direction::Decrypt => self.data_range(source.top().size()).at(source.name())?,
+        };
+        let mut input = Sequential::new(source.top(), bytes);
+        let input: (&str, &mut (dyn Read + Send)) = (source.name(), &mut input);
+        self.transform_stream(direction, input, output, work).map(drop)
+    }
+
+    /// Transforms a stream, which comes with its name for errors, to the device on top of `target`, which is there. The encrypted
+    /// side's first `offset` sectors stay as they are. The listener hears if a key may be wrong.
+    ///
+    /// # Errors
+    /// Errors of [`Mapping::transform_stream`]; `Io` if the target has no room for the data, after it was filled.
+    pub fn transform_from_stream<M: AsRef<Medium>>(
+        &self,
+        direction: Direction,
+        input: (&str, &mut (dyn Read + Send)),
+        target: &Target<M>,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let target: &Medium = target.as_ref();
+        let _lease = target.lease()?;
+        let (bytes, size) = (target.top(), target.top().size());
+        let room = match direction {
+            Direction::Encrypt => self.data_range(size).at(target.name())?,
+            Direction::Decrypt => 0..size,
+        };
+        erase_behind(target, room.start, work)?;
+        let mut output = Sequential::new(bytes, room);
+        let output: (&str, &mut (dyn Write + Send)) = (target.name(), &mut output);
+        self.transform_stream(direction, input, output, work)?;
+        bytes.flush().at(target.name())?;
+        self.note_noise(direction, bytes, target, work);
         Ok(())
     }
 
@@ -352,9 +445,9 @@ impl Mapping {
     /// After the work the journal is removed. The listener hears if work was stopped that can go on, or a key may be wrong.
     ///
     /// # Errors
-    /// `Argument` for what can't be, another key or image than the journal tells of, or a journal that is there or
-    /// missing, and those of [`Medium::check_partitions`]: nothing is changed then. `Io`, [`Error::is_busy`] if the journal is in use; otherwise the work can be
-    /// resumed, if there is a journal.
+    /// `Argument` for what can't be, another key or image than the journal tells of, a journal that is there or missing, what would be
+    /// [cut](Mapping::cut), and those of [`Medium::check_partitions`]: nothing is changed then. `Io`, [`Error::is_busy`] if the journal
+    /// is in use; otherwise the work can be resumed, if there is a journal.
     pub fn transform_in_place(
         &self,
         direction: Direction,
@@ -366,6 +459,13 @@ impl Mapping {
         if !options.resume {
             image.check_partitions()?;
             image.check_partitions_in(self.offset.saturating_mul(512)..image.top().size())?;
+            let cut = match options.allow_cut {
+                true => None,
+                false => self.cut(direction, image, options.contents, &work.providers)?,
+            };
+            if let Some(text) = cut {
+                return Err(Error::argument(text).at(image.name()));
+            }
         }
         let journal = match &options.journal {
             Some(journal) => journal.clone(),
@@ -382,6 +482,45 @@ impl Mapping {
             work.events.advise(&format!("{}: stopped", image.name()), Advice::Resume);
         }
         done
+    }
+
+    /// Text that names what a transformation in place would cut: a file system or partition that reaches behind the data, whose end is
+    /// that of a window or of the mapping. `None` if nothing known does.
+    ///
+    /// # Errors
+    /// `Unsupported` without knowledge of contents, for data that end before what they lie in does; `Argument` for sizes that do not
+    /// fit; `Io`.
+    pub fn cut(
+        &self,
+        direction: Direction,
+        image: &Medium,
+        contents: Option<Contents>,
+        providers: &Providers,
+    ) -> Result<Option<String>, Error> {
+        let Range { start, end } = self.data_range(image.top().size()).at(image.name())?;
+        if image.left_out() == 0 && end == image.top().size() {
+            return Ok(None);
+        }
+        let contents = contents.ok_or_else(|| {
+            let text = "a part of the data is transformed only where their contents are known, and no function was given that \
+                        finds these";
+            Error::unsupported(text).at(image.name())
+        })?;
+        let (found, end, done) = match direction {
+            Direction::Encrypt => (Used::reaching_behind(image, start, end, contents)?, end, "encrypted"),
+            Direction::Decrypt => {
+                let plain = Arc::new(self.again(providers)?.over(image.device()).at(image.name())?);
+                let plain = image.clone().laid_reading(plain);
+                (Used::reaching_behind(&plain, 0, end - start, contents)?, end - start, "decrypted")
+            }
+        };
+        Ok(found.map(|Used { what, end: behind, .. }| {
+            format!(
+                "{what} ends at byte {behind}, and only what lies before byte {end} would be {done}; the other {} bytes of it stay as \
+                 they are, and nothing reads both parts as one",
+                behind - end
+            )
+        }))
     }
 
     fn in_place(

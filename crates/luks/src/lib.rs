@@ -91,7 +91,9 @@ mod volume;
 pub use authenticated::Protected;
 pub use backup::{HeaderBackup, Replaced};
 pub use calibrate::{Measured, PbkdfTarget};
-pub use casemate_blockdev::{Access, Advice, BlockDevice, Code, Error, ErrorKind, Medium, Result, Uuid};
+pub use casemate_blockdev::{
+    Access, Advice, BlockDevice, Code, Contents, Error, ErrorKind, Medium, Result, Used, Uuid,
+};
 pub use casemate_primitives::secret::SecretVec;
 pub use casemate_providers::{Argon2, Argon2Variant, Providers, SecretSource, Seed, Work};
 pub use change::{NewKeyOptions, random_key};
@@ -100,17 +102,14 @@ pub use new_volume::NewVolume;
 pub use pbkdf::Pbkdf;
 pub use policy::{Broken, PbkdfRule, Policy};
 pub use reason::Reason;
-pub use reencrypt::{
-    Contents, Protection, ReencryptOptions, Reencrypting, ReencryptionState, Used, encrypt_in_place,
-    reaching_behind,
-};
+pub use reencrypt::{Protection, ReencryptOptions, Reencrypting, ReencryptionState, encrypt_in_place};
 pub use repair::{begins_with_luks, repair};
 pub use settings::{MAPPING_FLAGS, Settings, SlotPriority};
 pub use slot::AreaCipher;
 pub use tokens::{NewTokenOptions, keyring_token, token_from_json};
 pub use unlock::Unlocked;
+use volume::refuse_empty;
 pub use volume::{LuksKey, LuksOptions, Opened, Plain, Volume};
-use volume::{Reader, refuse_empty};
 
 use casemate_blockdev::u64_of;
 

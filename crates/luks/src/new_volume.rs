@@ -4,11 +4,10 @@ use std::io::{Read, Write};
 
 use crate::Header;
 use casemate_blockdev::target::{self, Made, Target};
-use casemate_blockdev::{AtFile, Medium, signatures, u64_of, usize_of};
+use casemate_blockdev::{AtFile, Medium, Sequential, signatures, u64_of, usize_of};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Work};
 
-use super::Reader;
 use super::authenticated::Sealed;
 use crate::Error;
 use crate::volume::{Opened, Plain};
@@ -210,7 +209,7 @@ impl NewVolume {
                 mapping.fill(Direction::Encrypt, source, target, Holes::Data, work)?
             }
             NewData::Protected(sealed) => {
-                let mut from = Reader { device: source.top(), offset: 0 };
+                let mut from = Sequential::new(source.top(), 0..u64::MAX);
                 sealed.fill(&target.clone().window(self.offset, None)?, Some(&mut from), work)?;
             }
         }

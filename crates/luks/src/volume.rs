@@ -3,12 +3,12 @@
 //! A wrong passphrase costs as much as a right one: as the header says, within [`LuksOptions::limits`].
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use casemate_blockdev::target::Consent;
-use casemate_blockdev::{Advice, AtFile, BlockDevice, Medium, Target, signatures, u64_of, usize_of};
+use casemate_blockdev::{Advice, AtFile, BlockDevice, Medium, Target, signatures, usize_of};
 use casemate_crypt::image::Holes;
 use casemate_crypt::{Mapping, Params};
 use casemate_primitives::secret::SecretVec;
@@ -332,10 +332,7 @@ impl Volume {
         work: &Work<'_>,
     ) -> Result<(), Error> {
         let (source, mapping) = self.source(key, options, work)?;
-        let offset = mapping.offset * 512;
-        let mut input = Reader { device: source.top(), offset };
-        let input: (&str, &mut (dyn Read + Send)) = (source.name(), &mut input);
-        mapping.transform_stream(Direction::Decrypt, input, output, work).map(drop)
+        mapping.transform_to_stream(Direction::Decrypt, &source, output, work)
     }
 
     /// Data to decrypt, with their mapping. In the middle of a reencryption, and with integrity tags, reading decrypts
@@ -480,22 +477,6 @@ impl Volume {
             )));
         }
         Ok(())
-    }
-}
-
-/// The bytes of a device, one after the other.
-pub(crate) struct Reader<'a> {
-    pub device: &'a dyn BlockDevice,
-    pub offset: u64,
-}
-
-impl Read for Reader<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let rest = self.device.size().saturating_sub(self.offset);
-        let len = usize_of(rest.min(u64_of(buf.len())));
-        self.device.read_at(&mut buf[..len], self.offset)?;
-        self.offset += u64_of(len);
-        Ok(len)
     }
 }
 

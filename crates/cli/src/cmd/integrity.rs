@@ -284,8 +284,7 @@ impl ExtractArgs {
         let maps = &self.keep_going.maps;
         maps.check(&self.target, &inputs)?;
         // The map is of what has the data.
-        let data =
-            data_device.as_ref().map(|path| maps.under(Image::open(path, Access::Read)?, context));
+        let data = data_device.as_ref().map(|path| maps.under(Image::open(path, Access::Read)?, context));
         let data = data.transpose()?;
         let under = |image| if data.is_some() { Ok(image) } else { maps.under(image, context) };
         let image = place.open_under(Access::Read, VolumeKind::Integrity, context, under)?;

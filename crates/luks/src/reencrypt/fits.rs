@@ -1,24 +1,8 @@
 //! Contents of a device, beside the bytes that it will have.
 
-use casemate_blockdev::Medium;
+use casemate_blockdev::{Contents, Medium, Used};
 
 use crate::Error;
-
-/// A part of plain data that is in use: a file system, a partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Used {
-    /// Name of the part, such as "partition 2".
-    pub what: String,
-    /// The byte behind it.
-    pub end: u64,
-    /// True for a file system over all of the data: what lies behind it is not in use.
-    pub is_whole: bool,
-}
-
-/// Function that finds what is in use of plain data, as far as it is known where that ends.
-///
-/// Errors are those of reading.
-pub type Contents = fn(&Medium) -> Result<Vec<Used>, Error>;
 
 /// Checks that the file system or the partitions on plain data lie within their first `len` bytes, as far as it is known
 /// where they end. Returns whether there is a file system whose size is known: what lies behind it is not in use.

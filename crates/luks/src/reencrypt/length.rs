@@ -5,10 +5,9 @@
 //! needed for: a file that was cut off, or a window that ends before the file under it, would end the work early. What is begun
 //! here notes the length (`casemate_data_size`). cryptsetup notes none; then the medium tells whether a window has cut it.
 
-use casemate_blockdev::Medium;
+use casemate_blockdev::{Medium, Used};
 
-use super::fits::Contents;
-use super::{ReencryptOptions, Used};
+use super::ReencryptOptions;
 use crate::luks2::reencrypt::{Mode, Reencryption};
 use crate::luks2::{Segment, SegmentSize};
 use crate::{Error, Header, Volume};
@@ -62,7 +61,7 @@ pub(super) fn refuse_cut(data: &Medium, start: u64, options: &ReencryptOptions) 
             "a window of plain data is encrypted only where their contents are known, and no function was given that finds these",
         )
     })?;
-    match reaching_behind(data, start, data.top().size(), contents)? {
+    match Used::reaching_behind(data, start, data.top().size(), contents)? {
         None => Ok(()),
         Some(Used { what, end, .. }) => Err(Error::argument(format!(
             "{what} ends at byte {end}, and the window of the image at byte {}: the part behind the window would stay in plain text, \
@@ -70,30 +69,6 @@ pub(super) fn refuse_cut(data: &Medium, start: u64, options: &ReencryptOptions) 
             data.top().size()
         ))),
     }
-}
-
-/// Contents of plain data, from the first byte on or from another one, that reach behind a byte `end`. Its end is counted from the
-/// medium's first byte.
-///
-/// # Errors
-/// Errors of reading.
-pub fn reaching_behind(
-    data: &Medium,
-    start: u64,
-    end: u64,
-    contents: Contents,
-) -> Result<Option<Used>, Error> {
-    let mut places = vec![0, start];
-    places.dedup();
-    for from in places {
-        let Ok(plain) = data.clone().window(from, None) else { continue };
-        let used = contents(&plain)?.into_iter();
-        let mut used = used.map(|used| Used { end: used.end.saturating_add(from), ..used });
-        if let Some(found) = used.find(|used| used.end > end) {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
 }
 
 fn refuse(mode: Mode, bytes: u64) -> Result<(), Error> {

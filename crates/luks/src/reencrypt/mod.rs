@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::Header;
 use crate::luks2::reencrypt::{Direction, Mode, Part, Reencryption, State};
 use crate::luks2::{self, Segment, SegmentSize};
-use casemate_blockdev::{AtFile, BlockDevice, Medium, usize_of};
+use casemate_blockdev::{AtFile, BlockDevice, Contents, Medium, usize_of};
 use casemate_crypt::{Params, SectorCipher};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -34,8 +34,6 @@ mod view;
 mod zones;
 
 pub use encrypt::encrypt_in_place;
-pub use fits::{Contents, Used};
-pub use length::reaching_behind;
 pub use online::Reencrypting;
 pub use repair::ReencryptionState;
 use sides::{Keys, Sides};

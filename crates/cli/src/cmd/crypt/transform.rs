@@ -1,7 +1,6 @@
 //! `casemate crypt encrypt` and `casemate crypt decrypt`.
 
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
@@ -10,9 +9,8 @@ use serde_json::json;
 use casemate::blockdev::{BlockDevice, FileDevice, PartitionId, Stream};
 use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, InPlaceOptions, Mapping};
 use casemate::image_spec::{ImageSpec, LayerSpec};
-use casemate::luks::Used;
 use casemate::target::{Loss, Made};
-use casemate::{Access, Error, Image, Output, probe};
+use casemate::{Access, Error, Output, probe};
 
 use super::mapping::OwnMappingArgs;
 use crate::answer::Answer;
@@ -113,23 +111,51 @@ impl Args {
                     true => from.open_part_to_look(access)?,
                     false => from.open_part(access, false)?,
                 };
-                if !self.resume {
-                    self.ask_to_cut(direction, &mapping, &image, context)?;
+                if !self.resume
+                    && let Some(text) = image.crypt_cut(direction, &mapping, context.providers())?
+                {
+                    self.overwrite.confirm(&format!("{}: {text}", image.name()))?;
                 }
                 let mut options = InPlaceOptions::default();
+                options.allow_cut = true;
                 options.journal = self.journal.clone();
                 (options.resume, options.hot_zone) = (self.resume, self.hotzone_size);
                 options.dry_run = self.dry_run;
                 let progress = context.progress(image.name(), image.device().size());
                 let work = context.work(context.providers().clone(), &progress);
-                mapping.transform_in_place(direction, &image, &options, &work)?;
+                image.crypt_in_place(direction, &mapping, &options, &work)?;
             }
             (Some(to), Some(target)) if is_standard(source_file) || is_standard(target) => {
-                if !(from.layers().is_empty() && to.layers().is_empty()) {
+                if [&from, to].iter().any(|spec| is_standard(spec.file()) && !spec.layers().is_empty()) {
                     let text = "partitions, offsets and layers are of files: a stream has none";
                     return Err(Error::argument(text));
                 }
-                stream(direction, &mapping, source_file, target, self.overwrite, context)?;
+                if !from.layers().is_empty() {
+                    let image = open(&from, Access::Read)?;
+                    let progress = context.progress(image.name(), image.device().size());
+                    let work = context.work(context.providers().clone(), &progress);
+                    let mut output = context.output().for_data()?;
+                    mapping.transform_to_stream(
+                        direction,
+                        &image,
+                        ("standard output", &mut output),
+                        &work,
+                    )?;
+                } else if !to.layers().is_empty() {
+                    let consent = |loss: &Loss| self.overwrite.consent(loss);
+                    let image = mapping.target_of_stream(direction, open(to, Access::Change)?, &consent)?;
+                    let mut input = Stream::input().map_err(|error| Error::io("standard input", error))?;
+                    let progress = context.progress("standard input", 0);
+                    let work = context.work(context.providers().clone(), &progress);
+                    mapping.transform_from_stream(
+                        direction,
+                        ("standard input", &mut input),
+                        &image,
+                        &work,
+                    )?;
+                } else {
+                    stream(direction, &mapping, source_file, target, self.overwrite, context)?;
+                }
             }
             (Some(to), Some(target)) => {
                 let image = open(&from, Access::Read)?;
@@ -161,38 +187,6 @@ impl Args {
         let done = if direction == Direction::Encrypt { "encrypted" } else { "decrypted" };
         context.done_or_tried(self.dry_run, target.unwrap_or(source_file), done);
         Ok(Answer::Yes)
-    }
-
-    /// Asks before a part of what lies on the image is transformed, up to the end of a window or of the mapping, and the rest is not.
-    fn ask_to_cut(
-        &self,
-        direction: Direction,
-        mapping: &Mapping,
-        image: &Image,
-        context: &Context,
-    ) -> Result<(), Error> {
-        let Range { start, end } = mapping.data_range(image.device().size())?;
-        if image.left_out() == 0 && end == image.device().size() {
-            return Ok(());
-        }
-        let reaches = match direction {
-            Direction::Encrypt => image.reaching_behind(start, end)?,
-            Direction::Decrypt => {
-                let plain = image.clone().crypt(mapping.again(context.providers())?)?;
-                plain.reaching_behind(0, end - start)?
-            }
-        };
-        let Some(Used { what, end: behind, .. }) = reaches else { return Ok(()) };
-        let (done, end) = match direction {
-            Direction::Encrypt => ("encrypted", end),
-            Direction::Decrypt => ("decrypted", end - start),
-        };
-        self.overwrite.confirm(&format!(
-            "{}: {what} ends at byte {behind}, and only what lies before byte {end} would be {done}; the other {} bytes of it stay as \
-             they are, and nothing reads both parts as one",
-            image.name(),
-            behind - end
-        ))
     }
 
     /// Refuses a specification that decrypts the side which the command itself encrypts or decrypts.
