@@ -128,6 +128,7 @@ impl Volume {
         )?;
         course.device_size = options.device_size;
         super::sides::refuse_null(&course, &keys)?;
+        course.samples = start::sample(&course, &self.data, &keys, &work.providers)?;
         let begun = start::begin(&course, &header.metadata, &keys, size, options, &work.providers)?;
         if is_moving {
             let moved = course.moved_len();

@@ -214,6 +214,8 @@ impl PlainData<'_> {
             [None, Some(0)],
         )?;
         course.device_size = options.device_size;
+        let keys = Keys::of_new_work([None, Some(made.volume_key.clone())], false);
+        course.samples = start::sample(&course, self.0, &keys, &work.providers)?;
         let (front, header) = begun_front(&course, &made, size, options, work)?;
         let _lock = claim_new(header_image, &header.uuid)?;
         header_image.grow_to(made.offset())?;

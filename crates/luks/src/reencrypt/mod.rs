@@ -28,6 +28,7 @@ mod hot;
 mod length;
 mod online;
 mod repair;
+mod samples;
 mod sides;
 mod start;
 mod view;

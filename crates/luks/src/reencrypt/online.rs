@@ -11,6 +11,7 @@ use casemate_blockdev::{
 use casemate_providers::{Direction, Work};
 
 use super::claims::Claims;
+use super::samples::Sampler;
 use super::sides::{Keys, Side, Sides};
 use super::zones::Zones;
 use crate::locks::HeaderLock;
@@ -72,9 +73,9 @@ impl Volume {
             let keys = self.keys(header, &course, &parts, key, options, work)?;
             let named = data.named();
             super::view::note_mixed(&course, &parts, data.name(), work);
-            let mut zones = self.zones(&named, course.clone(), parts, &keys, options, work)?;
+            let mut zones = self.zones(&named, course, parts, &keys, options, work)?;
             zones.recover_hot(work)?;
-            let (len, parts) = (zones.len, RwLock::new(zones.parts));
+            let (len, course, parts) = (zones.len, zones.course, RwLock::new(zones.parts));
             let sides = Sides::new(&course, &keys, options, &work.providers)?;
             let unit = course.sector_unit();
             let claims = Claims::default();
@@ -89,6 +90,9 @@ impl Volume {
 
     /// Zones of a reencryption that still have to be rewritten, with its keys and devices. `parts`: the states of the
     /// data.
+    ///
+    /// # Errors
+    /// `Argument` for data of which no sample is as it was, unless other data are allowed.
     pub(super) fn zones<'a>(
         &'a mut self,
         data: &'a dyn BlockDevice,
@@ -100,6 +104,11 @@ impl Volume {
     ) -> Result<Zones<'a>, Error> {
         let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };
         let len = course.len(self.data.top().size())?;
+        let is_told = !self.is_attached && !course.samples.is_empty();
+        let sampler = if is_told { Sampler::new(keys, &work.providers)? } else { None };
+        if let Some(sampler) = sampler.as_ref().filter(|_| !options.allow_other_data) {
+            sampler.check(&course, &parts, data, self.data.name())?;
+        }
         Ok(Zones {
             sides: Sides::new(&course, keys, options, &work.providers)?,
             course,
@@ -113,6 +122,7 @@ impl Volume {
             limit: len,
             parts,
             zone: None,
+            sampler,
         })
     }
 }

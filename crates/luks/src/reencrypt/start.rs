@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::json::{Json, Object};
-use crate::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience};
+use crate::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience, Sample};
 use crate::luks2::{self, CopyState, Metadata, Segment, SegmentSize};
 use casemate_blockdev::{AtFile, BlockDevice, Medium, usize_of};
 use casemate_crypt::{IvMode, Spec};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
+use super::samples::Sampler;
 use super::sides::Keys;
 use super::{Protection, ReencryptOptions};
 use crate::areas::{free_area, free_slot, gaps};
@@ -283,6 +284,9 @@ pub(super) fn reencrypt(
     course.device_size = options.device_size;
     let keys = Keys::of_new_work([Some(old_key), Some(new_key)], is_empty_passphrase);
     super::sides::refuse_null(&course, &keys)?;
+    if !header_image.is_same(data) {
+        course.samples = sample(&course, data, &keys, providers)?;
+    }
     let begun = begin(&course, &metadata, &keys, size, options, providers)?;
     let _claim = lock.take()?;
     header.check_unchanged(device)?;
@@ -318,6 +322,18 @@ fn check_both_copies(header: &luks2::Header) -> Result<(), Error> {
     }
 }
 
+/// Samples of data whose header lies elsewhere, for work that is about to begin.
+pub(super) fn sample(
+    course: &Reencryption,
+    data: &Medium,
+    keys: &Keys,
+    providers: &Providers,
+) -> Result<Vec<Sample>, Error> {
+    let sampler = Sampler::new(keys, providers)?;
+    let len = course.len(data.top().size()).unwrap_or(0);
+    sampler.map_or(Ok(Vec::new()), |sampler| sampler.take(course, data.top(), len)).at(data.name())
+}
+
 /// Metadata in which a reencryption begins, with its digest.
 pub(super) fn begin(
     course: &Reencryption,
@@ -334,7 +350,16 @@ pub(super) fn begin(
     let [old, new] = keys.refs();
     let message = course.message(old, new);
     let digest = new_digest(&message, options.hash(), &[course.keyslot], &mut Source::System, providers)?;
-    course.begun(metadata, &digest, len)
+    let begun = course.begun(metadata, &digest, len);
+    match begun.is_err() && !course.samples.is_empty() {
+        // A header that is nearly full may have no room for samples.
+        true => {
+            let mut course = course.clone();
+            course.samples.clear();
+            course.begun(metadata, &digest, len)
+        }
+        false => begun,
+    }
 }
 
 /// An area of 4096 bytes, for a reencryption that needs none.

@@ -25,6 +25,7 @@ use casemate_providers::Work;
 use super::end::Leftovers;
 use super::hot::{Checksums, Verdict};
 use super::online::Online;
+use super::samples::Sampler;
 use super::sides::{Side, Sides};
 use super::view::{CHUNK, note_lost, unprotected};
 use crate::locks::HeaderLock;
@@ -53,6 +54,8 @@ pub(super) struct Zones<'a> {
     pub parts: Vec<Part>,
     /// Bytes of a zone, if that was said.
     pub zone: Option<u64>,
+    /// Maker of samples, where some are noted.
+    pub sampler: Option<Sampler>,
 }
 
 /// A listener whose wish to stop is kept until a zone is done.
@@ -151,7 +154,7 @@ impl Zones<'_> {
         let Some(hot) = hot else { return Ok(false) };
         self.recover(&hot, work)?;
         self.data.flush()?;
-        self.set(&hot, State::New);
+        self.set_new(&hot)?;
         Ok(true)
     }
 
@@ -165,8 +168,13 @@ impl Zones<'_> {
         self.commit(work)?;
         self.transform(zone, work)?;
         self.data.flush()?;
+        self.set_new(zone)
+    }
+
+    /// Notes that a zone is new, and what it is now.
+    fn set_new(&mut self, zone: &Range<u64>) -> Result<(), Error> {
         self.set(zone, State::New);
-        Ok(())
+        self.sampler.as_ref().map_or(Ok(()), |sampler| sampler.renew(&mut self.course, self.data, zone))
     }
 
     /// Ends it: the header knows one segment and one key, and what is of no use is wiped.
@@ -375,6 +383,8 @@ impl Zones<'_> {
 
     /// Writes the header as the parts are.
     fn commit(&mut self, work: &Work<'_>) -> Result<(), Error> {
+        // Of work that cryptsetup began: it notes none.
+        self.course.data_size.get_or_insert(self.len);
         self.header.metadata = self.course.with_parts(&self.header.metadata, &self.parts, self.len)?;
         self.write_header(work)
     }

@@ -1,11 +1,13 @@
 //! Reencryptions that are refused, or that can't go on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use casemate::blockdev::MemoryDevice;
+use casemate::blockdev::{Events, MemoryDevice};
 use casemate::luks::luks2::reencrypt::{Part, State};
 use casemate::luks::{LuksKey, LuksOptions, Protection, ReencryptOptions, ReencryptionState, Volume};
 use casemate::{Error, ErrorKind, Image, Providers, SecretVec, Work};
+use casemate_testkit::Rng;
 
 use super::medium::{Medium, Notes, bytes_of};
 use super::{options, volume};
@@ -150,4 +152,87 @@ fn a_window_is_not_taken_for_the_volume() {
     assert!(whole().open_reencrypting(&key, &LuksOptions::default(), None, &work).is_err());
     assert!(part().open_reencrypting(&key, &LuksOptions::default(), None, &work).is_ok());
     assert!(run(part(), &usual).unwrap());
+}
+
+/// A listener that stops the work after so many bytes.
+struct StopsAfter(AtomicU64);
+
+impl Events for StopsAfter {
+    fn advance(&self, bytes: u64) -> Result<(), Error> {
+        let left = self.0.load(Ordering::Relaxed).saturating_sub(bytes);
+        self.0.store(left, Ordering::Relaxed);
+        match left {
+            0 => Err(Error::new(ErrorKind::Interrupted, "stopped")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Between two zones nothing is hot: samples tell another device of the same length.
+#[test]
+fn work_is_not_gone_on_with_on_another_device_of_the_same_length() {
+    const HEADER: usize = 180_224;
+    let (bytes, plaintext) = volume(512, "aes-cbc-essiv:sha256", HEADER as u64, 96 << 10);
+    let (key, usual) = (passphrase(b"pass"), options(16384, |_| ()));
+    let keys = std::slice::from_ref(&key);
+    let unlocking = LuksOptions::default();
+    let device = |bytes: &[u8]| Arc::new(MemoryDevice::new(bytes.to_vec()));
+    for (decrypts, zones) in [(false, 0), (false, 1), (false, 3), (true, 0), (true, 2)] {
+        let mut data = device(&bytes);
+        let mut header = device(&bytes[..HEADER]);
+        let stops = StopsAfter(AtomicU64::new(if zones == 0 { 1 << 40 } else { zones * 16384 - 8192 }));
+        let work = Work { events: &stops, ..Work::default() };
+        let begin = options(16384, |options| options.init_only = zones == 0);
+        let open = |header: &Arc<MemoryDevice>, data: &Arc<MemoryDevice>| {
+            let header = Image::over("header", header.clone());
+            Image::over("data", data.clone()).luks_volume(Some(&header), &Providers::default()).unwrap()
+        };
+        let begun = match decrypts {
+            true => {
+                header = device(&[0; 1 << 20]);
+                let export = Image::over("header", header.clone());
+                let mut whole = Image::over("data", data.clone()).luks_volume(None, &work.providers).unwrap();
+                whole.decrypt(&key, Some(&export), &unlocking, &begin, &work)
+            }
+            false => {
+                // The header is nowhere else.
+                let mut apart = bytes.clone();
+                apart[..HEADER].fill(0);
+                data = device(&apart);
+                open(&header, &data).reencrypt(keys, &unlocking, &begin, &work)
+            }
+        };
+        assert!(match zones {
+            0 => !begun.unwrap(),
+            _ => begun.unwrap_err().is_interrupt(),
+        });
+        let what = format!("{decrypts} {zones}");
+        let before = bytes_of(&header);
+        let noise = Rng::new(zones + 1).bytes(bytes.len());
+        let other = device(&noise);
+        let error = open(&header, &other).reencrypt(keys, &unlocking, &usual, &Work::default()).unwrap_err();
+        assert!(error.text().contains("spread over the data is as it was"), "{what}: {error}");
+        assert!(bytes_of(&other) == noise && bytes_of(&header) == before, "{what}");
+        // The contents of the right one may change, all but some.
+        let mut changed = bytes_of(&data);
+        let end = changed.len();
+        changed[end - (32 << 10)..].copy_from_slice(&noise[..32 << 10]);
+        let data = device(&changed);
+        assert!(
+            open(&header, &data).reencrypt(keys, &unlocking, &usual, &Work::default()).unwrap(),
+            "{what}"
+        );
+        let first = match decrypts {
+            true => bytes_of(&data)[..32 << 10].to_vec(),
+            false => {
+                let header = Image::over("header", header.clone());
+                let volume = Image::over("data", data.clone());
+                let opened = volume.luks(Some(&header), &key, &unlocking, &Work::default()).unwrap();
+                let mut first = vec![0; 32 << 10];
+                opened.device().read_at(&mut first, 0).unwrap();
+                first
+            }
+        };
+        assert!(first == plaintext[..32 << 10], "{what}");
+    }
 }

@@ -20,6 +20,8 @@ mod write;
 
 use std::ops::Range;
 
+use casemate_primitives::hex;
+
 use crate::json::{Json, Object};
 use crate::{Error, Result};
 
@@ -92,6 +94,17 @@ pub struct Backups {
     pub moved: Option<Segment>,
 }
 
+/// A sample of the data: whether the device is the one that the work was begun on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The first position.
+    pub position: u64,
+    /// The state of the data when it was taken: old or new.
+    pub state: State,
+    /// The code of the bytes.
+    pub code: [u8; 8],
+}
+
 /// A reencryption that goes on.
 #[derive(Clone, Debug)]
 pub struct Reencryption {
@@ -115,6 +128,8 @@ pub struct Reencryption {
     pub device_size: Option<u64>,
     /// Bytes of all data when it was begun; a note of this project's, that cryptsetup does not make.
     pub data_size: Option<u64>,
+    /// Samples of the data as they were when the header was written; a note of this project's.
+    pub samples: Vec<Sample>,
     regular: Vec<Segment>,
     /// Digests and the regular segments that they are of.
     bound: Vec<(u32, u32)>,
@@ -125,6 +140,12 @@ const DEVICE_SIZE: &str = "casemate_device_size";
 
 /// The member of the reencryption's keyslot that says how many bytes all data had when it was begun.
 const DATA_SIZE: &str = "casemate_data_size";
+
+/// The member of the reencryption's keyslot with samples of the data: texts such as `old 4096 0123456789abcdef`.
+const SAMPLES: &str = "casemate_samples";
+
+/// Samples that are read, at most.
+const MOST_SAMPLES: usize = 64;
 
 /// Bytes that have one checksum, at most.
 const LARGEST_BLOCK: u32 = 1 << 20;
@@ -167,6 +188,26 @@ impl Direction {
             Direction::Forward => "forward",
             Direction::Backward => "backward",
         }
+    }
+}
+
+impl Sample {
+    /// A sample as the metadata have it; `None` for another text.
+    fn from_text(text: &str) -> Option<Sample> {
+        let mut words = text.split(' ');
+        let state = match words.next()? {
+            "old" => State::Old,
+            "new" => State::New,
+            _ => return None,
+        };
+        let position = words.next()?.parse().ok()?;
+        let code = hex::decode_array(words.next()?)?;
+        words.next().is_none().then_some(Sample { position, state, code })
+    }
+
+    fn to_text(self) -> String {
+        let state = if self.state == State::New { "new" } else { "old" };
+        format!("{state} {} {}", self.position, hex::encode(&self.code))
     }
 }
 
@@ -261,6 +302,7 @@ impl Reencryption {
             digests,
             device_size: None,
             data_size: None,
+            samples: Vec::new(),
             regular,
             bound,
         };
@@ -359,6 +401,14 @@ impl Reencryption {
             digests,
             device_size: number(DEVICE_SIZE),
             data_size: number(DATA_SIZE),
+            samples: object
+                .get(SAMPLES)
+                .and_then(Json::array)
+                .unwrap_or_default()
+                .iter()
+                .take(MOST_SAMPLES)
+                .filter_map(|sample| Sample::from_text(sample.text()?))
+                .collect(),
             regular,
             bound,
         };

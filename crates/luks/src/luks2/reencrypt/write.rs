@@ -2,7 +2,7 @@
 
 use casemate_blockdev::u64_of;
 
-use super::{Backups, DATA_SIZE, DEVICE_SIZE, Part, Reencryption, Resilience, State};
+use super::{Backups, DATA_SIZE, DEVICE_SIZE, Part, Reencryption, Resilience, SAMPLES, State};
 use crate::json::{Json, Object};
 use crate::luks2::metadata::{DIGESTS, Digest, Metadata, Segment, SegmentSize};
 use crate::luks2::{BINARY_LEN, validate};
@@ -37,6 +37,10 @@ impl Reencryption {
         let slot = match self.device_size {
             Some(size) => slot.with(DEVICE_SIZE, size.to_string()),
             None => slot,
+        };
+        let slot = match self.samples.is_empty() {
+            true => slot,
+            false => slot.with(SAMPLES, self.samples_json()),
         };
         member(&mut object, "keyslots").set(self.keyslot.to_string(), slot.into());
         let digests = member(&mut object, "digests");
@@ -111,7 +115,32 @@ impl Reencryption {
             .filter(|one| is_backup(one))
             .cloned()
             .collect();
-        Metadata::new(self.with_segments(object, parts, &backups, len), metadata.hdr_size())
+        let object = self.with_segments(object, parts, &backups, len);
+        let noted = self.with_notes(object.clone());
+        let has_room = |object: &Object| {
+            (Json::Object(object.clone()).to_plain().len() as u64) < metadata.hdr_size() - BINARY_LEN as u64
+        };
+        Metadata::new(if has_room(&noted) { noted } else { object }, metadata.hdr_size())
+    }
+
+    /// Metadata with this project's notes of the data as they are now.
+    fn with_notes(&self, mut object: Object) -> Object {
+        let slot =
+            member(&mut object, "keyslots").get_mut(self.keyslot.to_string()).and_then(Json::object_mut);
+        if let Some(slot) = slot {
+            if let Some(len) = self.data_size {
+                slot.set(DATA_SIZE, len.to_string().into());
+            }
+            match self.samples.is_empty() {
+                true => slot.retain(|name, _| name != SAMPLES.as_bytes()),
+                false => slot.set(SAMPLES, self.samples_json()),
+            }
+        }
+        object
+    }
+
+    fn samples_json(&self) -> Json {
+        self.samples.iter().map(|sample| Json::from(sample.to_text())).collect::<Vec<Json>>().into()
     }
 
     fn with_segments(&self, mut object: Object, parts: &[Part], backups: &[Json], len: u64) -> Object {
