@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 
 use crate::device::BlockDevice;
+use crate::number::{u64_of, usize_of};
 
 /// Bytes of a device, one after the other. Behind the last one nothing is read, and nothing can be written.
 pub struct Sequential<'a> {
@@ -21,9 +22,8 @@ impl<'a> Sequential<'a> {
     /// Moves on by as many bytes of a buffer as are left; returns where they begin, and how many they are.
     fn take(&mut self, wanted: usize) -> (u64, usize) {
         let at = self.left.start;
-        // OK to cast: no more than is wanted.
-        let len = (self.left.end - at).min(wanted as u64) as usize;
-        self.left.start += len as u64;
+        let len = usize_of((self.left.end - at).min(u64_of(wanted)));
+        self.left.start += u64_of(len);
         (at, len)
     }
 }

@@ -380,7 +380,7 @@ pub fn look(
 /// Bytes of a file system of a kind that says its size.
 fn file_system_size(device: &dyn BlockDevice, what: &str) -> Result<Option<u64>, Error> {
     let mut head = vec![0; 2048];
-    if device.size() < head.len() as u64 {
+    if device.size() < u64_of(head.len()) {
         return Ok(None);
     }
     device.read_at(&mut head, 0)?;
@@ -392,7 +392,8 @@ fn file_system_size(device: &dyn BlockDevice, what: &str) -> Result<Option<u64>,
             let has_high_half = number(1024 + 0x60, 4) & 0x80 != 0;
             let high = if has_high_half { number(1024 + 0x150, 4) } else { 0 };
             // A signature of ext has a size of blocks below 2^17.
-            let block = 1024_u64.checked_shl(number(1024 + 24, 4).min(32) as u32);
+            let shift = u32::try_from(number(1024 + 24, 4)).ok();
+            let block = shift.and_then(|shift| 1024_u64.checked_shl(shift));
             block.and_then(|block| block.checked_mul(high << 32 | number(1024 + 4, 4)))
         }
         signatures::SQUASHFS => Some(number(40, 8)),
