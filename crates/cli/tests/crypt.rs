@@ -357,7 +357,7 @@ fn a_partition_is_the_encrypted_side() {
     assert!(at("disk") == expected);
     // Behind the encrypted side's first sectors, and no byte behind the partition.
     let mut into =
-        with_key(folder.path(), &["encrypt", "-", "disk", "-P", "2", "--overwrite", "--crypt-offset", "8"]);
+        with_key(folder.path(), &["encrypt", "-", "disk", "-P", "2", "--overwrite", "--crypt-offset", "8s"]);
     let (status, stderr) = failure(&mut into, &at("plain"));
     assert!(status == 2 && stderr.contains("the data do not end before byte 1048576"), "{stderr}");
     let mut plain = expected[2 << 20..][..4096].to_vec();

@@ -44,6 +44,8 @@ pub(crate) struct Transaction {
     log: Log,
     /// Tells other machines that the file system is in use.
     mmp: Option<Mmp>,
+    /// Whether a commit has written something.
+    has_committed: bool,
 }
 
 /// How transactions are made permanent.
@@ -105,7 +107,8 @@ impl Transaction {
         let patcher = Patcher { sums: *fs.checksums(), patching: log.patching };
         let log =
             if log.is_direct { Log::direct(&fs) } else { Log::open(&fs, log.recovery, log.spare_journal)? };
-        let transaction = Transaction { cache, patcher, block_size: block_size as usize, log, mmp: None };
+        let block_size = block_size as usize;
+        let transaction = Transaction { cache, patcher, block_size, log, mmp: None, has_committed: false };
         Ok((fs, transaction))
     }
 
@@ -125,14 +128,16 @@ impl Transaction {
     /// Errors of the device. The state on the device is then the one before or the one after, once the file system was
     /// opened again. What could not be written may be committed again; after a flush that failed nothing can.
     pub fn commit(&mut self, now: Time) -> Result<()> {
-        let Transaction { cache, log, mmp, .. } = self;
+        let Transaction { cache, log, mmp, has_committed, .. } = self;
         log.check_known()?;
         let below = cache.device();
+        let has_written = *has_committed || cache.has_contents();
         cache.with_dirty(|dirty| {
             // Also where nothing is new: the device may have gone, and with it what was committed before.
             if dirty.is_empty() {
-                return below.flush();
+                return if has_written { below.flush() } else { Ok(()) };
             }
+            *has_committed = true;
             if let Some(mmp) = mmp {
                 mmp.check()?;
             }
