@@ -70,7 +70,7 @@ fn apply(fs: &Ext4, fix: &Fix) -> Result<()> {
         Fix::InPlace { offset, len, subject, context } => {
             let mut bytes = vec![0; len];
             fs.device().read_at(&mut bytes, offset)?;
-            if checksums.store(recipe(subject), &context, &mut bytes).is_some() {
+            if checksums.correct(subject, &context, &mut bytes).is_some() {
                 fs.device().write_at(&bytes, offset)?;
             }
         }

@@ -369,7 +369,11 @@ impl Worker<'_, '_> {
             "the flag casefold and is not a directory, or the feature is missing",
         );
         wrong_if(
-            has.extents && is_file && !in_inode && !has_tree && extent::is_root(inode.block_area()),
+            has.extents
+                && (is_file || kind == FileType::Symlink && !is_fast(inode))
+                && !in_inode
+                && !has_tree
+                && extent::is_root(inode.block_area()),
             "an extent tree and not its flag",
         );
         if is_file || kind == FileType::Symlink {

@@ -7,7 +7,7 @@ use crate::check::findings::{FindingKind, Fix};
 use crate::check::groups::Group;
 use crate::check::worker::Check;
 use crate::error::{Corrupt, Place, Result, Structure};
-use crate::format::csum::{Context, Subject};
+use crate::format::csum::{Context, Subject, compare, recipe};
 use crate::format::features::{Compat, RoCompat};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::orphan;
@@ -132,14 +132,17 @@ fn from_file(
                 findings.say(FindingKind::OrphanFile, place, "no magic number 0xb10ca04");
                 continue;
             }
-            if check.has.checksums {
+            let context = Context { block, ..file.context() };
+            let fix = Fix::in_place(fs.layout().offset(block), bytes.len(), Subject::OrphanBlock, context);
+            let result = if check.has.checksums {
                 findings.count(Structure::OrphanBlock);
-                let context = Context { block, ..file.context() };
-                let fix =
-                    Fix::in_place(fs.layout().offset(block), bytes.len(), Subject::OrphanBlock, context);
-                findings
-                    .note(fs.checksums().verify(Subject::OrphanBlock, &context, &bytes, place), Some(fix));
-            }
+                fs.checksums().verify(Subject::OrphanBlock, &context, &bytes, place)
+            } else {
+                // Left from a time with checksums: e2fsck takes it for an orphan.
+                let found = fs.checksums().stored(recipe(Subject::OrphanBlock), &bytes);
+                compare(0, found.unwrap_or(0), place)
+            };
+            findings.note(result, Some(fix));
             for orphan in orphan::numbers(block_size).filter_map(|field| InodeNo::new(field.get(&bytes))) {
                 waiting += 1;
                 if self::next(check, groups, orphan)?.is_none() {

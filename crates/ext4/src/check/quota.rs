@@ -24,8 +24,19 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
         let Ok(file) = inode.and_then(|inode| check.fs.open_stored(&inode)) else { continue };
         check.findings.count(Structure::QuotaFile);
         let read = || -> Result<HashMap<u32, (u64, u64)>> {
-            let mut tree = Tree { file, seen: HashSet::new(), blocks: 0, place, found: HashMap::new() };
+            let mut tree = Tree {
+                file,
+                seen: HashSet::new(),
+                blocks: 0,
+                place,
+                found: HashMap::new(),
+                led: HashSet::new(),
+            };
             tree.read(kind)?;
+            // Where all counts are right nobody minds.
+            if usage.iter().any(|(id, used)| tree.found.get(id) != Some(used)) {
+                tree.fits()?
+            }
             Ok(tree.found)
         };
         match read() {
@@ -74,6 +85,8 @@ struct Tree {
     blocks: u32,
     place: Place,
     found: HashMap<u32, (u64, u64)>,
+    /// Ids of which the tree leads to an entry.
+    led: HashSet<u32>,
 }
 
 impl Tree {
@@ -87,7 +100,7 @@ impl Tree {
             let text = format!("says that it has {} blocks, and has {room}", self.blocks);
             return Err(self.place.malformed(text));
         }
-        self.node(ROOT, 0)
+        self.node(ROOT, 0, 0)
     }
 
     fn block(&self, number: u32) -> Result<[u8; BLOCK]> {
@@ -100,9 +113,23 @@ impl Tree {
         Ok(bytes)
     }
 
-    fn node(&mut self, number: u32, level: usize) -> Result<()> {
+    /// Refuses a tree that leads to other entries than there are: what is counted can't be corrected in it.
+    fn fits(&self) -> Result<()> {
+        if let Some(id) = self.led.iter().find(|id| !self.found.contains_key(id)) {
+            return Err(self.place.malformed(format!("lacks the entry of {id}, to which it leads")));
+        }
+        if let Some(id) = self.found.keys().find(|id| !self.led.contains(id)) {
+            return Err(self.place.malformed(format!("does not lead to the entry of {id}")));
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, number: u32, level: usize, id: u32) -> Result<()> {
         if number >= self.blocks {
             return Err(self.place.malformed(format!("names block {number} of {}", self.blocks)));
+        }
+        if level == LEVELS {
+            self.led.insert(id);
         }
         if !self.seen.insert(number) {
             // Several ways lead to a block of entries.
@@ -122,7 +149,8 @@ impl Tree {
         for byte in 0..=255u8 {
             let below = quota::slot(u32::from_be_bytes([byte; 4]), level).get(&bytes);
             if below != 0 {
-                self.node(below, level + 1)?;
+                let id = id | u32::from(byte) << (8 * (LEVELS - 1 - level));
+                self.node(below, level + 1, id)?;
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ use crate::read::path::LONGEST_NAME;
 use crate::units::{Block, InodeNo};
 
 /// Names that one inode can have (`EXT4_LINK_MAX`).
-const MOST_LINKS: u16 = 65000;
+pub(crate) const MOST_LINKS: u16 = 65000;
 
 impl Files {
     /// Takes an inode and gives it a name. The caller may add contents, and stores it by

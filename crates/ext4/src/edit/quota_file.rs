@@ -47,6 +47,14 @@ impl<'t> QuotaFile<'t> {
         Ok(EntryPlace { physical, at: base + at })
     }
 
+    /// Puts an entry in place of that of its id: limits and usage.
+    pub fn put(&mut self, kind: Kind, entry: &[u8]) -> Result<()> {
+        let EntryPlace { physical, at } = self.entry(kind, ID.get(entry))?;
+        let mut entry = entry.to_vec();
+        quota::keep(&mut entry);
+        self.space.transaction_mut().update(physical, |edit| edit.write(at, &entry))
+    }
+
     /// Finds an identifier's entry. Returns the block of the file, and the byte in it.
     fn find(&mut self, id: u32) -> Result<(u32, usize)> {
         let mut block = ROOT;

@@ -365,6 +365,21 @@ impl Checksums {
         self.write(recipe, bytes, value)
     }
 
+    /// Stores the checksum of `bytes` in them, or zero where the file system has no such checksums.
+    pub(crate) fn correct(&self, subject: Subject, context: &Context, bytes: &mut [u8]) -> Option<()> {
+        match self.covers(subject) {
+            true => self.store(recipe(subject), context, bytes),
+            false => self.write(recipe(subject), bytes, 0),
+        }
+    }
+
+    /// Whether `bytes` carry their checksum, or the file system has none of these. No words are made where they don't.
+    pub(crate) fn fits(&self, subject: Subject, context: &Context, bytes: &[u8]) -> bool {
+        let recipe = recipe(subject);
+        let pair = self.compute(recipe, context, bytes).zip(self.stored(recipe, bytes));
+        !self.covers(subject) || pair.is_some_and(|(expected, found)| expected == found)
+    }
+
     /// Checks the checksum that `bytes` carry, if the file system has such checksums.
     ///
     /// # Errors
