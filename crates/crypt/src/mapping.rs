@@ -85,7 +85,7 @@ fn refuse_same(source: &Medium, target: &Path) -> Result<(), Error> {
 /// superblock of an array.
 fn erase_behind(target: &Medium, start: u64, work: &Work<'_>) -> Result<(), Error> {
     let (named, behind) = (target.named(), target.top().size().saturating_sub(start));
-    let behind = Window::new(&named as &dyn BlockDevice, start, behind).at(target.name())?;
+    let behind = Window::<&dyn BlockDevice>::new(&named, start, behind).at(target.name())?;
     signatures::erase(&behind, target.name(), work.events)
 }
 

@@ -5,7 +5,7 @@ use crate::error::{Place, Result, Structure};
 use crate::format::bitmap;
 use crate::format::csum::{Context, Kind};
 use crate::format::features::{Compat, Incompat};
-use crate::format::group::{Bitmap, Descriptor};
+use crate::format::group::{Bitmap, Descriptor, INODE_UNINIT};
 use crate::format::layout::Layout;
 use crate::format::superblock::Superblock;
 use crate::transaction::patch::{Part, Patching};
@@ -192,6 +192,35 @@ impl Allocator {
             })??;
         }
         Ok(descriptor)
+    }
+
+    /// Begins a group's bitmap with these bytes, by which what is free is counted, too. One that is as that of a group that
+    /// was never used is left out where a descriptor can say so.
+    pub fn begin_bitmap(&mut self, which: Bitmap, group: GroupNo, bytes: Vec<u8>) -> Result<()> {
+        let layout = *self.fs.layout();
+        let mut descriptor = self.descriptor(group)?;
+        let (fresh, is_last) = match which {
+            Bitmap::Blocks => {
+                let is_last = group.get() + 1 == layout.groups;
+                descriptor.set_free_clusters(bitmap::clear(&bytes, layout.clusters_in(group)));
+                (self.fresh_block_bitmap(group, &descriptor), is_last)
+            }
+            Bitmap::Inodes => {
+                descriptor.set_free_inodes(bitmap::clear(&bytes, layout.inodes_per_group));
+                (self.fresh_inode_bitmap(), descriptor.fields().flags() & INODE_UNINIT == 0)
+            }
+        };
+        if self.fs.checksums().kind() != Kind::None && !is_last && bytes == fresh {
+            descriptor.set_flags(descriptor.fields().flags() | which.uninit());
+            return self.store_descriptor(group, &descriptor);
+        }
+        descriptor.clear_flag(which.uninit());
+        if self.transaction.sums().covers(which.subject()) {
+            let sum = self.transaction.sums().update(None, &bytes[..(self.bits(which) / 8) as usize]);
+            descriptor.set_bitmap_sum(self.transaction.sums(), which, sum);
+        }
+        self.transaction.create(which.block(descriptor.fields()), bytes);
+        self.store_descriptor(group, &descriptor)
     }
 
     /// Bits of a bitmap that mean something, and that its checksum covers.

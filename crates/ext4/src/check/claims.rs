@@ -63,6 +63,16 @@ impl Claims {
         })
     }
 
+    /// The last one of these blocks that is claimed.
+    pub fn last(&self, block: Block, len: u64) -> Option<Block> {
+        (0..len.div_ceil(64)).rev().map(|word| word * 64).find_map(|at| {
+            let mask = !0 >> (64 - (len - at).min(64));
+            let bits = self.bits(block + at) & mask;
+            // OK to subtract: some bit is set.
+            (bits != 0).then(|| block + at + u64::from(63 - bits.leading_zeros()))
+        })
+    }
+
     fn read(&self, word: u64) -> u64 {
         let chunk = self.chunks.get((word / WORDS) as usize).and_then(OnceLock::get);
         chunk.map_or(0, |chunk| chunk[(word % WORDS) as usize].load(Ordering::Relaxed))
@@ -99,7 +109,10 @@ mod tests {
             let bits = (0..64).fold(0, |bits, bit| bits | u64::from(owned[(at + bit) as usize]) << bit);
             assert_eq!(claims.bits(Block::new(at)), bits);
             let len = rng.below(layout.blocks - at);
-            assert_eq!(claims.any(Block::new(at), len), owned[at as usize..][..len as usize].contains(&true));
+            let part = &owned[at as usize..][..len as usize];
+            assert_eq!(claims.any(Block::new(at), len), part.contains(&true));
+            let last = part.iter().rposition(|is| *is).map(|last| Block::new(at + last as u64));
+            assert_eq!(claims.last(Block::new(at), len), last);
         }
     }
 }

@@ -219,7 +219,7 @@ impl FindingKind {
     /// The doubts that such a fault causes, wherever it is found. All of an inode of unknown kind is unsure: its
     /// blocks, and the names in it, if it is a directory.
     /// names in it, if it is a directory.
-    fn doubts(self) -> Doubts {
+    pub(crate) fn doubts(self) -> Doubts {
         use FindingKind as K;
         match self {
             K::Malformed | K::SuperblockField | K::Features | K::JournalFeature | K::JournalLog => {

@@ -217,7 +217,7 @@ impl Part {
         }
     }
 
-    fn bitmap(self) -> Option<Bitmap> {
+    pub fn bitmap(self) -> Option<Bitmap> {
         match self {
             Part::Table => None,
             Part::Blocks => Some(Bitmap::Blocks),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use casemate_blockdev::BlockDevice;
 
 use crate::check::groups::{Places, fixed_blocks, places};
-use crate::error::{Place, Result, Structure};
+use crate::error::{Place, Result};
 use crate::format::bitmap;
 use crate::format::csum::{Context, Kind, Subject};
 use crate::format::group::{Bitmap, GroupDescriptor};
@@ -29,20 +29,54 @@ pub(crate) enum Likeness {
     Sure,
 }
 
-/// Whether a run of blocks may be a group's inode table.
-pub(crate) fn holds_inodes(fs: &Ext4, group: GroupNo, table: Block) -> Result<bool> {
-    Ok(likeness(fs, group, table)? > Likeness::None)
+/// Runs of blocks that were looked at as inode tables. Forged descriptors of any number of groups can name one run.
+#[derive(Debug, Default)]
+pub(crate) struct Tables(BTreeMap<Block, Vec<u32>>);
+
+/// Inodes in use of a run that are kept in mind; one with more is read again.
+const MOST_KEPT: usize = 64;
+
+impl Tables {
+    /// Whether a run of blocks may be a group's inode table.
+    pub fn holds_inodes(&mut self, fs: &Ext4, group: GroupNo, table: Block) -> Result<bool> {
+        let layout = fs.layout();
+        if !layout.contains(table, layout.inode_table_blocks()) {
+            return Ok(false);
+        }
+        if let Some(used) = self.0.get(&table) {
+            let mut found = Likeness::None;
+            let mut raw = vec![0; layout.inode_size as usize];
+            for index in used {
+                let offset = layout.offset(table) + u64::from(*index) * u64::from(layout.inode_size);
+                fs.device().read_at(&mut raw, offset)?;
+                found = found.max(likeness_of(fs, group, *index, &raw)?);
+            }
+            return Ok(found > Likeness::None);
+        }
+        let mut used = Vec::new();
+        let found = looked_at(fs, group, table, &mut used)?;
+        if found < Likeness::Sure && used.len() < MOST_KEPT {
+            self.0.insert(table, used);
+        }
+        Ok(found > Likeness::None)
+    }
 }
 
 /// Looks at a run of blocks as a group's inode table.
 pub(crate) fn likeness(fs: &Ext4, group: GroupNo, table: Block) -> Result<Likeness> {
+    looked_at(fs, group, table, &mut Vec::new())
+}
+
+/// The likeness to a group's table, and the places of the first inodes in it that seem to be in use; all of them where it
+/// is less than sure.
+fn looked_at(fs: &Ext4, group: GroupNo, table: Block, used: &mut Vec<u32>) -> Result<Likeness> {
     let layout = fs.layout();
     let len = layout.inode_table_blocks();
     if !layout.contains(table, len) || !fs.is_present(table, len) {
         return Ok(Likeness::None);
     }
     let size = layout.inode_size;
-    let (has_sums, per_piece) = (fs.checksums().covers(Subject::Inode), (PIECE / size).max(1));
+    let per_piece = (PIECE / size).max(1);
     let (mut bytes, mut found) = (Vec::new(), Likeness::None);
     for first in (0..layout.inodes_per_group).step_by(per_piece as usize) {
         let count = per_piece.min(layout.inodes_per_group - first);
@@ -50,31 +84,47 @@ pub(crate) fn likeness(fs: &Ext4, group: GroupNo, table: Block) -> Result<Likene
         let offset = layout.offset(table) + u64::from(first) * u64::from(size);
         fs.device().read_at(&mut bytes, offset)?;
         for (index, raw) in (first..).zip(bytes.chunks_exact(size as usize)) {
-            let Some(number) = layout.inode_at(group, index) else { break };
-            let inode = RawInode { number, raw };
-            let is_used = inode.kind().is_some() && inode.links() > 0 && inode.deleted() == 0;
-            if !is_used {
+            if !is_used(raw) {
                 continue;
             }
-            let place = Place::inode(Structure::Inode, number);
-            if has_sums && fs.checksums().verify(Subject::Inode, &inode.context(), raw, place).is_ok() {
-                return Ok(Likeness::Sure);
+            if used.len() < MOST_KEPT {
+                used.push(index);
             }
-            // Without checksums the first group is known by its directories alone: other numbers can't be told apart.
-            let is_own = group != GroupNo::PRIMARY && !has_sums
-                || number == InodeNo::ROOT && inode.kind() == Some(FileType::Directory) && inode.links() > 1;
-            if is_own {
-                found = Likeness::Some;
-            }
-            if number == InodeNo::ROOT
-                && let Ok(root) = inode.to_inode()
-                && first_block(fs, &root).is_some_and(|block| block.starts_with(&ROOT_DOT))
-            {
-                return Ok(Likeness::Sure);
+            found = found.max(likeness_of(fs, group, index, raw)?);
+            if found == Likeness::Sure {
+                return Ok(found);
             }
         }
     }
     Ok(found)
+}
+
+/// Whether bytes seem to be an inode in use, of whichever number.
+fn is_used(raw: &[u8]) -> bool {
+    let inode = RawInode { number: InodeNo::ROOT, raw };
+    inode.kind().is_some() && inode.links() > 0 && inode.deleted() == 0
+}
+
+/// What an inode in use, at an index of a run, tells of the run as a group's table.
+fn likeness_of(fs: &Ext4, group: GroupNo, index: u32, raw: &[u8]) -> Result<Likeness> {
+    let has_sums = fs.checksums().covers(Subject::Inode);
+    let Some(number) = fs.layout().inode_at(group, index).filter(|_| is_used(raw)) else {
+        return Ok(Likeness::None);
+    };
+    let inode = RawInode { number, raw };
+    if has_sums && fs.checksums().fits(Subject::Inode, &inode.context(), raw) {
+        return Ok(Likeness::Sure);
+    }
+    if number == InodeNo::ROOT
+        && let Ok(root) = inode.to_inode()
+        && first_block(fs, &root).is_some_and(|block| block.starts_with(&ROOT_DOT))
+    {
+        return Ok(Likeness::Sure);
+    }
+    // Without checksums the first group is known by its directories alone: other numbers can't be told apart.
+    let is_own = group != GroupNo::PRIMARY && !has_sums
+        || number == InodeNo::ROOT && inode.kind() == Some(FileType::Directory) && inode.links() > 1;
+    Ok(if is_own { Likeness::Some } else { Likeness::None })
 }
 
 /// The number in the root's first record.
@@ -210,8 +260,7 @@ fn copy_blocks(fs: &Ext4, index: u32) -> impl Iterator<Item = Block> {
 fn is_sound(fs: &Ext4, group: GroupNo, raw: &[u8]) -> bool {
     let sums = fs.checksums();
     let context = Context { group, ..Context::default() };
-    let place = Place::group(Structure::BackupGroupDescriptor, group);
-    sums.kind() == Kind::None || sums.verify(sums.descriptor_subject(), &context, raw, place).is_ok()
+    sums.kind() == Kind::None || sums.fits(sums.descriptor_subject(), &context, raw)
 }
 
 /// Copies of a descriptor that are compared, and places of copies that are looked at.

@@ -44,16 +44,16 @@ use crate::format::mmp::{MMP_SIZE, MmpBlock};
 use crate::open::recovered;
 use crate::read::fs::{Ext4, OpenOptions};
 use crate::read::journal as replay;
-use crate::units::{Block, GroupNo};
+use crate::units::{Block, GroupNo, Run};
 
 use claims::Claims;
-use findings::Findings;
 pub(crate) use findings::{Doubts, Fix};
 pub use findings::{Finding, FindingKind, Level};
+use findings::{Findings, MOST_FAULTS};
 pub(crate) use fitting::fitting;
 pub use fix::fix_checksums;
 pub(crate) use groups::{Part, Places, fixed_blocks, metadata, places, range, tells_unused};
-pub(crate) use likeness::{descriptor_copies, holds_inodes};
+pub(crate) use likeness::{Tables, descriptor_copies};
 pub use superblocks::copy_to_read_by;
 pub(crate) use superblocks::restored;
 pub use verity::{VerityCount, VerityDemand, VerityFiles};
@@ -125,9 +125,22 @@ impl CheckReport {
         self.lacks_tables
     }
 
-    /// Whether a block was found to have an owner, or may have one.
-    pub(crate) fn is_claimed(&self, block: Block) -> bool {
-        self.claims.as_ref().is_none_or(|claims| claims.any(block, 1))
+    /// The last block of a run that was found to have an owner, or may have one.
+    pub(crate) fn last_claimed(&self, run: Run) -> Option<Block> {
+        match &self.claims {
+            Some(claims) => claims.last(run.first, run.len),
+            None => Some(run.end().before()),
+        }
+    }
+
+    /// Which of the 64 blocks from one on have owners, or may have one, as a bitmap has them.
+    pub(crate) fn claimed_bits(&self, block: Block) -> u64 {
+        self.claims.as_ref().map_or(!0, |claims| claims.bits(block))
+    }
+
+    /// Whether there may be more than is listed: lists have an end.
+    pub(crate) fn is_full(&self) -> bool {
+        self.faults_left_out > 0 || self.faults.len() + self.notes.len() >= MOST_FAULTS
     }
 
     /// The findings that rewriting a checksum would make go away.

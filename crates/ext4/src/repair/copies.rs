@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::alloc::Goal;
-use crate::check::{Finding, metadata};
+use crate::check::Finding;
 use crate::edit::inode::{read_raw, write};
 use crate::error::{Problem, Result};
 use crate::format::csum::{Context, Subject};
@@ -16,7 +16,7 @@ use crate::read::map::Mapping;
 use crate::read::runs::BlockRuns;
 use crate::repair::Repair;
 use crate::repair::altered::Alteration;
-use crate::repair::map::{Walk, walk};
+use crate::repair::map::Walk;
 use crate::units::{Block, InodeNo, Run};
 
 /// Blocks that are claimed more than once, and those of them that have an owner by now.
@@ -30,31 +30,43 @@ pub(super) struct Owners {
     owned: BlockRuns,
     /// Clusters that the present inode has taken.
     own: BlockRuns,
+    /// Claims of each inode.
+    claims: BTreeMap<InodeNo, Vec<Run>>,
     /// First and last blocks of all claims, each in order.
     firsts: Vec<Block>,
     lasts: Vec<Block>,
 }
 
 impl Owners {
-    pub fn of(findings: &[&Finding], fs: &Ext4) -> Result<Owners> {
+    pub fn of(findings: &[&Finding], fs: &Ext4, metadata: &[Run]) -> Owners {
         let ratio = u64::from(fs.layout().cluster_blocks);
-        let claims: Vec<Run> = findings.iter().filter_map(|finding| claim(finding)).collect();
-        let (mut firsts, mut lasts): (Vec<Block>, Vec<Block>) =
-            claims.iter().map(|run| (run.first, run.end().before())).unzip();
-        firsts.sort_unstable();
-        lasts.sort_unstable();
-        let mut shared = claims;
-        crate::check::merge(&mut shared);
-        let mut metadata: Vec<Run> =
-            metadata(fs)?.into_iter().map(|run| Owners::whole_clusters(run, ratio)).collect();
-        crate::check::merge(&mut metadata);
-        Ok(Owners { shared, metadata, ratio, firsts, lasts, ..Owners::default() })
+        let mut owners = Owners { ratio, ..Owners::default() };
+        for (finding, run) in findings.iter().filter_map(|finding| Some((finding, claim(finding)?))) {
+            owners.firsts.push(run.first);
+            owners.lasts.push(run.end().before());
+            owners.shared.push(run);
+            if let Some(inode) = finding.place().inode {
+                owners.claims.entry(inode).or_default().push(run);
+            }
+        }
+        owners.firsts.sort_unstable();
+        owners.lasts.sort_unstable();
+        crate::check::merge(&mut owners.shared);
+        owners.metadata = metadata.iter().map(|run| Owners::whole_clusters(*run, ratio)).collect();
+        crate::check::merge(&mut owners.metadata);
+        owners
     }
 
     fn whole_clusters(run: Run, ratio: u64) -> Run {
         let first = run.first.cluster(ratio).first_block(ratio);
         let end = run.end().before().cluster(ratio).first_block(ratio).saturating_add(ratio);
         Run::between(first, end)
+    }
+
+    /// The number of claims of others over those of an inode.
+    fn claims_over(&self, inode: InodeNo) -> u64 {
+        let claims = self.claims.get(&inode).map_or(&[][..], Vec::as_slice);
+        claims.iter().map(|claim| self.others(*claim)).fold(0, u64::saturating_add)
     }
 
     /// The number of claims of others over a claim.
@@ -146,7 +158,7 @@ impl Repair {
         let mut owned = match inode.to_inode() {
             Ok(owned) => owned,
             Err(_) if number == InodeNo::BAD_BLOCKS => {
-                for run in walk(self.files.fs(), inode)?.runs {
+                for run in self.walk(inode)?.runs {
                     for block in run.physical.run(run.len) {
                         self.owners.take(block);
                     }
@@ -164,7 +176,7 @@ impl Repair {
         };
         let mut is_changed = false;
         if is_mapped {
-            let found = walk(self.files.fs(), inode)?;
+            let found = self.walk(inode)?;
             let mut is_other = false;
             for node in &found.nodes {
                 is_other |= !self.owners.take(*node);
@@ -194,15 +206,10 @@ impl Repair {
     /// Puts claims in the order in which blocks are taken: first come inodes whose size and count of blocks fit their maps,
     /// and of these the ones with the fewest claims over theirs. A damaged map lies over those of many.
     pub(super) fn sort_claims(&self, findings: &mut [&Finding]) -> Result<()> {
-        let mut claims: BTreeMap<InodeNo, u64> = BTreeMap::new();
-        for finding in findings.iter() {
-            let (Some(inode), Some(run)) = (finding.place().inode, claim(finding)) else { continue };
-            let sum = claims.entry(inode).or_default();
-            *sum = sum.saturating_add(self.owners.others(run));
-        }
         let mut order = BTreeMap::new();
-        for (inode, others) in claims {
+        for inode in self.owners.claims.keys().copied() {
             let is_own = self.files.fs().superblock().is_internal(inode);
+            let others = self.owners.claims_over(inode);
             order.insert(inode, (!is_own && !self.fits(inode)?, !is_own, others));
         }
         findings.sort_by_key(|finding| {
@@ -219,7 +226,7 @@ impl Repair {
         if inode.has(InodeFlags::INLINE_DATA) || inode.kind() == Some(FileType::Symlink) {
             return Ok(true);
         }
-        let found = walk(self.files.fs(), inode)?;
+        let found = self.walk(inode)?;
         let end = inode.size().div_ceil(self.files.fs().layout().block_size.into());
         let is_behind = |run: &Mapping| !run.unwritten && run.end() > end;
         let has_tree = inode.has(InodeFlags::VERITY) || !found.runs.iter().any(is_behind);
@@ -248,7 +255,7 @@ impl Repair {
     /// Takes from an inode what it has behind its end and others claim, too: where its size and its count of blocks, or many
     /// others, contradict its map, the map is what is wrong. Blocks that were reserved behind the end and that nobody else
     /// claims stay.
-    pub(super) fn give_up(&mut self, finding: &Finding, claims: &[&Finding]) -> Result<bool> {
+    pub(super) fn give_up(&mut self, finding: &Finding) -> Result<bool> {
         let Some(number) = finding.place().inode else { return Ok(false) };
         let superblock = self.files.fs().superblock();
         let is_named = superblock.orphan_file == Some(number) || superblock.journal_inode == Some(number);
@@ -264,7 +271,7 @@ impl Repair {
         if !is_mapped || owned.links() == 0 {
             return Ok(false);
         }
-        let found = walk(self.files.fs(), inode)?;
+        let found = self.walk(inode)?;
         let end = owned.size().div_ceil(self.files.fs().layout().block_size.into());
         let behind = |run: &Mapping| {
             let skip = end.saturating_sub(run.logical).min(run.len);
@@ -283,12 +290,7 @@ impl Repair {
         if !found.runs.iter().any(is_shared) {
             return Ok(false);
         }
-        let others = claims
-            .iter()
-            .filter(|claim| claim.place().inode == Some(number))
-            .filter_map(|finding| claim(finding))
-            .map(|run| owners.others(run))
-            .fold(0, u64::saturating_add);
+        let others = owners.claims_over(number);
         if !self.is_uncounted(inode, &found) && (others <= 1 || end == 0) {
             return Ok(false);
         }

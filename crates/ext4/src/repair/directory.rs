@@ -18,8 +18,7 @@ use crate::format::raw_inode::RawInode;
 use crate::format::xattr;
 use crate::read::casefold::fold;
 use crate::repair::Repair;
-use crate::repair::map::walk;
-use crate::units::InodeNo;
+use crate::units::{Block, InodeNo};
 
 /// The longest name.
 const LONGEST_NAME: usize = 255;
@@ -104,6 +103,9 @@ fn is_chain(bytes: &[u8], mut at: usize, block: usize, with_hash: bool, inodes: 
 /// Directories with findings about their structure, and names that are to go, by directory.
 #[derive(Debug, Default)]
 pub(super) struct Unsound {
+    /// Blocks with findings that are no inode's, and the inodes that have these blocks of attributes, once they are asked for.
+    pub blocks: BTreeSet<Block>,
+    pub users: Option<BTreeMap<Block, Vec<InodeNo>>>,
     structures: BTreeSet<InodeNo>,
     names: BTreeSet<(InodeNo, Vec<u8>)>,
     kinds: BTreeSet<(InodeNo, FindingKind)>,
@@ -119,7 +121,10 @@ impl Unsound {
         use FindingKind as K;
         let mut unsound = Unsound::default();
         for finding in findings {
-            let Some(inode) = finding.place().inode else { continue };
+            let Some(inode) = finding.place().inode else {
+                unsound.blocks.extend(finding.place().block.map(Block::new));
+                continue;
+            };
             unsound.kinds.insert((inode, finding.kind()));
             match (finding.kind(), finding.name()) {
                 (K::DirectoryLink | K::EncryptionPolicy | K::EntryInode, Some(name)) => {
@@ -213,7 +218,7 @@ impl Repair {
         }
         let (inodes, block_size) = (self.files.fs().layout().inodes, self.space().block_size());
         let raw = read_raw(self.files.space(), number)?;
-        let runs = walk(self.files.fs(), RawInode { number, raw: &raw })?.runs;
+        let runs = self.walk(RawInode { number, raw: &raw })?.runs;
         let was_indexed = self.files.fs().is_indexed(&dir);
         let is_indexed = was_indexed && !self.unsound.structures.contains(&number);
         let tail = self.files.directory(&mut dir).tail_size();
@@ -292,6 +297,7 @@ impl Repair {
             }
         }
         if was_indexed && !is_indexed {
+            self.unindexed.insert(number);
             dir.set_flags(dir.flags().0 & !InodeFlags::INDEX.0);
         }
         if runs.is_empty() {

@@ -1,11 +1,12 @@
 //! Faults whose right state follows from the rest of the file system: counts, bitmaps, checksums, kinds in names, copies.
 
-use crate::check::{Finding, FindingKind, Fix, descriptor_copies, tells_unused};
+use crate::check::{CheckReport, Finding, FindingKind, Fix, descriptor_copies, tells_unused};
+use crate::edit::create::MOST_LINKS;
 use crate::edit::dir::name::Name;
 use crate::edit::inode::write;
 use crate::edit::quota_file::{QuotaFile, Usage};
 use crate::error::{Counted, Marked, Problem, Result, Structure};
-use crate::format::csum::{Subject, recipe};
+use crate::format::csum::Subject;
 use crate::format::features::RoCompat;
 use crate::format::group::{Bitmap, GroupDescriptor};
 use crate::format::inode::{Inode, InodeFlags};
@@ -23,7 +24,8 @@ impl Repair {
                 self.space().doubt_unused(group)?;
             }
             (K::Checksum, _) if place.structure == Structure::GroupDescriptor => {
-                return fix.zip(place.group).map_or(Ok(false), |(fix, group)| self.descriptor(group, fix));
+                let mended = fix.zip(place.group);
+                return mended.map_or(Ok(false), |(fix, group)| self.descriptor(group, fix, false));
             }
             (K::Checksum, _) => return fix.map_or(Ok(false), |fix| self.checksum(fix)),
             (K::BlockBitmap | K::InodeBitmap, Problem::Marked { first, last, marked }) => {
@@ -61,7 +63,11 @@ impl Repair {
                 self.space().correct_total(Bitmap::Inodes)?;
             }
             (K::LinkCount, Problem::Number { expected, .. }) => {
-                let Ok(links) = u16::try_from(*expected) else { return Ok(false) };
+                if *expected > MOST_LINKS.into() {
+                    return self.overflow_links(finding);
+                }
+                // OK to truncate: not more than that.
+                let links = *expected as u16;
                 return self.edit_inode(finding, |inode| {
                     inode.set_links(links);
                     true
@@ -97,7 +103,7 @@ impl Repair {
                 let Some(group) = place.group else { return Ok(false) };
                 match place.structure {
                     Structure::BackupSuperblock => self.space().copy_superblock(group)?,
-                    _ => self.space().copy_descriptors(group)?,
+                    _ => self.copy_descriptors(group)?,
                 }
             }
             _ => return Ok(false),
@@ -125,12 +131,13 @@ impl Repair {
     }
 
     /// Makes a descriptor with a wrong checksum valid again: with the places that a sound copy names, and without
-    /// inodes that were never used. Without such a copy, its places are taken for right where the root is found by them.
-    fn descriptor(&mut self, group: GroupNo, fix: Fix) -> Result<bool> {
+    /// inodes that were never used. Without such a copy, its places are taken for right where the root is found by them, or
+    /// where nothing else can be known.
+    pub(super) fn descriptor(&mut self, group: GroupNo, fix: Fix, is_settled: bool) -> Result<bool> {
         let fs = self.files.fs();
         let layout = *fs.layout();
         let copy = descriptor_copies(fs, group)?.into_iter().next();
-        if copy.is_none() && group != GroupNo::PRIMARY {
+        if copy.is_none() && group != GroupNo::PRIMARY && !is_settled {
             return Ok(false);
         }
         let raw = fs.with_raw_descriptor(group, <[u8]>::to_vec)?;
@@ -160,7 +167,7 @@ impl Repair {
                     transaction.with(block, |bytes| bytes.get(base..base + len).map(<[u8]>::to_vec))?;
                 let sums = *transaction.sums();
                 let Some(bytes) = bytes.as_mut() else { return Ok(false) };
-                if sums.store(recipe(subject), &context, bytes).is_none() {
+                if sums.correct(subject, &context, bytes).is_none() {
                     return Ok(false);
                 }
                 transaction.update(block, |edit| edit.write(base, bytes))?;
@@ -176,11 +183,50 @@ impl Repair {
         Ok(true)
     }
 
+    /// Copies the block with a group's descriptor to its places, once in a look.
+    fn copy_descriptors(&mut self, group: GroupNo) -> Result<()> {
+        let (index, _) = self.files.fs().layout().descriptor_position(group);
+        if self.copied.insert(index) { self.space().copy_descriptors(group) } else { Ok(()) }
+    }
+
+    /// Copies all other blocks of descriptors, too, if one had to be and the list of findings has no room for the rest.
+    pub(super) fn copy_other_descriptors(&mut self, report: &CheckReport) -> Result<()> {
+        if self.copied.is_empty() || !report.is_full() {
+            return Ok(());
+        }
+        let layout = *self.files.fs().layout();
+        for index in 0..layout.descriptor_blocks() {
+            if self.files.space().transaction().is_large() {
+                self.files.commit()?;
+            }
+            self.copy_descriptors(layout.first_described(index))?;
+        }
+        Ok(())
+    }
+
     /// Changes an inode's fields, if `f` says that it did.
     fn edit_inode(&mut self, finding: &Finding, f: impl FnOnce(&mut Inode) -> bool) -> Result<bool> {
         let Some(number) = finding.place().inode else { return Ok(false) };
         let mut inode = self.files.inodes().get_unlinked(number)?;
         Ok(f(&mut inode) && write(self.space(), &inode).map(|()| true)?)
+    }
+
+    /// Counts no names of a directory with more than can be counted, as the feature for these has it.
+    fn overflow_links(&mut self, finding: &Finding) -> Result<bool> {
+        let is_done = self.edit_inode(finding, |inode| {
+            let is_dir = inode.is_dir();
+            if is_dir {
+                inode.set_links(1);
+            }
+            is_dir
+        })?;
+        if is_done && !self.files.fs().superblock().ro_compat.has(RoCompat::DIR_NLINK) {
+            self.files.inodes().transaction().edit_superblock(|superblock| {
+                superblock.add_ro_compat(RoCompat::DIR_NLINK);
+                Ok(())
+            })?;
+        }
+        Ok(is_done)
     }
 
     /// Sets the kind in a name's record to that of its inode.

@@ -1,5 +1,7 @@
 //! Inodes whose fields contradict each other: what goes with their kind is kept, and the rest is made to agree.
 
+use std::collections::BTreeMap;
+
 use casemate_blockdev::BlockDevice;
 
 use crate::check::{Finding, FindingKind};
@@ -15,7 +17,7 @@ use crate::format::xattr::{self, Attribute, Value};
 use crate::read::map::Mapping;
 use crate::repair::Repair;
 use crate::repair::altered::Alteration;
-use crate::repair::map::{Walk, walk};
+use crate::repair::map::Walk;
 use crate::units::{Block, GroupNo, InodeNo};
 
 /// Bytes of the extra fields that every kernel since these are there has.
@@ -56,6 +58,9 @@ impl Repair {
         let huge_file = superblock.ro_compat.has(RoCompat::HUGE_FILE);
         let is_hurd = superblock.is_hurd();
         let raw = read_raw(self.files.space(), number)?;
+        if self.has_only_inline_data(RawInode { number, raw: &raw }) {
+            return self.restore_inline_data();
+        }
         let mut new = raw.clone();
         if new.len() > OLD_INODE_SIZE {
             let room = new.len() - OLD_INODE_SIZE;
@@ -130,7 +135,7 @@ impl Repair {
         if !has_tree && !has_numbers {
             return Ok(kind);
         }
-        let has_runs = !walk(self.files.fs(), inode)?.runs.is_empty();
+        let has_runs = !self.walk(inode)?.runs.is_empty();
         Ok(if has_runs { Some(FileType::Regular) } else { kind })
     }
 
@@ -181,7 +186,7 @@ impl Repair {
             inode.set_flags(inode.flags().0 | InodeFlags::EXTENTS.0);
         }
         let bytes = inode.as_bytes().to_vec();
-        let Walk { mut runs, is_sound, .. } = walk(self.files.fs(), RawInode { number, raw: &bytes })?;
+        let Walk { mut runs, is_sound, .. } = self.walk(RawInode { number, raw: &bytes })?;
         let layout = *self.files.fs().layout();
         let block_size = u64::from(layout.block_size);
         let mut is_other = !is_sound || OF_MAP.iter().any(|kind| self.unsound.has(number, *kind));
@@ -193,6 +198,9 @@ impl Repair {
                 is_other |= run.logical != next || run.unwritten;
                 if run.logical != next {
                     // Without its index it is a list of blocks, and one that is missing is not missed.
+                    if inode.has(InodeFlags::INDEX) {
+                        self.unindexed.insert(number);
+                    }
                     inode.set_flags(inode.flags().0 & !InodeFlags::INDEX.0);
                 }
                 run.logical = next;
@@ -314,7 +322,7 @@ impl Repair {
         };
         let bytes = inode.as_bytes().to_vec();
         let has_tree = self.has_tree(inode);
-        let found = walk(self.files.fs(), RawInode { number, raw: &bytes })?;
+        let found = self.walk(RawInode { number, raw: &bytes })?;
         let is_text = !has_tree && {
             let len = length(inode.block_area());
             // Numbers of blocks have zeros among them.
@@ -442,10 +450,12 @@ impl Repair {
         }
         let bytes = self.files.fs().read_block(block)?;
         let (is_one, users, blocks) = xattr::block_header(&bytes);
-        let inodes = self.inodes_with(block)?;
         if !is_one || blocks != 1 {
-            for number in inodes {
+            for number in self.inodes_with(block)? {
                 let Ok(mut inode) = self.files.inodes().get_unlinked(number) else { continue };
+                if inode.xattr_block() != Some(block) {
+                    continue;
+                }
                 inode.set_xattr_block(None);
                 write(self.space(), &inode)?;
             }
@@ -471,13 +481,20 @@ impl Repair {
         Ok(true)
     }
 
-    /// The inodes in use that have this block of attributes.
+    /// The inodes in use that have this block of attributes. All blocks with findings are looked for at once.
     fn inodes_with(&mut self, block: Block) -> Result<Vec<InodeNo>> {
+        if self.unsound.users.is_none() {
+            self.unsound.users = Some(self.users_of_attributes()?);
+        }
+        Ok(self.unsound.users.as_mut().and_then(|users| users.remove(&block)).unwrap_or_default())
+    }
+
+    fn users_of_attributes(&mut self) -> Result<BTreeMap<Block, Vec<InodeNo>>> {
         let fs = self.files.fs().clone();
         let layout = fs.layout();
         let bits64 = fs.superblock().incompat.has(Incompat::BITS64);
         let size = layout.inode_size as usize;
-        let mut found = Vec::new();
+        let mut found: BTreeMap<Block, Vec<InodeNo>> = BTreeMap::new();
         let mut bytes = vec![0; layout.block_size as usize];
         for group in layout.all_groups() {
             let table = self.files.space().inode_table(group)?;
@@ -491,8 +508,9 @@ impl Repair {
                     let index = at as u32 * (layout.block_size / layout.inode_size) + index;
                     let Some(number) = layout.inode_at(group, index) else { break };
                     let inode = RawInode { number, raw };
-                    if inode.links() > 0 && inode.xattr_block(bits64) == Some(block) {
-                        found.push(number);
+                    let block = inode.xattr_block(bits64).filter(|_| inode.links() > 0);
+                    if let Some(block) = block.filter(|block| self.unsound.blocks.contains(block)) {
+                        found.entry(block).or_default().push(number);
                     }
                 }
             }

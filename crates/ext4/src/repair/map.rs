@@ -1,6 +1,7 @@
 //! Maps of inodes read past their damage, and made anew of the runs that were found.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use casemate_blockdev::ErrorKind;
 
@@ -45,15 +46,14 @@ struct Walker<'a> {
     place: Place,
 }
 
-/// Follows an inode's map, whatever its kind.
-pub(super) fn walk(fs: &Ext4, inode: RawInode<'_>) -> Result<Walk> {
+/// Follows an inode's map, whatever its kind, past blocks of the file system's own structures.
+fn walk(fs: &Ext4, inode: RawInode<'_>, metadata: &[Run]) -> Result<Walk> {
     let has_extents = fs.superblock().incompat.has(Incompat::EXTENTS);
     let area = inode.block_area();
-    let metadata = metadata(fs)?;
     let walk = Walk { is_sound: true, ..Walk::default() };
     let place = Place::inode(Structure::Inode, inode.number);
     let size = inode.size().div_ceil(fs.layout().block_size.into());
-    let mut walker = Walker { fs, metadata: &metadata, walk, seen: BTreeSet::new(), size, place };
+    let mut walker = Walker { fs, metadata, walk, seen: BTreeSet::new(), size, place };
     match inode.has(InodeFlags::EXTENTS) || has_extents && extent::is_root(area) {
         true => walker.node(area, None, MOST_BLOCKS)?,
         false => {
@@ -192,6 +192,20 @@ impl Walker<'_> {
 }
 
 impl Repair {
+    /// Follows an inode's map, whatever its kind.
+    pub(super) fn walk(&self, inode: RawInode<'_>) -> Result<Walk> {
+        walk(self.files.fs(), inode, &self.metadata()?)
+    }
+
+    /// Blocks of the file system's own structures, as descriptors have them since the last look.
+    pub(super) fn metadata(&self) -> Result<Arc<[Run]>> {
+        if let Some(found) = self.metadata.get() {
+            return Ok(Arc::clone(found));
+        }
+        let found: Arc<[Run]> = metadata(self.files.fs())?.into();
+        Ok(Arc::clone(self.metadata.get_or_init(|| found)))
+    }
+
     /// Gives an inode a map of these runs alone. Blocks of the old map are left to the bitmaps.
     pub(super) fn make_map(&mut self, inode: &mut Inode, runs: &[Mapping]) -> Result<()> {
         let fs = self.files.fs();

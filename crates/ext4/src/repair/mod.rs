@@ -14,6 +14,7 @@ mod copies;
 mod decide;
 mod directory;
 mod evident;
+mod feature;
 mod index;
 mod inode;
 mod lost_and_found;
@@ -21,11 +22,14 @@ mod map;
 mod obstacles;
 mod own;
 mod places;
+mod quota;
 mod root;
 mod rounds;
 mod rules;
+mod taken;
 mod undo;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,12 +39,13 @@ use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
 
 use crate::alloc::Allocator;
-use crate::check::{CheckOptions, CheckReport, Finding, FindingKind, check, fitting, restored};
+use crate::check::{CheckOptions, CheckReport, Finding, FindingKind, Tables, check, fitting, restored};
 use crate::edit::files::Files;
 use crate::edit::inodes::Inodes;
 use crate::edit::random::Random;
 use crate::edit::{WriteOptions, Writer, fast_commit};
 use crate::error::Result;
+use crate::format::group::Bitmap;
 use crate::format::inode::Time;
 use crate::format::superblock::SUPERBLOCK_OFFSET;
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
@@ -50,11 +55,12 @@ use crate::repair::copies::Owners;
 use crate::repair::directory::Unsound;
 use crate::repair::obstacles::{Obstacles, rank};
 use crate::repair::rules::{Rule, rule};
+use crate::repair::taken::Taken;
 use crate::repair::undo::Undoable;
 use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::RecoveryFile;
 use crate::transaction::{self, LogOptions, Mmp, Transaction};
-use crate::units::{GroupNo, InodeNo};
+use crate::units::{GroupNo, InodeNo, Run};
 
 /// Rounds that a repair takes at most: for what lies below structures that were mended, and what such damage made unsure.
 const MOST_ROUNDS: u32 = 10;
@@ -176,7 +182,9 @@ fn mend_all(
         mended.append(&mut report.mended);
         altered.append(&mut report.altered);
         if !is_other {
-            mended.retain(|finding| !report.report.faults.contains(finding));
+            let left = listed(&report.report);
+            mended.retain(|finding| !left.contains(finding));
+            drop(left);
             altered.sort_unstable();
             altered.dedup();
             return Ok(RepairReport { mended, altered, ..report });
@@ -239,6 +247,7 @@ fn mend(
         left: BTreeSet::new(),
         decided: BTreeSet::new(),
         rebuilt: BTreeSet::new(),
+        unindexed: BTreeSet::new(),
         mended,
         altered: Vec::new(),
         obstacles: Obstacles::default(),
@@ -252,6 +261,11 @@ fn mend(
         is_other: false,
         may_open,
         placed: BTreeSet::new(),
+        taken: Taken::default(),
+        tables: Tables::default(),
+        begun: Vec::new(),
+        metadata: OnceCell::new(),
+        copied: BTreeSet::new(),
         is_stuck: false,
         unsound: Unsound::default(),
         renewed: BTreeSet::new(),
@@ -286,15 +300,26 @@ fn mend(
         }
     }
     // Until the commit it went on to tell of some, such as the journal's checksum.
-    if mended.iter().any(|finding| report.faults.contains(finding)) {
+    let is_left = |report: &CheckReport| {
+        let left = listed(report);
+        mended.iter().any(|finding| left.contains(finding))
+    };
+    if is_left(&report) {
         report = check(device, &options, work)?;
     }
     // What is found again was not.
-    mended.retain(|finding| !report.faults.contains(finding));
+    let left = listed(&report);
+    mended.retain(|finding| !left.contains(finding));
+    drop(left);
     let obstacles = Obstacles::of(&report, &superblock, |_| false);
     let can_be_mended = |finding: &&Finding| rank(finding).is_some() && !obstacles.allow(finding);
     let withheld = report.faults.iter().filter(can_be_mended).cloned().collect();
     Ok((RepairReport { mended, report, altered, withheld }, false))
+}
+
+/// The faults of a report, to look them up.
+fn listed(report: &CheckReport) -> BTreeSet<&Finding> {
+    report.faults.iter().collect()
 }
 
 /// Whether the journal is damaged, so that nothing can be written through it. It holds nothing: else it was replayed, or that
@@ -319,8 +344,9 @@ struct Repair {
     left: BTreeSet<Finding>,
     /// Findings that a rule was applied to.
     decided: BTreeSet<(Rule, Finding)>,
-    /// Directories whose blocks were made anew.
+    /// Directories whose blocks were made anew, and those that lost their indexes.
     rebuilt: BTreeSet<InodeNo>,
+    unindexed: BTreeSet<InodeNo>,
     mended: Vec<Finding>,
     altered: Vec<Altered>,
     /// Damage that stands against fixes, and groups whose free blocks or inodes are counted wrongly, before this round.
@@ -342,6 +368,15 @@ struct Repair {
     may_open: bool,
     /// Groups whose structures were given other places.
     placed: BTreeSet<GroupNo>,
+    /// Blocks of groups' structures, and runs that were looked at as tables, while places are looked for; bitmaps that are
+    /// begun anew.
+    taken: Taken,
+    tables: Tables,
+    begun: Vec<(GroupNo, Bitmap)>,
+    /// Blocks of the file system's own structures, since the last look.
+    metadata: OnceCell<Arc<[Run]>>,
+    /// Blocks of descriptors that were copied in this round.
+    copied: BTreeSet<u32>,
     /// True where a group's structure has no place that it can be given: nothing that depends on it is decided.
     is_stuck: bool,
     /// Directories and names with faults, in this round.

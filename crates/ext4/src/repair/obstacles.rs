@@ -35,7 +35,7 @@ pub(super) fn rank(finding: &Finding) -> Option<u32> {
 }
 
 /// The rank of group descriptors, and those of what frees or moves blocks.
-const DESCRIPTORS: u32 = 0;
+pub(super) const DESCRIPTORS: u32 = 0;
 const MOVES: std::ops::Range<u32> = 6..9;
 
 /// The damage of a report that stands against mending the rest.

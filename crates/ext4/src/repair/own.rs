@@ -9,11 +9,9 @@ use crate::format::features::{Compat, RoCompat};
 use crate::format::inode::{FileType, Inode, InodeFlags, MODE};
 use crate::format::journal_superblock;
 use crate::format::orphan;
-use crate::format::quota::Kind;
 use crate::format::raw_inode::RawInode;
 use crate::read::map::Mapping;
 use crate::repair::Repair;
-use crate::repair::map::walk;
 use crate::units::{Block, InodeNo};
 
 /// Blocks of a journal that is made anew, at least and at most.
@@ -38,6 +36,7 @@ impl Repair {
             K::OrphanList => return self.inodes_set_last_orphan(),
             K::OrphanFile => return self.renew_orphan_file(),
             K::QuotaInode => return self.drop_quota(finding),
+            K::QuotaFile => return finding.place().inode.map_or(Ok(false), |file| self.renew_quota(file)),
             _ => {}
         }
         let Some(number) = finding.place().inode else { return Ok(false) };
@@ -55,16 +54,18 @@ impl Repair {
         if number == InodeNo::RESIZE && superblock.compat.has(Compat::RESIZE_INODE) {
             return self.renew_reserve();
         }
+        if superblock.quota_inodes.contains(&Some(number)) {
+            return self.renew_quota(number);
+        }
         let (named, _) = superblock.named_journal();
-        let is_named = superblock.quota_inodes.contains(&Some(number)) || named == Some(number);
-        if is_named || number == InodeNo::ROOT {
+        if named == Some(number) || number == InodeNo::ROOT {
             return Ok(false);
         }
         self.clear_inode(number)
     }
 
     /// An inode of the file system itself that has nothing yet.
-    fn own_inode(&mut self, number: InodeNo) -> Inode {
+    pub(super) fn own_inode(&mut self, number: InodeNo) -> Inode {
         let now = self.files.now();
         let mut inode = blank(self.files.fs(), number, FileType::Regular, 0, now);
         inode.set_permissions(OWN_MODE);
@@ -83,7 +84,7 @@ impl Repair {
         let raw = read_raw(self.files.space(), number)?;
         let per_block = block_map::per_block(layout.block_size.into());
         let top = block_map::number(DOUBLE).get((RawInode { number, raw: &raw }).block_area());
-        let metadata = crate::check::metadata(&fs)?;
+        let metadata = self.metadata()?;
         let is_own = |block: Block| metadata.iter().any(|run| run.first <= block && block < run.end());
         let top = Block::some(top.into()).filter(|top| layout.contains(*top, 1) && !is_own(*top));
         let is_reserved = top.map_or(Ok(false), |top| self.is_top(top))?;
@@ -193,7 +194,7 @@ impl Repair {
             Some(number) => {
                 let raw = read_raw(self.files.space(), number)?;
                 let inode = RawInode { number, raw: &raw };
-                let found = walk(&fs, inode)?;
+                let found = self.walk(inode)?;
                 let is_whole = found.is_sound
                     && found.runs.iter().map(|run| run.len).sum::<u64>() * block_size as u64 == inode.size()
                     && inode.size() > 0
@@ -244,33 +245,29 @@ impl Repair {
         Ok(false)
     }
 
-    /// Takes away the name of a quota file that is none.
-    fn drop_quota(&mut self, finding: &Finding) -> Result<bool> {
-        let crate::error::Problem::Number { found, .. } = finding.problem() else { return Ok(false) };
-        let wrong = *found;
-        let inodes = self.files.fs().superblock().quota_inodes;
-        let kinds = [Kind::User, Kind::Group, Kind::Project];
-        self.files.inodes().transaction().edit_superblock(|superblock| {
-            for (kind, inode) in kinds.into_iter().zip(inodes) {
-                if inode.is_some_and(|inode| u64::from(inode.get()) == wrong) {
-                    superblock.clear_quota_inode(kind);
-                }
-            }
-            Ok(())
-        })?;
-        Ok(true)
+    /// Empties the inode of the file of orphans, which has no use without its feature; one without a block of orphans is a
+    /// file of somebody.
+    pub(super) fn drop_orphan_file(&mut self, number: InodeNo) -> Result<()> {
+        let raw = read_raw(self.files.space(), number)?;
+        let inode = RawInode { number, raw: &raw };
+        let runs = self.walk(inode)?.runs;
+        if self.has_orphan_block(&runs)? || inode.links() == 0 {
+            self.clear_inode(number)?;
+        }
+        Ok(())
     }
 
     /// Makes the list of bad blocks one of those blocks alone that are none of the file system's own structures.
     pub(super) fn cut_bad_blocks(&mut self, inode: RawInode<'_>) -> Result<bool> {
-        let metadata = crate::check::metadata(self.files.fs())?;
+        let metadata = self.metadata()?;
         let is_metadata = |block: Block| {
             let at = metadata.partition_point(|own| own.end() <= block);
             metadata.get(at).is_some_and(|own| own.first <= block)
         };
         let blocks: Vec<Block> = match inode.has(InodeFlags::INLINE_DATA) {
             true => Vec::new(),
-            false => walk(self.files.fs(), inode)?
+            false => self
+                .walk(inode)?
                 .runs
                 .into_iter()
                 .flat_map(|run| run.physical.run(run.len))

@@ -1,50 +1,34 @@
 //! Bitmaps and inode tables that lie where they can't.
 
-use crate::check::{CheckReport, Finding, Part, descriptor_copies, holds_inodes, places, range};
+use crate::check::{CheckReport, Finding, Part, Places, Tables, descriptor_copies, places, range};
 use crate::error::Result;
-use crate::format::features::{Compat, RoCompat};
-use crate::format::group::{BLOCK_UNINIT, Descriptor, GroupDescriptor, INODE_UNINIT};
+use crate::format::csum::Kind;
+use crate::format::group::{BLOCK_UNINIT, Bitmap, Descriptor, GroupDescriptor, INODE_UNINIT, INODE_ZEROED};
+use crate::format::layout::Layout;
 use crate::read::fs::Ext4;
 use crate::repair::Repair;
-use crate::units::{Block, GroupNo, InodeNo, Run};
+use crate::repair::taken::Taken;
+use crate::units::{Block, GroupNo, Run};
 
-/// Blocks that others of the file system's own structures have.
-struct Taken {
-    /// Superblocks, descriptors, and inode tables of other groups.
-    fixed: Vec<Run>,
-    /// Bitmaps of other groups, which can be made anew.
-    bitmaps: Vec<Run>,
-}
-
-impl Taken {
-    fn of(fs: &Ext4, group: GroupNo) -> Result<Taken> {
-        let layout = fs.layout();
-        let mut taken = Taken { fixed: Vec::new(), bitmaps: Vec::new() };
-        for other in layout.all_groups() {
-            crate::check::fixed_blocks(layout, fs.superblock(), other, |run| taken.fixed.push(run));
-            if other != group {
-                let raw = fs.with_raw_descriptor(other, <[u8]>::to_vec)?;
-                let [table, block_bitmap, inode_bitmap] = places(GroupDescriptor::from_bytes(&raw)?);
-                taken.fixed.push(Run { first: table, len: layout.inode_table_blocks() });
-                taken.bitmaps.extend([block_bitmap, inode_bitmap].map(|first| Run { first, len: 1 }));
-            }
-        }
-        Ok(taken)
-    }
-
-    fn is_free(&self, run: Run, of_bitmaps: bool) -> bool {
-        let is_apart = |others: &[Run]| others.iter().all(|other| meet(*other, run).is_none());
-        is_apart(&self.fixed) && (!of_bitmaps || is_apart(&self.bitmaps))
-    }
-}
-
-/// The blocks that two runs share, wherever forged ones end.
-fn meet(a: Run, b: Run) -> Option<Block> {
-    let first = a.first.max(b.first);
-    (first < a.first.saturating_add(a.len) && first < b.first.saturating_add(b.len)).then_some(first)
+/// Places that are decided for a group's structures.
+enum Decision {
+    /// These, some of them for structures that are begun anew.
+    Places { places: Places, begun: Vec<Part> },
+    /// None yet: whose blocks are free is not known.
+    Later,
+    /// None: a table that holds inodes would be given up, or there is no room.
+    None,
 }
 
 impl Repair {
+    /// Begins to look for places of structures.
+    pub(super) fn begin_places(&mut self) -> Result<()> {
+        self.taken = Taken::of(self.files.fs())?;
+        self.tables = Tables::default();
+        self.begun.clear();
+        Ok(())
+    }
+
     /// Gives a group's structures places where they can be: those of a copy of its descriptor, or free blocks. The table comes
     /// first, because what is free is not known without it. One that holds inodes is never given up for a new one: then nothing
     /// else is decided either.
@@ -54,152 +38,194 @@ impl Repair {
             // It is looked at once more when the file system was opened by what was found.
             return Ok(true);
         }
-        // Taken back if it succeeds.
-        let was_stuck = std::mem::replace(&mut self.is_stuck, true);
         let fs = self.files.fs().clone();
-        let mut taken = Taken::of(&fs, group)?;
         let raw = fs.with_raw_descriptor(group, <[u8]>::to_vec)?;
         let own = places(GroupDescriptor::from_bytes(&raw)?);
-        let mut new = own;
-        let mut copies = Vec::new();
-        for copy in descriptor_copies(&fs, group)? {
-            copies.push(places(GroupDescriptor::from_bytes(&copy)?));
-        }
-        let Some((table, begun)) = self.table_place(group, own[0], &copies, &taken, report)? else {
+        self.taken.remove(own);
+        let decision = self.decide_places(&fs, group, own, report);
+        let new = match &decision {
+            Ok(Decision::Places { places, .. }) => *places,
+            _ => own,
+        };
+        self.taken.add(new);
+        self.is_stuck |= matches!(decision, Ok(Decision::None) | Err(_));
+        let Decision::Places { places: [table, block_bitmap, inode_bitmap], begun } = decision? else {
             return Ok(false);
         };
-        new[0] = table;
-        let mut begun: Vec<Run> = begun.into_iter().collect();
-        if table == own[0] {
-            taken.fixed.push(Run { first: table, len: fs.layout().inode_table_blocks() });
-            let allowed = range(&fs, group);
-            for part in [Part::Blocks, Part::Inodes] {
-                let at = part as usize;
-                let fits = |block: Block| {
-                    allowed.contains(&block) && taken.is_free(Run { first: block, len: 1 }, true)
-                };
-                if !fits(own[at]) || report.is_displaced(group, part) {
-                    let is_free = |block: Block| fits(block) && !report.is_claimed(block);
-                    let named = report.found_place(group, part).into_iter();
-                    let copied =
-                        named.chain(copies.iter().map(|copy| copy[at])).find(|block| is_free(*block));
-                    if copied.is_none() && report.lacks_tables() {
-                        // Whose blocks are free is not known yet.
-                        self.is_stuck = was_stuck;
-                        return Ok(false);
-                    }
-                    let Some(place) = copied.or_else(|| free_run(&allowed, 1, |block| !is_free(block)))
-                    else {
-                        return Ok(false);
-                    };
-                    if copied.is_none() {
-                        begun.push(Run { first: place, len: 1 });
-                    }
-                    new[at] = place;
-                }
-                taken.bitmaps.push(Run { first: new[at], len: 1 });
-            }
-        }
-        self.is_stuck = was_stuck;
         if new == own {
             return Ok(false);
         }
-        for run in begun {
-            for block in run.first.run(run.len) {
+        let has_flags = fs.checksums().kind() != Kind::None;
+        let is_unwritten = has_flags && group != GroupNo::PRIMARY && begun.contains(&Part::Table);
+        if begun.contains(&Part::Table) && !is_unwritten {
+            for block in table.run(fs.layout().inode_table_blocks()) {
                 self.files.inodes().transaction().create_zeroed(block);
             }
         }
-        let [table, block_bitmap, inode_bitmap] = new;
+        let inodes = fs.layout().inodes_per_group;
         self.space().edit_descriptor(group, |descriptor: &mut Descriptor| {
             descriptor.set_places(block_bitmap, inode_bitmap, table);
-            if table != own[0] {
-                descriptor.set_unused_inodes(0);
-                descriptor.set_flags(descriptor.fields().flags() & !(INODE_UNINIT | BLOCK_UNINIT));
+            if table == own[0] {
+                return;
+            }
+            let flags = descriptor.fields().flags() & !(INODE_UNINIT | BLOCK_UNINIT);
+            descriptor.set_flags(flags);
+            descriptor.set_unused_inodes(0);
+            if is_unwritten {
+                descriptor.set_flags(flags & !INODE_ZEROED | INODE_UNINIT);
+                descriptor.set_unused_inodes(inodes);
+                descriptor.set_free_inodes(inodes);
+                descriptor.set_used_directories(0);
             }
         })?;
+        self.begun.extend(begun.into_iter().filter_map(|part| Some((group, part.bitmap()?))));
         Ok(true)
     }
 
-    /// The place of a group's inode table, and the blocks that it gets if a new one is begun; `None` if one that holds inodes
-    /// would be given up.
+    fn decide_places(
+        &mut self,
+        fs: &Ext4,
+        group: GroupNo,
+        own: Places,
+        report: &CheckReport,
+    ) -> Result<Decision> {
+        let mut places = own;
+        let mut copies = Vec::new();
+        for copy in descriptor_copies(fs, group)? {
+            copies.push(crate::check::places(GroupDescriptor::from_bytes(&copy)?));
+        }
+        let Some((table, is_begun)) = self.table_place(fs, group, own[0], &copies, report)? else {
+            return Ok(Decision::None);
+        };
+        places[0] = table;
+        let mut begun: Vec<Part> = if is_begun { vec![Part::Table] } else { Vec::new() };
+        if table != own[0] {
+            return Ok(Decision::Places { places, begun });
+        }
+        let allowed = range(fs, group);
+        let table = Run { first: table, len: fs.layout().inode_table_blocks() };
+        let mut settled = vec![table];
+        for part in [Part::Blocks, Part::Inodes] {
+            let at = part as usize;
+            let last = |run: Run| last_of(&settled, run);
+            let fits = |taken: &Taken, block: Block| {
+                let run = Run { first: block, len: 1 };
+                allowed.contains(&block) && taken.is_free(run, true) && last(run).is_none()
+            };
+            if !fits(&self.taken, own[at]) || report.is_displaced(group, part) {
+                let last_used = |run: Run| report.last_claimed(run).max(last(run));
+                let named = report.found_place(group, part).into_iter();
+                let copied = named.chain(copies.iter().map(|copy| copy[at])).find(|block| {
+                    fits(&self.taken, *block) && last_used(Run { first: *block, len: 1 }).is_none()
+                });
+                if copied.is_none() && report.lacks_tables() {
+                    return Ok(Decision::Later);
+                }
+                let Some(place) = copied.or_else(|| self.taken.free_run(&allowed, 1, last_used)) else {
+                    return Ok(Decision::None);
+                };
+                if copied.is_none() {
+                    begun.push(part);
+                }
+                places[at] = place;
+            }
+            settled.push(Run { first: places[at], len: 1 });
+        }
+        Ok(Decision::Places { places, begun })
+    }
+
+    /// The place of a group's inode table, and whether a new one is begun there; `None` if one that holds inodes would be
+    /// given up.
     fn table_place(
-        &self,
+        &mut self,
+        fs: &Ext4,
         group: GroupNo,
         own: Block,
-        copies: &[crate::check::Places],
-        taken: &Taken,
+        copies: &[Places],
         report: &CheckReport,
-    ) -> Result<Option<(Block, Option<Run>)>> {
-        let fs = self.files.fs();
+    ) -> Result<Option<(Block, bool)>> {
         let (len, allowed) = (fs.layout().inode_table_blocks(), range(fs, group));
-        let fits = |block: Block, of_bitmaps: bool| {
+        let fits = |taken: &Taken, block: Block, of_bitmaps: bool| {
             allowed.contains(&block)
                 && block.checked_add(len).is_some_and(|end| end <= allowed.end)
                 && taken.is_free(Run { first: block, len }, of_bitmaps)
         };
         let is_displaced = report.is_displaced(group, Part::Table);
-        let is_table = !is_displaced && holds_inodes(fs, group, own)?;
-        if !is_displaced && fits(own, !is_table) {
-            return Ok(Some((own, None)));
+        let is_table = !is_displaced && self.tables.holds_inodes(fs, group, own)?;
+        if !is_displaced && fits(&self.taken, own, !is_table) {
+            return Ok(Some((own, false)));
         }
         if is_table {
             return Ok(None);
         }
         if let Some(found) = report.found_place(group, Part::Table) {
-            return Ok(fits(found, false).then_some((found, None)));
+            return Ok(fits(&self.taken, found, false).then_some((found, false)));
         }
         for copy in copies {
-            if holds_inodes(fs, group, copy[0])? {
-                return Ok(fits(copy[0], false).then_some((copy[0], None)));
+            if self.tables.holds_inodes(fs, group, copy[0])? {
+                return Ok(fits(&self.taken, copy[0], false).then_some((copy[0], false)));
             }
         }
-        if let Some(copy) = copies.iter().map(|copy| copy[0]).find(|copy| fits(*copy, true)) {
-            return Ok(Some((copy, None)));
+        if let Some(copy) = copies.iter().map(|copy| copy[0]).find(|copy| fits(&self.taken, *copy, true)) {
+            return Ok(Some((copy, false)));
         }
-        let is_taken =
-            |block: Block| report.is_claimed(block) || !taken.is_free(Run { first: block, len: 1 }, true);
-        let new = free_run(&allowed, len, is_taken);
-        Ok(new.map(|first| (first, Some(Run { first, len }))))
+        let new = self.taken.free_run(&allowed, len, |run| report.last_claimed(run));
+        Ok(new.map(|first| (first, true)))
     }
 
-    /// Makes a feature or a field of the superblock that of what is there.
-    pub(super) fn renew_feature(&mut self, finding: &Finding) -> Result<bool> {
-        use crate::check::FindingKind as K;
-        let superblock = self.files.fs().superblock();
-        let has_journal = superblock.compat.has(Compat::HAS_JOURNAL);
-        match finding.kind() {
-            K::LargeFile => self.files.inodes().transaction().edit_superblock(|superblock| {
-                superblock.add_ro_compat(RoCompat::LARGE_FILE);
-                Ok(())
-            })?,
-            K::JournalFeature if !has_journal => {
-                let (named, _) = superblock.named_journal();
-                self.files.inodes().transaction().edit_superblock(|superblock| {
-                    superblock.clear_journal();
-                    Ok(())
-                })?;
-                // Any other one is a file of somebody, or has a name and becomes one.
-                if named == Some(InodeNo::JOURNAL) {
-                    self.clear_inode(InodeNo::JOURNAL)?;
-                }
-            }
-            _ => return Ok(false),
+    /// Fills the bitmaps that were begun with what has an owner by now.
+    pub(super) fn fill_bitmaps(&mut self, report: &CheckReport) -> Result<()> {
+        let begun = std::mem::take(&mut self.begun);
+        if begun.is_empty() {
+            return Ok(());
         }
-        Ok(true)
+        let layout = *self.files.fs().layout();
+        let own = self.taken.runs(layout.end());
+        for (group, which) in begun {
+            if self.files.space().transaction().is_large() {
+                self.files.commit()?;
+            }
+            let mut bytes = vec![0; layout.block_size as usize];
+            let count = match which {
+                Bitmap::Blocks => {
+                    mark_owned(&mut bytes, &layout, group, &own, report);
+                    layout.clusters_in(group)
+                }
+                Bitmap::Inodes => layout.inodes_per_group,
+            };
+            for bit in count as usize..bytes.len() * 8 {
+                bytes[bit / 8] |= 1 << (bit % 8);
+            }
+            self.space().begin_bitmap(which, group, bytes)?;
+        }
+        Ok(())
     }
 }
 
-/// The first run of so many blocks of a range that are not in use.
-fn free_run(range: &std::ops::Range<Block>, len: u64, is_used: impl Fn(Block) -> bool) -> Option<Block> {
-    let mut first = range.start;
-    let mut at = range.start;
-    while at < range.end {
-        if is_used(at) {
-            first = at + 1;
-        } else if at + 1 - first >= len {
-            return Some(first);
+/// The last block of a run that is in one of these.
+fn last_of(others: &[Run], run: Run) -> Option<Block> {
+    others.iter().filter_map(|other| other.shared(run)).map(|shared| shared.end().before()).max()
+}
+
+/// Sets the bits of those clusters of a group of which the file system's own structures, or others, have blocks.
+fn mark_owned(bytes: &mut [u8], layout: &Layout, group: GroupNo, own: &[Run], report: &CheckReport) {
+    let (start, each) = (layout.group_start(group), u64::from(layout.cluster_blocks));
+    let all = Run { first: start, len: layout.blocks_in(group) };
+    for at in (0..all.len).step_by(64) {
+        let mut bits = report.claimed_bits(start + at);
+        while bits != 0 {
+            let block = at + u64::from(bits.trailing_zeros());
+            bits &= bits - 1;
+            if block < all.len {
+                bytes[(block / each / 8) as usize] |= 1 << (block / each % 8);
+            }
         }
-        at += 1;
     }
-    None
+    let first = own.partition_point(|run| run.end() <= start);
+    for shared in own[first..].iter().map_while(|run| run.shared(all)) {
+        let (from, to) = ((shared.first - start) / each, (shared.end() - start).div_ceil(each));
+        for bit in from..to {
+            bytes[(bit / 8) as usize] |= 1 << (bit % 8);
+        }
+    }
 }

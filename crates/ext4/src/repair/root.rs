@@ -5,7 +5,6 @@ use crate::error::Result;
 use crate::format::inode::{FileType, MODE};
 use crate::format::raw_inode::RawInode;
 use crate::repair::Repair;
-use crate::repair::map::walk;
 use crate::units::InodeNo;
 
 /// Mode of a root directory that is made anew.
@@ -41,7 +40,7 @@ impl Repair {
     /// Whether the first block of an inode is that of a directory which names this inode, whatever its mode says.
     pub(super) fn is_like_directory(&self, inode: RawInode<'_>) -> Result<bool> {
         let fs = self.files.fs();
-        let found = walk(fs, inode)?;
+        let found = self.walk(inode)?;
         let Some(first) = found.runs.first().filter(|run| run.logical == 0) else { return Ok(false) };
         if !fs.is_present(first.physical, 1) {
             return Ok(false);

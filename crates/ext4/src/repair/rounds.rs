@@ -1,5 +1,6 @@
 //! Rounds of a repair: a check, and what is mended of its findings, until nothing is left.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,7 +12,9 @@ use crate::edit::create::is_not_found;
 use crate::edit::too_large::TooLarge;
 use crate::error::{Corrupt, Counted, Problem, Result};
 use crate::format::group::Bitmap;
-use crate::repair::obstacles::{Obstacles, rank};
+use crate::read::journal::Journal;
+use crate::read::map::Mapping;
+use crate::repair::obstacles::{DESCRIPTORS, Obstacles, rank};
 use crate::repair::{Approve, Depth, MOST_ROUNDS, MOST_ROUNDS_OF_ALL, Repair};
 
 impl Repair {
@@ -30,30 +33,39 @@ impl Repair {
             self.look(&report)?;
             let next = self.next(&report, approve)?;
             rounds += 1;
-            if next.is_empty() && self.depth == Depth::All && rounds <= MOST_ROUNDS_OF_ALL {
-                match self.decide(&report, approve)? {
+            let most = if self.depth == Depth::All { MOST_ROUNDS_OF_ALL } else { MOST_ROUNDS };
+            if rounds > most {
+                return Ok(report);
+            }
+            if next.is_empty() {
+                match self.depth == Depth::All && self.decide(&report, &[], approve)? {
                     true if !self.is_other => continue,
                     _ => return Ok(report),
                 }
-            }
-            let most = if self.depth == Depth::All { MOST_ROUNDS_OF_ALL } else { MOST_ROUNDS };
-            if next.is_empty() || rounds > most {
-                return Ok(report);
             }
             let fixes: BTreeMap<&Finding, Fix> =
                 report.fixes().iter().map(|(finding, fix)| (finding, *fix)).collect();
             self.recounted.clear();
             self.renamed.clear();
-            for finding in next {
+            self.copied.clear();
+            for finding in &next {
                 // Later ones follow from earlier ones, never the other way round.
                 if self.files.space().transaction().is_large() {
                     self.files.commit()?;
                 }
                 self.try_to_mend(finding, fixes.get(finding).copied())?;
             }
+            self.copy_other_descriptors(&report)?;
             self.keep_totals(&report)?;
             if self.files.space().transaction().is_large() {
                 self.files.commit()?;
+            }
+            let moves_places = next.iter().any(|finding| rank(finding) == Some(DESCRIPTORS));
+            if self.depth == Depth::All && !moves_places {
+                self.decide(&report, &next, approve)?;
+            }
+            if self.is_other {
+                return Ok(report);
             }
         }
     }
@@ -115,6 +127,7 @@ impl Repair {
         let stays = |finding: &Finding| {
             self.left.contains(finding) || self.answers.get(&finding.kind()) == Some(&false)
         };
+        self.metadata = OnceCell::new();
         self.obstacles = Obstacles::of(report, self.files.fs().superblock(), stays);
         self.miscounted = report
             .faults
@@ -126,11 +139,23 @@ impl Repair {
         self.mislinked =
             report.faults.iter().filter(is_mislinked).filter_map(|finding| finding.place().inode).collect();
         let journal = self.files.fs().superblock().journal_inode;
-        if !journal.is_some_and(|journal| self.obstacles.is_unsound(journal)) {
+        let is_unsound = journal.is_some_and(|journal| self.obstacles.is_unsound(journal));
+        if !is_unsound && !self.journal_meets_metadata()? {
             return Ok(());
         }
         // What is written to its blocks could be written to those of somebody else.
         self.files.inodes().transaction().leave_journal(self.recovery.clone())
+    }
+
+    /// Whether the journal has blocks of the file system's own structures: the list of findings may have no room for that.
+    fn journal_meets_metadata(&self) -> Result<bool> {
+        let Ok(Some((runs, _))) = Journal::locate(self.files.fs()) else { return Ok(false) };
+        let metadata = self.metadata()?;
+        let meets = |run: &Mapping| {
+            let at = metadata.partition_point(|own| own.end() <= run.physical);
+            metadata.get(at).is_some_and(|own| own.first < run.physical + run.len)
+        };
+        Ok(runs.iter().any(meets))
     }
 
     fn try_to_mend(&mut self, finding: &Finding, fix: Option<Fix>) -> Result<()> {
@@ -151,30 +176,31 @@ impl Repair {
         finding: &Finding,
         mend: impl FnOnce(&mut Repair) -> Result<bool>,
     ) -> Result<()> {
+        if self.step(mend)? {
+            self.mended.push(finding.clone());
+        }
+        Ok(())
+    }
+
+    /// Takes a step, which is taken back if it is not possible. Whether it was.
+    pub(super) fn step(&mut self, step: impl FnOnce(&mut Repair) -> Result<bool>) -> Result<bool> {
         let mark = self.files.begin();
         let altered = self.altered.len();
-        let result = mend(self).and_then(|done| self.files.end().map(|()| done));
+        let result = step(self).and_then(|done| self.files.end().map(|()| done));
         match result {
-            Ok(true) => {
-                self.mended.push(finding.clone());
-            }
-            Ok(false) => {
-                self.altered.truncate(altered);
-                self.files.roll_back(mark);
-            }
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
             // What it leads to is damaged as well, has no room, or can't be changed here.
             Err(error)
                 if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
                     || Corrupt::of(&error).is_some()
                     || TooLarge::is(&error)
                     || error.io_kind() == Some(std::io::ErrorKind::StorageFull)
-                    || is_not_found(&error) =>
-            {
-                self.altered.truncate(altered);
-                self.files.roll_back(mark);
-            }
+                    || is_not_found(&error) => {}
             Err(error) => return Err(error),
         }
-        Ok(())
+        self.altered.truncate(altered);
+        self.files.roll_back(mark);
+        Ok(false)
     }
 }

@@ -1,6 +1,6 @@
 //! The rule for each kind of finding whose right state must be decided. docs/checks.md has them in words.
 
-use crate::check::{Finding, FindingKind};
+use crate::check::{Doubts, Finding, FindingKind};
 use crate::error::{Marked, Problem, Structure};
 use crate::repair::obstacles::rank;
 
@@ -33,6 +33,30 @@ pub(super) enum Rule {
     Settle,
 }
 
+impl Rule {
+    /// Whether no other rule goes by the same look at the file system, before it or after it.
+    pub fn is_alone(self) -> bool {
+        matches!(self, Rule::Place | Rule::Cut | Rule::Root | Rule::Copy | Rule::Settle)
+    }
+
+    /// Whether a rule can be applied by the look at the file system by which these were. What is marked changes nothing else.
+    pub fn goes_behind(self, applied: &[Rule]) -> bool {
+        applied.iter().all(|before| *before == Rule::Mark || !before.is_alone() && !self.is_alone())
+    }
+
+    /// Doubts about what was changed before that keep the rule from being applied to findings of a kind by the same look.
+    pub fn needs(self, kind: FindingKind) -> Doubts {
+        use FindingKind as K;
+        match (self, kind) {
+            // These say what other inodes are, and where names lead.
+            (_, K::EntryInode | K::DirectoryLink | K::EncryptionPolicy | K::Malformed) => Doubts::INODES,
+            (Rule::Unloop, _) => Doubts::NAMES | Doubts::LINKS,
+            (Rule::Free, _) => Doubts::ALL,
+            _ => Doubts::NONE,
+        }
+    }
+}
+
 /// The rule for a finding; `None` if nothing is done about it.
 pub(super) fn rule(finding: &Finding) -> Option<Rule> {
     use FindingKind as K;
@@ -41,10 +65,10 @@ pub(super) fn rule(finding: &Finding) -> Option<Rule> {
         (K::BlockBitmap | K::InodeBitmap, Problem::Marked { marked: Marked::Free, .. }) => Rule::Mark,
         (K::FreeBlocks | K::FreeInodes | K::FreeTotal | K::BitmapPadding, _) => Rule::Mark,
         (K::GroupPlace | K::GroupConflict, _) => Rule::Place,
-        (K::LargeFile | K::JournalFeature, _) => Rule::Feature,
+        (K::LargeFile | K::JournalFeature | K::Features, _) => Rule::Feature,
         (K::RootInode, _) => Rule::Root,
         (K::ReservedInode | K::BadBlocks | K::ResizeInode | K::OrphanList | K::OrphanFile, _) => Rule::Own,
-        (K::JournalInode | K::JournalSuperblock | K::QuotaInode, _) => Rule::Own,
+        (K::JournalInode | K::JournalSuperblock | K::QuotaInode | K::QuotaFile, _) => Rule::Own,
         (K::InodeMode | K::InodeField | K::InodeFlag | K::ExtraSize | K::SpecialFile, _) => Rule::Inode,
         (K::InlineData | K::Symlink | K::InodeSize | K::DirectorySize | K::DirectoryHole, _) => Rule::Inode,
         (K::ExtentNode | K::ExtentOrder | K::ExtentRange | K::ExtentIndex | K::BlockNumber, _) => Rule::Inode,

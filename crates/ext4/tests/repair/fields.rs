@@ -245,13 +245,10 @@ fn shortfall(fsck: &Path, path: &Path, sound: &[u8], case: Case) -> Option<Strin
     if is_changed && let Err(error) = &repaired {
         return Some(format!("{told}: refused after a change: {error}"));
     }
-    // It refuses some features that nothing depends on. Without the feature metadata_csum it takes the checksums that are left
-    // in the file of orphans for orphans.
-    let is_unsealed = case.field.0 == "feature_ro_compat" && case.value == 0x400;
+    // It refuses some features that nothing depends on.
     if let Ok(report) = &repaired
         && report.report.is_clean()
         && status < 8
-        && !is_unsealed
     {
         std::fs::write(path, &after).unwrap();
         let status = e2fsck(fsck, "-fn", path)?;

@@ -1,5 +1,6 @@
 //! Damage mended: e2fsck finds nothing of it afterwards, and files are what they were.
 
+mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod fields;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use casemate_blockdev::{BlockDevice, Events, FileDevice, MemoryDevice};
 use casemate_ext4::{
-    Block, CheckOptions, ErrorKind, Ext4, FindingKind, OpenOptions, RecoveryFile, RepairOptions,
+    Block, CheckOptions, ErrorKind, Ext4, FindingKind, OpenOptions, RecoveryFile, RepairDepth, RepairOptions,
     RepairReport, SeenDirectories, Time, check, repair,
 };
 use casemate_primitives::cpu::Cpu;
@@ -143,6 +144,38 @@ fn many_faults_take_two_looks() {
         assert!(faults > 12 && repaired.report.is_clean(), "{what}");
         assert_eq!(e2fsck(&fsck, &image).0, Some(0), "{what}");
         assert!(all <= 2 * once, "{what}");
+    }
+}
+
+/// Decisions that don't depend on each other go by one look at the file system; what follows from them, by the next.
+#[test]
+fn many_decisions_take_few_looks() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    for features in KINDS {
+        let image = maker.make(features, "image");
+        maker.debugfs(
+            &image,
+            "sif /file faddr 77\nsif /a/inner size 30000\nkill_file /fifo\nkill_file /link1\n\
+             link /a/b /second\nsif /a/b/c mode 0x81ff\nsif /pieces size 3\nsif /link300 size 7\n\
+             ssv free_inodes_count 2\nsetb 6000 3\nfreei <13>\nsif / links_count 40\n",
+        );
+        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_writable(&image).unwrap());
+        let seen = Seen::default();
+        let work = Work { events: &seen, ..Work::default() };
+        let faults = check(device.clone(), &CheckOptions::default(), &work).unwrap().faults.len();
+        let once = std::mem::take(&mut *seen.0.lock().unwrap());
+        let all = RepairOptions { depth: RepairDepth::All, ..options(&image) };
+        let repaired = repair(device, all, &mut |_, _| Ok(true), &work).unwrap();
+        let all = *seen.0.lock().unwrap();
+        let what = format!("{features}: {faults} faults, {} looks, {repaired:?}", all / once);
+        assert!(faults > 9 && repaired.report.is_clean(), "{what}");
+        assert_eq!(e2fsck(&fsck, &image).0, Some(0), "{what}");
+        println!("{features}: {} looks", all / once);
+        assert!(all <= 5 * once, "{what}");
     }
 }
 
