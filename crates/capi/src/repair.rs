@@ -18,6 +18,10 @@ use crate::progress::{Progress, ProgressFn};
 pub type ApproveFn =
     Option<unsafe extern "C" fn(context: *mut c_void, kind: *const c_char, count: usize) -> c_int>;
 
+/// Receives a file whose contents a repair changed, or that may be others': its inode and the change, "cut", "shared", "map", "size"
+/// or "cleared", which docs/checks.md explains. The string lives as long as the call.
+pub type AlteredFn = Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, change: *const c_char)>;
+
 /// Options of a repair. A field that is 0 or NULL has its default.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -38,8 +42,10 @@ pub struct CRepairOptions {
     approve: ApproveFn,
     /// Told of bytes of inode tables; each round of the repair reads them once.
     progress: ProgressFn,
-    /// Passed to `approve` and `progress`.
+    /// Passed to `approve`, `progress` and `altered`.
     context: *mut c_void,
+    /// Called after the repair for each file whose contents were changed, or may be others', one call at a time; or NULL.
+    altered: AlteredFn,
 }
 
 /// Numbers of findings after a repair.
@@ -53,8 +59,10 @@ pub struct CRepaired {
     withheld: u64,
     /// Oddities that do no harm.
     notes: u64,
+    /// Files whose contents were changed, or may be others'; each is counted once for each kind of change.
+    altered: u64,
     /// Reserved; 0.
-    reserved: [u64; 4],
+    reserved: [u64; 3],
 }
 
 // SAFETY: it is `repr(C)`, begins with a `u32`, and numbers and pointers are any bytes.
@@ -112,6 +120,13 @@ pub unsafe extern "C" fn casemate_ext4_repair(
             [(LEVEL_FIXED, &done.mended), (LEVEL_FAULT, &report.faults), (LEVEL_NOTE, &report.notes)];
         // SAFETY: the caller gave this function and its context for such calls.
         unsafe { tell(each, context, &levels) };
+        if let Some(altered) = how.altered {
+            for file in &done.altered {
+                let change = CString::new(file.how.name()).unwrap_or_default();
+                // SAFETY: the caller gave this function and its context for such calls.
+                unsafe { altered(how.context, file.inode.get().into(), change.as_ptr()) };
+            }
+        }
         // SAFETY: the header says that a value can be written there.
         if let Some(out) = unsafe { repaired.as_mut() } {
             *out = CRepaired {
@@ -119,7 +134,8 @@ pub unsafe extern "C" fn casemate_ext4_repair(
                 faults: (report.faults.len() as u64).saturating_add(report.faults_left_out),
                 withheld: done.withheld.len() as u64,
                 notes: report.notes.len() as u64,
-                reserved: [0; 4],
+                altered: done.altered.len() as u64,
+                reserved: [0; 3],
             };
         }
         Ok(if report.is_clean() { YES } else { NO })

@@ -82,8 +82,26 @@ static uint32_t sum(const casemate_device *device)
     return crc;
 }
 
+struct altered {
+    unsigned cut, shared, others;
+    uint64_t last;
+};
+
+static void alters(void *context, uint64_t inode, const char *change)
+{
+    struct altered *altered = context;
+    if (strcmp(change, "cut") == 0)
+        altered->cut++;
+    else if (strcmp(change, "shared") == 0)
+        altered->shared++;
+    else
+        altered->others++;
+    altered->last = inode;
+}
+
 static void repairs(void)
 {
+    struct altered altered;
     casemate_device *image = NULL;
     casemate_writer *writer = NULL;
     casemate_repair_options how;
@@ -124,7 +142,7 @@ static void repairs(void)
     seen.answer = 1;
     how.undo = "damaged.undo";
     YES(casemate_ext4_repair(image, NULL, &how, finds, &seen, &repaired, &error));
-    CHECK(repaired.fixed > 3 && repaired.faults == 0 && repaired.withheld == 0);
+    CHECK(repaired.fixed > 3 && repaired.faults == 0 && repaired.withheld == 0 && repaired.altered == 0);
     CHECK(seen.levels[CASEMATE_LEVEL_FIXED] == repaired.fixed && sum(image) != before);
     /* An undo file is never replaced. */
     CHECK(casemate_ext4_repair(image, NULL, &how, NULL, NULL, NULL, &error) == CASEMATE_COULD_NOT);
@@ -144,8 +162,16 @@ static void repairs(void)
     CHECK(repaired.faults > 0);
     how.depth = "all";
     how.undo = "shared.undo";
+    how.approve = NULL;
+    how.progress = NULL;
+    how.context = &altered;
+    how.altered = alters;
+    memset(&altered, 0, sizeof(altered));
     YES(casemate_ext4_repair(image, NULL, &how, NULL, NULL, &repaired, &error));
     CHECK(repaired.fixed > 0 && repaired.faults == 0);
+    /* Both files had blocks of the other one. */
+    CHECK(altered.shared == 2 && altered.cut + altered.others == 0 && altered.last > 11);
+    CHECK(repaired.altered == 2 && repaired.reserved[0] == 0);
     YES(casemate_ext4_check(image, NULL, NULL, NULL, &error));
     casemate_device_free(image);
 }

@@ -294,7 +294,7 @@ impl Device {
     }
 
     /// The faults that a repair has fixed, what a check finds afterwards, the faults of these that other damage makes unsure,
-    /// and how many faults there are beyond those listed.
+    /// how many faults there are beyond those listed, and files whose contents were changed.
     #[pyo3(signature = (*, keys, passphrases, depth, undo, superblock, approve, effort))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn ext4_repair(

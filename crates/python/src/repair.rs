@@ -12,8 +12,9 @@ use crate::work::{Effort, working};
 /// A finding of a check: level, kind, place and what it is.
 pub type Found = (&'static str, &'static str, String, String);
 
-/// Faults that were fixed, findings that are left, faults of these that are unsure, and how many faults are not listed.
-pub type Repaired = (Vec<Found>, Vec<Found>, Vec<Found>, u64);
+/// Faults that were fixed, findings that are left, faults of these that are unsure, how many faults are not listed, and inodes of
+/// files with other contents with the change.
+pub type Repaired = (Vec<Found>, Vec<Found>, Vec<Found>, u64, Vec<(u32, &'static str)>);
 
 fn rows(level: &'static str, findings: &[Finding]) -> Vec<Found> {
     let row = |finding: &Finding| {
@@ -56,5 +57,6 @@ pub fn repair(
     })?;
     let left = found(&report.report);
     let (fixed, withheld) = (rows("fault", &report.mended), rows("fault", &report.withheld));
-    Ok((fixed, left, withheld, report.report.faults_left_out))
+    let altered = report.altered.iter().map(|file| (file.inode.get(), file.how.name())).collect();
+    Ok((fixed, left, withheld, report.report.faults_left_out, altered))
 }

@@ -62,7 +62,7 @@ class Device:
     def ext4_repair(
         self, *, keys: list[Buffer], passphrases: list[Buffer], depth: str, undo: StrPath | None, superblock: int | None,
         approve: Callable[[str, list[_Found]], object] | None, effort: _Effort,
-    ) -> tuple[list[_Found], list[_Found], list[_Found], int]: ...
+    ) -> tuple[list[_Found], list[_Found], list[_Found], int, list[tuple[int, str]]]: ...
     def ext4_resize(
         self, *, size: int | None, least: bool, truncate: bool, overwrite: bool, keys: list[Buffer],
         passphrases: list[Buffer], effort: _Effort,

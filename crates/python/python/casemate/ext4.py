@@ -16,6 +16,7 @@ from . import _casemate
 from .device import Device, ranged, secret
 from .fscrypt import Context, Policy
 from .fsverity import Digest
+from .upkeep import Altered as Altered
 from .upkeep import Finding as Finding
 from .upkeep import Repaired as Repaired
 from .upkeep import Resized as Resized

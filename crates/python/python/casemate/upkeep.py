@@ -20,14 +20,24 @@ class Finding(NamedTuple):
     text: str
 
 
+class Altered(NamedTuple):
+    """A file whose contents a repair changed, or that may be others': its inode, and the change: "cut", "shared", "map", "size" or
+    "cleared", which docs/checks.md explains."""
+
+    inode: int
+    change: str
+
+
 class Repaired(NamedTuple):
     """Result of a repair: faults that were fixed; what a check found afterwards, faults and notes; faults of these that can't be
-    fixed because other damage makes unsure what is right; and how many faults there are beyond those listed."""
+    fixed because other damage makes unsure what is right; how many faults there are beyond those listed; and files whose
+    contents were changed, or may be others'."""
 
     fixed: list[Finding]
     findings: list[Finding]
     withheld: list[Finding]
     left_out: int
+    altered: list[Altered]
 
     @property
     def clean(self) -> bool:
@@ -99,11 +109,12 @@ def repair(
         return approve(kind, _findings(rows))
 
     phrases = [secret(phrase) for phrase in passphrases]
-    fixed, findings, withheld, left_out = device._open().ext4_repair(
+    fixed, findings, withheld, left_out, altered = device._open().ext4_repair(
         keys=list(keys), passphrases=phrases, depth=depth, undo=undo, superblock=superblock,
         approve=None if approve is None else ask, effort=(threads, progress),
     )
-    return Repaired(_findings(fixed), _findings(findings), _findings(withheld), left_out)
+    files = [Altered(*row) for row in altered]
+    return Repaired(_findings(fixed), _findings(findings), _findings(withheld), left_out, files)
 
 
 @ranged

@@ -80,7 +80,11 @@ class Upkeep(World):
             safe = ext4.repair(device)
             self.assertFalse(safe.clean)
             self.assertIn("fault", {finding.level for finding in safe.findings})
-            self.assertTrue(ext4.repair(device, depth="all").clean)
+            self.assertEqual(safe.altered, [])
+            repaired = ext4.repair(device, depth="all")
+            self.assertTrue(repaired.clean)
+            numbers = [(device.ext4() / name).stat().st_ino for name in "ab"]
+            self.assertEqual(repaired.altered, [ext4.Altered(number, "shared") for number in numbers])
             self.assertEqual((device.ext4() / "a").read_bytes(), (self.folder / "files/a").read_bytes())
         run(tool("e2fsck"), "-fn", path)
 
