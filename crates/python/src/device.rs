@@ -249,6 +249,7 @@ impl Device {
         py.detach(open).map(Device::from).map_err(raise)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn ext4(
         &self,
         py: Python<'_>,

@@ -18,6 +18,7 @@ use crate::{Advice, Error};
 
 /// Bytes of a sample.
 const LEN: u64 = 4096;
+const BYTES: usize = 4096;
 
 /// Samples that are taken, each of the first of so many places that has more than one repeated byte: such blocks lie on many devices.
 const SAMPLES: u64 = 16;
@@ -130,8 +131,8 @@ impl Sampler {
             State::New => course.new_place(position),
             State::Old | State::Hot => course.old_place(position),
         };
-        let mut message = [&b"sample of data"[..], &position.to_le_bytes(), &[0; LEN as usize]].concat();
-        let head = message.len() - LEN as usize;
+        let mut message = [&b"sample of data"[..], &position.to_le_bytes(), &[0; BYTES]].concat();
+        let head = message.len() - BYTES;
         data.read_at(&mut message[head..], place)?;
         let bytes = &message[head..];
         if bytes.iter().all(|byte| Some(byte) == bytes.first()) {

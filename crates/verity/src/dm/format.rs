@@ -1,6 +1,6 @@
 //! Making a hash area, checking data against it, and bringing it up to date.
 
-use casemate_blockdev::{BlockDevice, Events, Window, u64_of};
+use casemate_blockdev::{BlockDevice, Events, Window, u64_of, usize_of};
 use casemate_providers::{SaltedHash, Work};
 
 use super::{Layout, SUPERBLOCK_SIZE};
@@ -94,8 +94,7 @@ pub fn is_tree(layout: &Layout, hash_device: &dyn BlockDevice, work: &Work<'_>) 
     let above = Layout::new(parameters, lowest.blocks, layout.tree_offset(), None)?;
     let len = lowest.blocks * u64::from(block_size.bytes());
     let leaves = Window::new(hash_device, layout.position(0, 0), len)?;
-    // OK to cast: at most a hash block.
-    let mut top = vec![0; block_size.bytes() as usize];
+    let mut top = vec![0; usize_of(u64::from(block_size.bytes()))];
     hash_device.read_at(&mut top, above.tree_offset())?;
     let hash = layout.parameters().salted_hash(&work.providers)?;
     let mut root_hash = vec![0; hash.digest_len()];

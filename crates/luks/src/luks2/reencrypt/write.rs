@@ -118,7 +118,7 @@ impl Reencryption {
         let object = self.with_segments(object, parts, &backups, len);
         let noted = self.with_notes(object.clone());
         let has_room = |object: &Object| {
-            (Json::Object(object.clone()).to_plain().len() as u64) < metadata.hdr_size() - BINARY_LEN as u64
+            u64_of(Json::Object(object.clone()).to_plain().len()) < metadata.hdr_size() - u64_of(BINARY_LEN)
         };
         Metadata::new(if has_room(&noted) { noted } else { object }, metadata.hdr_size())
     }
