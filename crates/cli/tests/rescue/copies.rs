@@ -148,7 +148,7 @@ fn what_a_map_calls_unread_is_no_zeros() {
     let cut = size - 10_000;
     place.file("vault", &place.read("vault")[..cut as usize]);
     for tail in ["+", "-"] {
-        place.file("map", &format!("0 + 1\n0 {cut} +\n{cut} 10000 {tail}\n"));
+        place.file("map", format!("0 + 1\n0 {cut} +\n{cut} 10000 {tail}\n"));
         let output =
             place.own("luks extract --keep-going vault copy --key-file key --image-map map --overwrite");
         says(&output, 1, "10000 bytes are missing at the end: the map has them");
