@@ -368,11 +368,12 @@ impl Device {
     /// A result whose error says what the device holds in place of the `wanted` format.
     fn explained<T>(&self, result: Result<T, Error>, wanted: &str) -> Result<T, Error> {
         result.map_err(|error| {
-            let held =
-                || probe::device(&*self.top).ok().flatten().filter(|what| *what != ZEROS && *what != wanted);
-            let Some(what) = Some(()).filter(|()| error.kind() == ErrorKind::Corrupt).and_then(|()| held())
-            else {
+            if error.kind() != ErrorKind::Corrupt {
                 return error;
+            }
+            let what = match probe::device(&*self.top) {
+                Ok(Some(what)) if what != ZEROS && what != wanted => what,
+                _ => return error,
             };
             let error = error.map_text(|text| format!("{text}; this is {what}"));
             match what {

@@ -105,7 +105,7 @@ impl Image {
                 {
                     self.set_file_size(size)?;
                 }
-                let least = || self.ext4_least_size(&reading, work).map_or(0, |least| least);
+                let least = || self.ext4_least_size(&reading, work).unwrap_or(0);
                 return Err(match (resize.size, error.io_kind()) {
                     (Some(wanted), Some(ErrorKind::StorageFull)) if wanted < end => error.map_text(|_| {
                         format!("{wanted} bytes are too few for the files: about {} are needed", least())
