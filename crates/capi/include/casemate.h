@@ -15,8 +15,8 @@
  * - Threads. Any number of threads may use a handle at once. Exceptions: builds, hashers, keys and writers belong to one thread at
  *   a time.
  * - fork(). The child may create handles, and use those that no thread was in a call with. Writers stay with the process that
- *   opened them: elsewhere a commit fails with CASEMATE_KIND_BUSY. The lock of a writable device is common to both processes:
- *   one of them may change it. Only servers, and writers of file systems with multiple mount protection, have threads
+ *   opened them: elsewhere a commit fails with CASEMATE_KIND_BUSY. The lock of a device is common to both processes: of a
+ *   writable one, one of them may change it. Only servers, and writers of file systems with multiple mount protection, have threads
  *   between calls.
  * - State. The library keeps nothing between calls but the handles: no per-thread state, no errno.
  * - Paths are bytes that end with a zero. Other strings are UTF-8.
@@ -29,6 +29,21 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+/**
+ * To read, while no other process changes the file: readers share a lock.
+ */
+#define CASEMATE_ACCESS_READ 0
+
+/**
+ * To change, while no other process uses the file.
+ */
+#define CASEMATE_ACCESS_CHANGE 1
+
+/**
+ * To read without a lock, whatever others write meanwhile: to look at a header, say, of what is in use.
+ */
+#define CASEMATE_ACCESS_READ_UNLOCKED 2
 
 /**
  * The system or a path failed; casemate_error_errno() has its number.
@@ -186,78 +201,34 @@ typedef struct casemate_writer casemate_writer;
 typedef int32_t casemate_status;
 
 /**
- * Options of a new file system. A field that is 0 or NULL has its default.
+ * A digest and its length.
  */
 typedef struct {
-    uint32_t size;
-    /**
-     * 4096
-     */
-    uint32_t block_size;
-    /**
-     * "ext4", or "ext2", "ext3"
-     */
-    const char *kind;
-    /**
-     * Features to add, or with a ^ to take away, with commas.
-     */
-    const char *features;
-    const char *label;
-    /**
-     * NULL: of the contents.
-     */
-    const char *uuid;
-    /**
-     * Text that identity, salts and nonces follow from.
-     */
-    const char *seed;
-    /**
-     * Bytes of the file system; 0: as few as there can be, or all of a device.
-     */
-    uint64_t bytes;
-    /**
-     * Bytes that are free in the end, if `bytes` is 0.
-     */
-    uint64_t free_bytes;
-    /**
-     * Whether `uid` and `gid` own everything.
-     */
-    uint32_t has_owner;
-    uint32_t uid;
-    uint32_t gid;
-    /**
-     * Whether the image is a sparse one of Android.
-     */
-    uint32_t android_sparse;
-} casemate_build_options;
+    uint32_t len;
+    uint8_t bytes[64];
+} casemate_digest;
 
 /**
- * Options of an fs-verity tree. A field that is 0 or NULL has its default.
+ * Numbers of a new file system, and its digests.
  */
 typedef struct {
-    uint32_t size;
     /**
-     * Block size in bytes; default 4096.
+     * Bytes of the file system.
      */
-    uint32_t block_size;
+    uint64_t size;
+    uint64_t files;
+    uint64_t directories;
+    uint64_t others;
+    uint8_t uuid[16];
     /**
-     * "sha256" (default) or "sha512".
+     * Of dm-verity; without it of no bytes.
      */
-    const char *algorithm;
-    const void *salt;
-    size_t salt_len;
-} casemate_fsverity_options;
-
-/**
- * Signs `message` with a hash, "sha256" or "sha512": stores an RSA PKCS#1 v1.5 block, or ECDSA's (r, s) in DER, in `signature`,
- * which has room for `*signature_len` bytes, and its length there. Returns 0, or a number of errno.h.
- */
-typedef int (*casemate_sign_fn)(void *context,
-                                const char *hash,
-                                const void *message,
-                                size_t message_len,
-                                void *signature,
-                                size_t *signature_len);
+    casemate_digest root_hash;
+    /**
+     * Zeros, for what comes later.
+     */
+    uint64_t reserved[4];
+} casemate_built;
 
 /**
  * Policy of an encrypted directory, but for its key; a field that is 0 or NULL has its default.
@@ -327,34 +298,78 @@ typedef struct {
 } casemate_luks_options;
 
 /**
- * A digest and its length.
+ * Options of a new file system. A field that is 0 or NULL has its default.
  */
 typedef struct {
-    uint32_t len;
-    uint8_t bytes[64];
-} casemate_digest;
+    uint32_t size;
+    /**
+     * 4096
+     */
+    uint32_t block_size;
+    /**
+     * "ext4", or "ext2", "ext3"
+     */
+    const char *kind;
+    /**
+     * Features to add, or with a ^ to take away, with commas.
+     */
+    const char *features;
+    const char *label;
+    /**
+     * NULL: of the contents.
+     */
+    const char *uuid;
+    /**
+     * Text that identity, salts and nonces follow from.
+     */
+    const char *seed;
+    /**
+     * Bytes of the file system; 0: as few as there can be, or all of a device.
+     */
+    uint64_t bytes;
+    /**
+     * Bytes that are free in the end, if `bytes` is 0.
+     */
+    uint64_t free_bytes;
+    /**
+     * Whether `uid` and `gid` own everything.
+     */
+    uint32_t has_owner;
+    uint32_t uid;
+    uint32_t gid;
+    /**
+     * Whether the image is a sparse one of Android.
+     */
+    uint32_t android_sparse;
+} casemate_build_options;
 
 /**
- * Numbers of a new file system, and its digests.
+ * Signs `message` with a hash, "sha256" or "sha512": stores an RSA PKCS#1 v1.5 block, or ECDSA's (r, s) in DER, in `signature`,
+ * which has room for `*signature_len` bytes, and its length there. Returns 0, or a number of errno.h.
+ */
+typedef int (*casemate_sign_fn)(void *context,
+                                const char *hash,
+                                const void *message,
+                                size_t message_len,
+                                void *signature,
+                                size_t *signature_len);
+
+/**
+ * Options of an fs-verity tree. A field that is 0 or NULL has its default.
  */
 typedef struct {
+    uint32_t size;
     /**
-     * Bytes of the file system.
+     * Block size in bytes; default 4096.
      */
-    uint64_t size;
-    uint64_t files;
-    uint64_t directories;
-    uint64_t others;
-    uint8_t uuid[16];
+    uint32_t block_size;
     /**
-     * Of dm-verity; without it of no bytes.
+     * "sha256" (default) or "sha512".
      */
-    casemate_digest root_hash;
-    /**
-     * Zeros, for what comes later.
-     */
-    uint64_t reserved[4];
-} casemate_built;
+    const char *algorithm;
+    const void *salt;
+    size_t salt_len;
+} casemate_fsverity_options;
 
 /**
  * Options of a dm-crypt mapping. A field that is 0 or NULL has its default.
@@ -777,6 +792,212 @@ casemate_status casemate_build_at(casemate_build *build, uint64_t offset, casema
 casemate_status casemate_build_in_partition(casemate_build *build, uint32_t number, casemate_error **error);
 
 /**
+ * Makes the image with all threads. Other contents of the target are refused without `overwrite`. `built` may be NULL.
+ *
+ * @param build the specification
+ * @param overwrite whether something else at the target may be lost
+ * @param built where numbers, UUID and root hash are stored, or NULL
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_run(casemate_build *build, int overwrite, casemate_built *built, casemate_error **error);
+
+/**
+ * Copies the PKCS#7 signature of the root hash in DER, once casemate_build_run() has returned CASEMATE_YES for a build with dm-verity
+ * and a signer.
+ *
+ * @param build the specification
+ * @param signature where the signature is stored, or NULL to ask for its length alone
+ * @param len room at `signature` in bytes; the length of the signature is stored there
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_ARGUMENT without a signature, or without room
+ */
+casemate_status casemate_build_root_hash_signature(const casemate_build *build,
+                                                   void *signature,
+                                                   size_t *len,
+                                                   casemate_error **error);
+
+/**
+ * Frees a specification, and wipes its keys.
+ *
+ * @param build the specification, or NULL
+ */
+void casemate_build_free(casemate_build *build);
+
+/**
+ * Changes permission bits of files that match a pattern, of which there must be one. Each call adds a rule.
+ *
+ * @param build the specification
+ * @param pattern a pattern, or NULL for all files
+ * @param mode octal bits, or changes as of chmod(1), such as "u+x,go=r"
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_mode(casemate_build *build,
+                                    const char *pattern,
+                                    const char *mode,
+                                    casemate_error **error);
+
+/**
+ * Sets an extended attribute on files that match a pattern, of which there must be one. Each call adds a rule.
+ *
+ * @param build the specification
+ * @param pattern a pattern, or NULL for all files
+ * @param name name of the attribute, such as "user.origin"
+ * @param value its value
+ * @param value_len length of the value in bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_xattr(casemate_build *build,
+                                     const char *pattern,
+                                     const char *name,
+                                     const void *value,
+                                     size_t value_len,
+                                     casemate_error **error);
+
+/**
+ * Changes owners, modes and other attributes of files as a description in a file says; each call adds one.
+ *
+ * @param build the specification
+ * @param format "fs_config", "device_table", "mtree" or "composefs_dump"
+ * @param description the file
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_describe(casemate_build *build,
+                                        const char *format,
+                                        const char *description,
+                                        casemate_error **error);
+
+/**
+ * Labels everything for SELinux as a file in the format of file_contexts says.
+ *
+ * @param build the specification
+ * @param file_contexts the file
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_label(casemate_build *build, const char *file_contexts, casemate_error **error);
+
+/**
+ * Tells where the file system will be mounted: paths of descriptions in the format fs_config, and of labels, begin there.
+ *
+ * @param build the specification
+ * @param mount_point the path; without this call it is "/"
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_mount_point(casemate_build *build,
+                                           const char *mount_point,
+                                           casemate_error **error);
+
+/**
+ * Encrypts a directory, with its contents, with a raw master key of 16 to 64 bytes.
+ *
+ * @param build the specification
+ * @param directory the directory in the file system
+ * @param key the key; it is copied, and wiped by casemate_build_free()
+ * @param key_len its length in bytes
+ * @param policy the policy, or NULL for the usual values
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_encrypt(casemate_build *build,
+                                       const char *directory,
+                                       const void *key,
+                                       size_t key_len,
+                                       const casemate_policy_options *policy,
+                                       casemate_error **error);
+
+/**
+ * Encrypts a directory, with its contents, with a random key that google/fscrypt opens with a secret. The files of that tool
+ * are put into the file system.
+ *
+ * @param build the specification
+ * @param directory the directory in the file system
+ * @param source "custom_passphrase", or "raw_key" for a key of 32 bytes; NULL is a passphrase
+ * @param secret the passphrase or key; it is copied, and wiped by casemate_build_free()
+ * @param secret_len its length in bytes
+ * @param policy the policy, or NULL for the usual values
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_protect(casemate_build *build,
+                                       const char *directory,
+                                       const char *source,
+                                       const void *secret,
+                                       size_t secret_len,
+                                       const casemate_policy_options *policy,
+                                       casemate_error **error);
+
+/**
+ * Makes a LUKS2 volume around everything, which a passphrase opens.
+ *
+ * @param build the specification
+ * @param passphrase the passphrase; it is copied, and wiped by casemate_build_free()
+ * @param passphrase_len its length in bytes
+ * @param options options, or NULL for the usual values
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_luks(casemate_build *build,
+                                    const void *passphrase,
+                                    size_t passphrase_len,
+                                    const casemate_luks_options *options,
+                                    casemate_error **error);
+
+/**
+ * Sets options of the file system.
+ *
+ * @param build the specification
+ * @param options options, or NULL for the usual values
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_set_options(casemate_build *build,
+                                           const casemate_build_options *options,
+                                           casemate_error **error);
+
+/**
+ * Signs the digests of files with fs-verity, and the root hash of dm-verity, with a private key.
+ *
+ * @param build the specification
+ * @param key the private key in PEM: RSA of 2048 to 4096 bits, or ECDSA on P-256 or P-384; it is copied, and wiped by
+ *   casemate_build_free()
+ * @param key_len its length in bytes
+ * @param certificate the certificate in PEM or DER
+ * @param certificate_len its length in bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_signing_key(casemate_build *build,
+                                           const void *key,
+                                           size_t key_len,
+                                           const void *certificate,
+                                           size_t certificate_len,
+                                           casemate_error **error);
+
+/**
+ * Has a function of the caller sign the digests of files with fs-verity, and the root hash of dm-verity, such as with a token.
+ * Each signature is verified with the certificate.
+ *
+ * @param build the specification
+ * @param sign called by any thread, and by several at the same time
+ * @param context passed to `sign`; must live until casemate_build_run() returns
+ * @param certificate the certificate in PEM or DER
+ * @param certificate_len its length in bytes
+ * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
+ * @return CASEMATE_YES, or the status of `error`
+ */
+casemate_status casemate_build_signer(casemate_build *build,
+                                      casemate_sign_fn sign,
+                                      void *context,
+                                      const void *certificate,
+                                      size_t certificate_len,
+                                      casemate_error **error);
+
+/**
  * Adds the contents of a folder of the host. They replace files of earlier sources.
  *
  * @param build the specification
@@ -821,43 +1042,6 @@ casemate_status casemate_build_add_oci(casemate_build *build,
                                        casemate_error **error);
 
 /**
- * Sets options of the file system.
- *
- * @param build the specification
- * @param options options, or NULL for the usual values
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_set_options(casemate_build *build,
-                                           const casemate_build_options *options,
-                                           casemate_error **error);
-
-/**
- * Enables fs-verity on regular files that match a pattern, of which there must be one, or on all for NULL. Each call adds a
- * pattern. The block size follows from the file system: it is 0 in the options, of which the last ones count.
- *
- * @param build the specification
- * @param pattern a pattern, or NULL for all files
- * @param options options, or NULL for the usual values
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_verity(casemate_build *build,
-                                      const char *pattern,
-                                      const casemate_fsverity_options *options,
-                                      casemate_error **error);
-
-/**
- * Enables fs-verity on the files of a manifest. Files with other digests are refused.
- *
- * @param build the specification
- * @param manifest the file
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_verity_manifest(casemate_build *build, const char *manifest, casemate_error **error);
-
-/**
  * Maps user IDs of the sources. Each call adds a range.
  *
  * @param build the specification
@@ -899,149 +1083,29 @@ casemate_status casemate_build_map_groups(casemate_build *build,
 casemate_status casemate_build_no_xattrs(casemate_build *build, casemate_error **error);
 
 /**
- * Changes permission bits of files that match a pattern, of which there must be one. Each call adds a rule.
+ * Enables fs-verity on regular files that match a pattern, of which there must be one, or on all for NULL. Each call adds a
+ * pattern. The block size follows from the file system: it is 0 in the options, of which the last ones count.
  *
  * @param build the specification
  * @param pattern a pattern, or NULL for all files
- * @param mode octal bits, or changes as of chmod(1), such as "u+x,go=r"
+ * @param options options, or NULL for the usual values
  * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
  * @return CASEMATE_YES, or the status of `error`
  */
-casemate_status casemate_build_mode(casemate_build *build,
-                                    const char *pattern,
-                                    const char *mode,
-                                    casemate_error **error);
-
-/**
- * Sets an extended attribute on files that match a pattern, of which there must be one. Each call adds a rule.
- *
- * @param build the specification
- * @param pattern a pattern, or NULL for all files
- * @param name name of the attribute, such as "user.origin"
- * @param value its value
- * @param value_len length of the value in bytes
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_xattr(casemate_build *build,
-                                     const char *pattern,
-                                     const char *name,
-                                     const void *value,
-                                     size_t value_len,
-                                     casemate_error **error);
-
-/**
- * Signs the digests of files with fs-verity, and the root hash of dm-verity, with a private key.
- *
- * @param build the specification
- * @param key the private key in PEM: RSA of 2048 to 4096 bits, or ECDSA on P-256 or P-384; it is copied, and wiped by
- *   casemate_build_free()
- * @param key_len its length in bytes
- * @param certificate the certificate in PEM or DER
- * @param certificate_len its length in bytes
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_signing_key(casemate_build *build,
-                                           const void *key,
-                                           size_t key_len,
-                                           const void *certificate,
-                                           size_t certificate_len,
-                                           casemate_error **error);
-
-/**
- * Has a function of the caller sign the digests of files with fs-verity, and the root hash of dm-verity, such as with a token.
- * Each signature is verified with the certificate.
- *
- * @param build the specification
- * @param sign called by any thread, and by several at the same time
- * @param context passed to `sign`; must live until casemate_build_run() returns
- * @param certificate the certificate in PEM or DER
- * @param certificate_len its length in bytes
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_signer(casemate_build *build,
-                                      casemate_sign_fn sign,
-                                      void *context,
-                                      const void *certificate,
-                                      size_t certificate_len,
+casemate_status casemate_build_verity(casemate_build *build,
+                                      const char *pattern,
+                                      const casemate_fsverity_options *options,
                                       casemate_error **error);
 
 /**
- * Encrypts a directory, with its contents, with a raw master key of 16 to 64 bytes.
+ * Enables fs-verity on the files of a manifest. Files with other digests are refused.
  *
  * @param build the specification
- * @param directory the directory in the file system
- * @param key the key; it is copied, and wiped by casemate_build_free()
- * @param key_len its length in bytes
- * @param policy the policy, or NULL for the usual values
+ * @param manifest the file
  * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
  * @return CASEMATE_YES, or the status of `error`
  */
-casemate_status casemate_build_encrypt(casemate_build *build,
-                                       const char *directory,
-                                       const void *key,
-                                       size_t key_len,
-                                       const casemate_policy_options *policy,
-                                       casemate_error **error);
-
-/**
- * Encrypts a directory, with its contents, with a random key that google/fscrypt opens with a secret. The files of that tool
- * are put into the file system.
- *
- * @param build the specification
- * @param directory the directory in the file system
- * @param source "custom_passphrase", or "raw_key" for a key of 32 bytes; NULL is a passphrase
- * @param secret the passphrase or key; it is copied, and wiped by casemate_build_free()
- * @param secret_len its length in bytes
- * @param policy the policy, or NULL for the usual values
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_protect(casemate_build *build,
-                                       const char *directory,
-                                       const char *source,
-                                       const void *secret,
-                                       size_t secret_len,
-                                       const casemate_policy_options *policy,
-                                       casemate_error **error);
-
-/**
- * Changes owners, modes and other attributes of files as a description in a file says; each call adds one.
- *
- * @param build the specification
- * @param format "fs_config", "device_table", "mtree" or "composefs_dump"
- * @param description the file
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_describe(casemate_build *build,
-                                        const char *format,
-                                        const char *description,
-                                        casemate_error **error);
-
-/**
- * Labels everything for SELinux as a file in the format of file_contexts says.
- *
- * @param build the specification
- * @param file_contexts the file
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_label(casemate_build *build, const char *file_contexts, casemate_error **error);
-
-/**
- * Tells where the file system will be mounted: paths of descriptions in the format fs_config, and of labels, begin there.
- *
- * @param build the specification
- * @param mount_point the path; without this call it is "/"
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_mount_point(casemate_build *build,
-                                           const char *mount_point,
-                                           casemate_error **error);
+casemate_status casemate_build_verity_manifest(casemate_build *build, const char *manifest, casemate_error **error);
 
 /**
  * Makes dm-verity over the file system, with a hash area in a file or on a device, or behind the file system for NULL.
@@ -1068,55 +1132,6 @@ casemate_status casemate_build_parity(casemate_build *build,
                                       uint64_t offset,
                                       uint32_t roots,
                                       casemate_error **error);
-
-/**
- * Makes a LUKS2 volume around everything, which a passphrase opens.
- *
- * @param build the specification
- * @param passphrase the passphrase; it is copied, and wiped by casemate_build_free()
- * @param passphrase_len its length in bytes
- * @param options options, or NULL for the usual values
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_luks(casemate_build *build,
-                                    const void *passphrase,
-                                    size_t passphrase_len,
-                                    const casemate_luks_options *options,
-                                    casemate_error **error);
-
-/**
- * Makes the image with all threads. Other contents of the target are refused without `overwrite`. `built` may be NULL.
- *
- * @param build the specification
- * @param overwrite whether something else at the target may be lost
- * @param built where numbers, UUID and root hash are stored, or NULL
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`
- */
-casemate_status casemate_build_run(casemate_build *build, int overwrite, casemate_built *built, casemate_error **error);
-
-/**
- * Copies the PKCS#7 signature of the root hash in DER, once casemate_build_run() has returned CASEMATE_YES for a build with dm-verity
- * and a signer.
- *
- * @param build the specification
- * @param signature where the signature is stored, or NULL to ask for its length alone
- * @param len room at `signature` in bytes; the length of the signature is stored there
- * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
- * @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_ARGUMENT without a signature, or without room
- */
-casemate_status casemate_build_root_hash_signature(const casemate_build *build,
-                                                   void *signature,
-                                                   size_t *len,
-                                                   casemate_error **error);
-
-/**
- * Frees a specification, and wipes its keys.
- *
- * @param build the specification, or NULL
- */
-void casemate_build_free(casemate_build *build);
 
 /**
  * Creates a cipher for data that the caller holds in memory.
@@ -1160,16 +1175,18 @@ casemate_status casemate_cipher_run(const casemate_cipher *cipher,
 void casemate_cipher_free(casemate_cipher *cipher);
 
 /**
- * Opens an image file or a block device. A writable one is locked: until it is freed, other processes get
- * CASEMATE_KIND_BUSY.
+ * Opens an image file or a block device, and locks it until it is freed. CASEMATE_KIND_BUSY: another process has it locked.
  *
  * @param path path on the host
- * @param writable 1 to allow writes, 0 to read only
+ * @param access CASEMATE_ACCESS_READ, _CHANGE or _READ_UNLOCKED
  * @param device where the new handle is stored; the caller frees it with casemate_device_free()
  * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
  * @return CASEMATE_YES, or the status of `error`
  */
-casemate_status casemate_device_open(const char *path, int writable, casemate_device **device, casemate_error **error);
+casemate_status casemate_device_open(const char *path,
+                                     int access,
+                                     casemate_device **device,
+                                     casemate_error **error);
 
 /**
  * Opens an image with the layers that an image specification says, such as "disk.img,partition=2,luks,key-file=pw". Two
@@ -1178,7 +1195,7 @@ casemate_status casemate_device_open(const char *path, int writable, casemate_de
  * @param spec the specification, ended by a zero
  * @param passphrase the passphrase of layers that name no key file; it is not kept. NULL if there is none
  * @param passphrase_len its length in bytes
- * @param writable 1 to allow writes, 0 to read only
+ * @param access CASEMATE_ACCESS_READ, _CHANGE or _READ_UNLOCKED
  * @param device where the new handle is stored; the caller frees it with casemate_device_free()
  * @param error where an error is stored, or NULL; the caller frees it with casemate_error_free()
  * @return CASEMATE_YES, or the status of `error`; its kind is CASEMATE_KIND_ARGUMENT if the specification is wrong
@@ -1186,7 +1203,7 @@ casemate_status casemate_device_open(const char *path, int writable, casemate_de
 casemate_status casemate_device_open_spec(const char *spec,
                                           const void *passphrase,
                                           size_t passphrase_len,
-                                          int writable,
+                                          int access,
                                           casemate_device **device,
                                           casemate_error **error);
 
