@@ -92,7 +92,6 @@ fn command_lines_of_cryptsetup_end_as_they_do_there() {
             "token remove --token-id 0 DISK",
             "token add --key-description name --token-replace DISK",
             "token remove --token-id -5 DISK",
-            "luksKillSlot -q DISK x",
             "luksFormat -q --type plain DISK one",
             "token nonsense DISK",
             "repair -q DISK",
