@@ -378,7 +378,7 @@ fn a_partition_is_the_encrypted_side() {
         (&["decrypt", "disk", "disk", "-P", "2"], "source and target are the same file"),
         (&["encrypt", "disk,partition=1", "disk,partition=2"], "source and target are the same file"),
         (&["encrypt", "plain", "-", "-P", "2"], "a stream has none"),
-        (&["decrypt", "-,partition=2", "out"], "a stream has none"),
+        (&["decrypt", "-", "out", "-P", "2"], "a stream has none"),
         (&["decrypt", "disk,partition=2", "out", "-P", "2"], "give all of them in one place"),
         (&["decrypt", "disk,partition=2,crypt=aes-xts-plain64", "out"], "leave out the last 'crypt'"),
         (&["encrypt", "--in-place", "disk,integrity=crc32c"], "work in place can't go through 'integrity'"),
