@@ -118,3 +118,31 @@ fn tokens_are_named_as_unsupported() {
     let (code, text) = status(&own(&folder, "fsverity sign data out --cert=cert --pkcs11-engine=e.so"));
     assert!(code == 2 && text.contains("--print-tbs"), "{text}");
 }
+
+/// Anybody can put a signer of any name before the one that signed.
+#[test]
+fn the_signer_that_was_verified_is_named() {
+    let Some(openssl) = tool("openssl") else { return };
+    let folder = place();
+    fs::write(folder.path().join("tbs"), ROOT_HASH).unwrap();
+    let request = "req -x509 -newkey rsa:2048 -nodes -days 9";
+    for name in ["first", "second"] {
+        run(&mut words(
+            &openssl,
+            &folder,
+            &format!("{request} -keyout {name}.key -out {name}.pem -subj /CN={name}"),
+        ));
+    }
+    let signers = "-inkey first.key -signer first.pem -inkey second.key -signer second.pem";
+    run(&mut words(
+        &openssl,
+        &folder,
+        &format!("smime -sign -noattr -binary -in tbs {signers} -outform der -out both"),
+    ));
+    for name in ["first", "second"] {
+        let verified = own(&folder, &format!("verity verify-signature {ROOT_HASH} both --cert {name}.pem"));
+        assert_eq!(status(&verified), (0, String::new()));
+        let said = String::from_utf8(verified.stdout).unwrap();
+        assert!(said.contains(&format!("by issuer 'CN={name}'")), "{said}");
+    }
+}

@@ -122,7 +122,7 @@ impl Signature {
         Ok(Signature { der, signers })
     }
 
-    /// Checks that the owner of `certificate` signed `message`.
+    /// Checks that the owner of `certificate` signed `message`. Returns that signer in words, whoever else signed.
     ///
     /// # Errors
     /// `Mismatch` if another signer signed, or another message was signed; `Unsupported` for algorithms that
@@ -132,7 +132,7 @@ impl Signature {
         message: &[u8],
         certificate: &Certificate,
         providers: &Providers,
-    ) -> Result<(), Error> {
+    ) -> Result<String, Error> {
         let Some(signer) = self.signers.iter().find(|signer| certificate.is(&signer.signer)) else {
             return Err(Error::coded(
                 Code::BadSignature,
@@ -149,7 +149,8 @@ impl Signature {
         }
         let attributes = signed_attributes(signer, message, digest, providers)?;
         let signed = attributes.as_deref().unwrap_or(message);
-        certificate.key().verify(signed, signer.signature.as_bytes(), digest, providers)
+        certificate.key().verify(signed, signer.signature.as_bytes(), digest, providers)?;
+        Ok(in_words(&signer.signer))
     }
 
     /// The signature in DER, as the kernel takes it.
@@ -157,12 +158,16 @@ impl Signature {
         &self.der
     }
 
-    /// The first signer in words: issuer and serial number of the certificate, or its key identifier.
+    /// The first signer in words: issuer and serial number of the certificate, or its key identifier. Nothing proves it.
     pub fn signer(&self) -> String {
-        match &self.signers[0].signer {
-            SignerId::IssuerAndSerial(id) => format!("issuer '{}', serial number {}", id.issuer, id.serial),
-            SignerId::KeyId(id) => format!("key identifier {}", hex::encode(id.as_bytes())),
-        }
+        in_words(&self.signers[0].signer)
+    }
+}
+
+fn in_words(signer: &SignerId) -> String {
+    match signer {
+        SignerId::IssuerAndSerial(id) => format!("issuer '{}', serial number {}", id.issuer, id.serial),
+        SignerId::KeyId(id) => format!("key identifier {}", hex::encode(id.as_bytes())),
     }
 }
 

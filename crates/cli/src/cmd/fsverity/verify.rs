@@ -51,15 +51,15 @@ impl Args {
         let certificate = read_certificate(&self.cert)?;
         let read = read_signature(signature)?;
         let verified = read.verify(&digest.bytes_to_sign(), &certificate, context.providers());
-        verified.map_err(|error| error.at(signature.display()))?;
+        let signer = verified.map_err(|error| error.at(signature.display()))?;
         if context.json() {
             context.print_json(&serde_json::json!({
                 "digest": digest.to_string(),
-                "signer": read.signer(),
+                "signer": signer,
                 "verified": true,
             }))?;
         } else {
-            context.print(format!("Verified signature of {digest} by {}\n", read.signer()))?;
+            context.print(format!("Verified signature of {digest} by {signer}\n"))?;
         }
         Ok(Answer::Yes)
     }

@@ -108,19 +108,15 @@ impl VerifyArgs {
         let certificate = read_certificate(&self.cert)?;
         let signature = read(&path, &root_hash, &certificate, context.providers())?;
         let verified = signature.verify(&root_hash_bytes(&root_hash), &certificate, context.providers());
-        verified.map_err(|error| error.at(path.display()))?;
+        let signer = verified.map_err(|error| error.at(path.display()))?;
         if context.json() {
             context.print_json(&json!({
                 "root_hash": hex::encode(&root_hash),
-                "signer": signature.signer(),
+                "signer": signer,
                 "verified": true,
             }))?;
         } else {
-            context.print(format!(
-                "Verified signature of {} by {}\n",
-                hex::encode(&root_hash),
-                signature.signer()
-            ))?;
+            context.print(format!("Verified signature of {} by {signer}\n", hex::encode(&root_hash)))?;
         }
         Ok(Answer::Yes)
     }
