@@ -30,7 +30,7 @@ use self::parity::Parity;
 use self::place::Place;
 use crate::part::Part;
 use crate::target::{self, Consent, Loss, Made};
-use crate::{Advice, Code, Error, Image};
+use crate::{Advice, Code, Error, ErrorKind, Image};
 
 /// How a hash area is made, or where an existing one is found and what is expected of it.
 ///
@@ -510,7 +510,8 @@ impl Volume {
     /// blocks that have not changed are checked against the tree.
     ///
     /// # Errors
-    /// `Mismatch` if they do not belong to `old_root`, or others are damaged; nothing is changed then. `Argument` without blocks that
+    /// `Mismatch` if they do not belong to `old_root`, or others are damaged, or without `old_root` they contradict the blocks above
+    /// them, as after an update that was cut off; nothing is changed then. `Argument` without blocks that
     /// have changed; if something would be lost: the place of the parity has something else, or neither a superblock nor `old_root`
     /// tells of a hash tree. `Corrupt`, `Io`.
     pub fn update(
@@ -548,6 +549,9 @@ impl Volume {
                 },
             )?;
         }
+        if old_root.is_none() {
+            self.ask_about_contradiction(changed, consent, work)?;
+        }
         if let Some(parity) = &self.parity {
             dm::check_unchanged(&self.layout, &data, &hash, changed, work)
                 .map_err(|error| error.at(self.data.name()))?;
@@ -558,7 +562,9 @@ impl Volume {
         let path = self.hash.name();
         let remains = || match self.layout.superblock() {
             Some(_) => {
-                format!("{path} may be changed in part, do the update again without the old root hash")
+                format!(
+                    "{path} may be changed in part, do the update again without the old root hash, and consent to what it finds"
+                )
             }
             None => format!("{path} may be changed in part, format it again"),
         };
@@ -570,6 +576,29 @@ impl Volume {
             })?;
         }
         Ok(root_hash)
+    }
+
+    /// Asks for consent if the hash blocks that an update changes are not those that the blocks above them have digests of: what it
+    /// makes of them would make damage good.
+    fn ask_about_contradiction(
+        &self,
+        changed: &Ranges,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let (data, hash) = (self.data.named(), self.hash.named());
+        let found = match dm::check_above(&self.layout, &data, &hash, changed, work) {
+            Err(error) if error.code() == Code::BadDigest => error,
+            checked => return checked.map_err(|error| error.at(self.hash.name())),
+        };
+        let loss = Loss::new(self.hash.name(), "a hash tree that contradicts itself");
+        consent(&loss).map_err(|error| match error.kind() {
+            ErrorKind::Argument => Error::coded(
+                Code::BadDigest,
+                format!("{}; it is damaged, or an update was cut off: {}", found.text(), error.text()),
+            ),
+            _ => error,
+        })
     }
 
     /// Bytes that [`Volume::update`] will work on.

@@ -192,6 +192,28 @@ fn an_update_makes_no_parity_of_damage() {
     );
 }
 
+/// Somebody may have changed a block and its digest, or they have rotted: whoever updates the block beside it does not sign that.
+#[test]
+fn an_update_makes_no_root_hash_of_a_tree_that_contradicts_itself() {
+    let place = place();
+    let old = root_hash(&place.yes("verity format data tree"));
+    // A digest of the first hash block of the lowest level, which lies behind the superblock and the block above.
+    place.flip("tree", 8192 + 160, 1);
+    let before = place.read("tree");
+    let update = "verity update data tree --changed 28672+4096";
+    let said = "hash block 0 of level 0 does not match the hash block above it";
+    place.is(update, 2, said);
+    place.is(&format!("{update} --dry-run"), 2, said);
+    place.is(&format!("{update} --old-root-hash {old}"), 2, "does not belong to the given root hash");
+    assert!(place.read("tree") == before);
+    // Of other blocks nothing is read.
+    place.flip("data", 4000 * 1024, 1);
+    place.yes("verity update data tree --changed 4095999+2");
+    // An update that was cut off leaves that, too: it is done again where that is meant.
+    let new = root_hash(&place.yes("verity update data tree --changed 0+512K --overwrite"));
+    place.yes(&format!("verity verify data tree {new}"));
+}
+
 #[test]
 fn an_update_without_a_superblock_wants_the_old_root_hash() {
     let place = place();

@@ -158,11 +158,35 @@ pub fn check_unchanged(
     changed: &Ranges,
     work: &Work<'_>,
 ) -> Result<(), Error> {
+    check_by(tree::check_unchanged, layout, (data, hash_device), changed, work)
+}
+
+/// Checks the hash blocks that an [`update`] changes: see [`tree::check_above`].
+///
+/// # Errors
+/// Errors of [`tree::check_above`], and `Corrupt` if one of the devices is too short.
+pub fn check_above(
+    layout: &Layout,
+    data: &dyn BlockDevice,
+    hash_device: &dyn BlockDevice,
+    changed: &Ranges,
+    work: &Work<'_>,
+) -> Result<(), Error> {
+    check_by(tree::check_above, layout, (data, hash_device), changed, work)
+}
+
+fn check_by(
+    check: impl Fn(&Job<'_>, &Stored<'_>, &Ranges) -> Result<(), Error>,
+    layout: &Layout,
+    (data, hash_device): (&dyn BlockDevice, &dyn BlockDevice),
+    changed: &Ranges,
+    work: &Work<'_>,
+) -> Result<(), Error> {
     check_sizes(layout, data, hash_device)?;
     let hash = layout.parameters().salted_hash(&work.providers)?;
     let tree = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
     let stored = Stored { geometry: layout.geometry(), data, tree: &tree };
-    tree::check_unchanged(&job(layout, &hash, work), &stored, changed)
+    check(&job(layout, &hash, work), &stored, changed)
 }
 
 fn job<'a>(layout: &Layout, hash: &'a SaltedHash, work: &'a Work<'a>) -> Job<'a> {

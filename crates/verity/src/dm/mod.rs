@@ -16,7 +16,7 @@ mod part;
 mod superblock;
 mod table;
 
-pub use format::{check_unchanged, format, is_tree, update, verify};
+pub use format::{check_above, check_unchanged, format, is_tree, update, verify};
 pub use layout::Layout;
 pub use parameters::{BlockSize, HashType, Parameters, Salt};
 pub use part::join;

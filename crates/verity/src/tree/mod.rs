@@ -29,5 +29,5 @@ pub use hasher::TreeHasher;
 pub use part::{build_part, check_part, join, unit};
 pub use ranges::Ranges;
 pub use sink::{SpilledLevels, TreeDevice, TreeSink};
-pub use update::{check_unchanged, update};
+pub use update::{check_above, check_unchanged, update};
 pub use verified::{VerifiedDevice, VerifiedStatistics};

@@ -12,7 +12,7 @@ use crate::{Code, Error};
 /// Recomputes the digests of the data blocks in `changed`, and the hash blocks above them. Returns the new
 /// root hash.
 ///
-/// All other hash blocks are taken as they are. With `old_root` the hash blocks that will change, as they are
+/// All other hash blocks are taken as they are, and so are those that will change, but for [`check_above`]. With `old_root` the hash blocks that will change, as they are
 /// now, are first checked up to this root hash; nothing is written if one of them is bad.
 ///
 /// # Errors
@@ -115,12 +115,30 @@ pub fn check_unchanged(job: &Job<'_>, stored: &Stored<'_>, changed: &Ranges) -> 
     Err(Error::coded(Code::BadDigest, text))
 }
 
-/// Checks every block that will change against the digest above it, from the top down.
+/// Checks the hash blocks that an [`update`] of the data blocks in `changed` changes, as they are now, against the digests that the
+/// blocks above them have. Above the top there is none. An update that was cut off leaves a tree that contradicts itself, too.
+///
+/// # Errors
+/// `Mismatch` if some do not match; `Argument` if `changed` names a block behind the end; `Io`.
+///
+/// # Panics
+/// If `job` and the geometry differ in their shapes.
+pub fn check_above(job: &Job<'_>, stored: &Stored<'_>, changed: &Ranges) -> Result<(), Error> {
+    check_changed(stored.geometry, changed)?;
+    check_levels(job, stored, &above(stored.geometry, changed), "does not match the hash block above it")
+}
+
+/// Checks every block that will change against the digest above it, up to the root hash.
 fn check_paths(job: &Job<'_>, stored: &Stored<'_>, dirty: &[Ranges], root_hash: &[u8]) -> Result<(), Error> {
     if digest_of_top(job, stored)? != root_hash && !dirty.is_empty() {
         let text = "the hash tree does not belong to the given root hash; nothing was changed";
         return Err(Error::coded(Code::BadDigest, text.to_owned()));
     }
+    check_levels(job, stored, dirty, "does not belong to the given root hash")
+}
+
+/// Checks every block that will change against the digest above it, from the top down. `wrong`: the words for one that does not match.
+fn check_levels(job: &Job<'_>, stored: &Stored<'_>, dirty: &[Ranges], wrong: &str) -> Result<(), Error> {
     for level in (0..dirty.len().saturating_sub(1)).rev() {
         let runs = Runs::new(&dirty[level], job.shape.hash_block_size(), job.work.pool.threads());
         job.work.pool.run(runs.pieces, Buffers::default, |buffers, piece| {
@@ -131,10 +149,13 @@ fn check_paths(job: &Job<'_>, stored: &Stored<'_>, dirty: &[Ranges], root_hash: 
             let mut pairs = digests.zip(job.shape.slots(first, &buffers.blocks));
             match pairs.position(|(found, expected)| found != expected) {
                 None => Ok(()),
-                Some(bad) => Err(Error::coded(Code::BadDigest, format!(
-                    "hash block {} of level {level} does not belong to the given root hash; nothing was changed",
-                    first + u64_of(bad)
-                ))),
+                Some(bad) => Err(Error::coded(
+                    Code::BadDigest,
+                    format!(
+                        "hash block {} of level {level} {wrong}; nothing was changed",
+                        first + u64_of(bad)
+                    ),
+                )),
             }
         })?;
     }
