@@ -340,6 +340,11 @@ impl Volume {
         slots
     }
 
+    /// The numbers of those that hold the key of the data, and are tried only where they are named: their priority is `ignore`.
+    pub fn ignored_slots(&self) -> Vec<u32> {
+        crate::unlock::ignored_slots(&self.header)
+    }
+
     /// Whether a key slot is the last one that opens the data.
     pub fn is_last_slot(&self, id: u32) -> bool {
         self.slots_of_data() == [id]

@@ -76,7 +76,34 @@ pub(super) fn unlock(
         LuksKey::VolumeKey(key) => return check_volume_key(header, key, &mut budget, &work.providers),
         LuksKey::Passphrase(passphrase) => passphrase,
     };
-    try_slots(slots(header, options, work.providers.cpu())?, device, passphrase, options, &mut budget, work)
+    let found = slots(header, options, work.providers.cpu())?;
+    let ignored = if options.keyslot.is_none() { ignored_slots(header) } else { Vec::new() };
+    try_slots(found, device, passphrase, options, &mut budget, work).map_err(|error| {
+        let numbers: Vec<String> = ignored.iter().map(u32::to_string).collect();
+        let not_tried = match &numbers[..] {
+            [] => return error,
+            [one] => format!("key slot {one} was not tried: its priority is 'ignore'"),
+            all => format!("key slots {} were not tried: their priority is 'ignore'", all.join(", ")),
+        };
+        let error = match error.cause::<Reason>() {
+            Some(Reason::NoUsableSlot) => error.map_text(|_| not_tried),
+            Some(Reason::WrongPassphrase) => error.map_text(|text| format!("{text}; {not_tried}")),
+            _ => return error,
+        };
+        error.advise(Advice::KeySlot)
+    })
+}
+
+/// The key slots of the data that are tried only where they are named.
+pub(super) fn ignored_slots(header: &Header) -> Vec<u32> {
+    let Header::Luks2(header) = header else { return Vec::new() };
+    let of_data = header.metadata.digests_of_data();
+    let is_ignored = |slot: &&Keyslot| {
+        slot.priority == Priority::Ignore
+            && slot.kind == "luks2"
+            && of_data.iter().any(|digest| digest.keyslots.contains(&slot.id))
+    };
+    header.metadata.keyslots().iter().filter(is_ignored).map(|slot| slot.id).collect()
 }
 
 #[allow(clippy::type_complexity, reason = "as below")]

@@ -288,3 +288,25 @@ fn the_benchmark_is_a_table() {
     assert!(kdf["kdf"] == "argon2i" && kdf["memory_kib"].as_u64().unwrap() <= 1024, "{value}");
     says(place.own("luks benchmark --crypt nonsense-xts"), 2, "nonsense");
 }
+
+/// A slot that is tried only where it is named may be the passphrase's: the answer is not no.
+#[test]
+fn a_passphrase_that_may_be_an_ignored_slots_is_not_called_wrong() {
+    let place = casemate_testkit::Place::new(CASEMATE);
+    place.file("one", "first");
+    place.file("two", "second");
+    place.file("other", "third");
+    yes(place.own(&format!("luks format image --size 20M --key-file one {CHEAP}")));
+    yes(place.own(&format!("luks add-key image --key-file one --new-key-file two {CHEAP}")));
+    let test = |key: &str| place.own(&format!("luks test-passphrase image --key-file {key}"));
+    assert_eq!(casemate_testkit::status(&test("other")), 1);
+    yes(place.own("luks config image --key-slot 0 --priority ignore"));
+    for key in ["one", "other"] {
+        says(test(key), 2, "key slot 0 was not tried: its priority is 'ignore'");
+    }
+    yes(test("two"));
+    yes(test("one --key-slot 0"));
+    assert_eq!(casemate_testkit::status(&test("other --key-slot 0")), 1);
+    yes(place.own("luks config image --key-slot 1 --priority ignore"));
+    says(test("one"), 2, "key slots 0, 1 were not tried");
+}

@@ -34,7 +34,8 @@ pub struct Uuid {
     pub uuid: Option<String>,
 }
 
-/// Test a passphrase, or a volume key, without decrypting data. The exit status is 1 for a wrong one.
+/// Test a passphrase, or a volume key, without decrypting data. The exit status is 1 for a wrong one, and 2 if a key slot was not
+/// tried.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks test-passphrase vault.img --key-file pass.key\n\
@@ -103,6 +104,16 @@ impl TestPassphrase {
                         true => say(crate::tools::WRONG_PASSPHRASE),
                         false => context.complain(&error),
                     }
+                }
+                // Whether the passphrase is right was not found out.
+                Err(error)
+                    if error.cause() == Some(&Reason::WrongPassphrase)
+                        && options.keyslot.is_none()
+                        && !context.is_other_tool()
+                        && !volume.ignored_slots().is_empty() =>
+                {
+                    let unknown = Error::unsupported(error.text().into_owned());
+                    return Err(error.advice().iter().cloned().fold(unknown, Error::advise));
                 }
                 opened => break opened?,
             }
