@@ -16,6 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use casemate::blockdev::Events;
+use casemate::target::{self, Loss, Made};
 use casemate::{Error, Output};
 
 use crate::answer::Answer;
@@ -77,10 +78,17 @@ impl LogArgs {
     /// Opens the file, so that it is known early whether it can be written.
     ///
     /// # Errors
-    /// `Io`; `Argument` for one of these other files of the command.
+    /// `Io`; `Argument` for one of these other files of the command, and for one that holds a volume, a file system or anything else
+    /// that is known: messages at its end would damage it.
     pub fn open(&self, others: &[&Path]) -> Result<Log, Error> {
         let Some(path) = &self.log else { return Ok(Log(None)) };
         Output::check(path, others)?;
+        let refuse = |loss: &Loss| -> Result<(), Error> {
+            let what = loss.what();
+            Err(Error::argument(format!("contains {what}; messages are only added to a file of them"))
+                .at(loss.name()))
+        };
+        target::look_at_path(path, Some(Made::Data), &refuse)?;
         let file = File::options().append(true).create(true).open(path);
         file.map(|file| Log(Some(file))).map_err(|error| Error::io(path.display(), error))
     }

@@ -257,6 +257,22 @@ fn faults_of_a_server_in_the_background_go_to_its_log_and_do_not_fill_it() {
     }
 }
 
+#[test]
+fn messages_are_added_to_no_volume() {
+    let place = place();
+    place.file("key", "k");
+    place.yes("luks format volume --size 20M --key-file key --pbkdf pbkdf2 --pbkdf-force-iterations 1000");
+    let before = place.read("volume");
+    place.is(
+        "serve image --log volume --exec true",
+        2,
+        "volume: contains a LUKS header; messages are only added",
+    );
+    assert!(place.read("volume") == before);
+    place.file("old", [7_u8; 100]);
+    place.is("serve image --log old --exec true", 0, "");
+}
+
 /// As systemd's own: a path, or a name in no folder.
 #[test]
 fn a_service_manager_hears_of_the_beginning_and_the_end() {
