@@ -78,7 +78,7 @@ pub(super) fn check(
     if let Some(asked) =
         options.device_size.filter(|asked| *asked != len && Some(*asked) != course.device_size)
     {
-        let begun = match course.device_size {
+        let begun = match course.device_size.filter(|begun| *begun < len) {
             Some(begun) => format!("for {begun}"),
             None => format!("for all {len}"),
         };

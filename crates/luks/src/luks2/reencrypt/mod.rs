@@ -390,7 +390,7 @@ impl Reencryption {
         let area = slot.area.offset..slot.area.offset.saturating_add(slot.area.size);
         let keyslot = slot.id;
         let number = |name: &str| object.get(name).and_then(|size| size.text()?.parse().ok());
-        let found = Reencryption {
+        let mut found = Reencryption {
             mode,
             direction,
             resilience,
@@ -413,6 +413,7 @@ impl Reencryption {
             bound,
         };
         found.check()?;
+        found.device_size = found.device_size.or(found.described());
         Ok(found)
     }
 
@@ -581,12 +582,33 @@ impl Reencryption {
             start = end;
         }
         if start != len {
-            return Err(bad(format!("the segments have {start} bytes of {len}")));
+            let is_part = self.described() == Some(start) && start.is_multiple_of(self.sector_unit());
+            match parts.last_mut() {
+                _ if !is_part => return Err(bad(format!("the segments have {start} bytes of {len}"))),
+                Some(last) if last.state == State::Old => last.range.end = len,
+                _ => parts.push(Part { state: State::Old, range: start..len }),
+            }
         }
         if parts.iter().filter(|part| part.state == State::Hot).count() > 1 {
             return Err(bad("several segments are being rewritten"));
         }
         Ok(parts)
+    }
+
+    /// Bytes that the regular segments describe of data that have no end of their own, stay at their place, and whose length is not
+    /// noted. What cryptsetup has begun for the first bytes alone says nothing of the others once it is under way: these are as they
+    /// were.
+    fn described(&self) -> Option<u64> {
+        let is_all = self.backups.previous.size != SegmentSize::Dynamic
+            || self.backups.moved.is_some()
+            || self.shift.is_some()
+            || self.data_size.is_some();
+        let sum = |sum: u64, segment: &Segment| match segment.size {
+            SegmentSize::Fixed(size) => sum.checked_add(size),
+            SegmentSize::Dynamic => None,
+        };
+        let bytes = self.regular.iter().try_fold(0, sum)?;
+        (!is_all && bytes > 0).then_some(bytes)
     }
 
     /// Bytes of the larger ones of both ciphers' sectors: parts begin at their multiples.

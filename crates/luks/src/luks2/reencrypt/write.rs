@@ -103,7 +103,14 @@ impl Reencryption {
     /// # Errors
     /// `Corrupt` for what cryptsetup would not take.
     pub fn with_parts(&self, metadata: &Metadata, parts: &[Part], len: u64) -> Result<Metadata> {
-        let object = metadata.object().clone();
+        let mut object = metadata.object().clone();
+        // Of work that cryptsetup began its segments alone have said this.
+        if let Some(size) = self.device_size.filter(|size| *size < len)
+            && let Some(slot) = member(&mut object, "keyslots").get_mut(self.keyslot.to_string())
+            && let Some(slot) = slot.object_mut()
+        {
+            slot.set(DEVICE_SIZE, size.to_string().into());
+        }
         let segments = object.get("segments").and_then(Json::object).cloned().unwrap_or_default();
         let is_backup = |segment: &Json| {
             let flags =
