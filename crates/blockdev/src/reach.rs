@@ -2,11 +2,16 @@
 //!
 //! An offset without a size reaches to the end of the disk. Who gives a partition's first byte as the offset means that
 //! partition, and not those behind it: work that changes all of a medium asks [`Medium::check_partitions`] first.
+//!
+//! An offset may also lie in the middle of something: work that makes noise of plain data asks [`Medium::enclosing`].
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::medium::InWindow;
-use crate::{Advice, AtFile, BlockDevice, Code, Error, Medium, Partition, Result, partitions};
+use crate::{
+    Advice, AtFile, BlockDevice, Code, Error, Medium, Partition, Result, partitions, table_to_read, target,
+};
 
 impl Medium {
     /// Refuses a window that begins where a partition of its disk does and goes over the end of that partition.
@@ -27,6 +32,57 @@ impl Medium {
     pub fn check_partitions_in(&self, range: Range<u64>) -> Result<()> {
         check_down(self.windows_above(), self.top(), range).at(self.name())
     }
+
+    /// Something known that begins before a byte of the medium, there or around its windows, and reaches behind it: a file system, a
+    /// volume, a partition; also a partition that begins behind the byte, where no partition begins at it. Around a window that a
+    /// partition begins nothing is looked for.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn enclosing(&self, byte: u64) -> Result<Option<Enclosing>> {
+        let find = || -> Result<Option<Enclosing>> {
+            let mut range = byte..self.top().size();
+            let mut found = enclosing(self.top(), &range)?;
+            for (below, window) in self.windows_without_partition() {
+                if found.is_some() {
+                    break;
+                }
+                range = range.start.saturating_add(window.start)..range.end.saturating_add(window.start);
+                found = enclosing(&*below, &range)?;
+            }
+            Ok(found)
+        };
+        find().at(self.name())
+    }
+}
+
+/// Contents that begin before some bytes and reach into them, or a partition among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enclosing {
+    /// Their name, such as "a LUKS volume" or "partition 2".
+    pub what: Cow<'static, str>,
+    /// Whether they say where they end. Others may reach anywhere.
+    pub says_end: bool,
+}
+
+fn enclosing(device: &dyn BlockDevice, range: &Range<u64>) -> Result<Option<Enclosing>> {
+    if range.start == 0 {
+        return Ok(None);
+    }
+    if let Ok(table) = table_to_read(device) {
+        let is_in = |one: &&Partition| {
+            let end = one.start.saturating_add(one.len);
+            one.start != range.start && one.start < range.end && range.start < end
+        };
+        let all = table.partitions;
+        let is_one = all.iter().any(|one| one.start == range.start);
+        let found = all.iter().find(is_in).filter(|_| !is_one);
+        return Ok(
+            found.map(|one| Enclosing { what: format!("partition {}", one.number).into(), says_end: true })
+        );
+    }
+    let contents = target::beginning(device)?.filter(|contents| contents.reaches(range.start));
+    Ok(contents.map(|contents| Enclosing { what: contents.what.into(), says_end: contents.end.is_some() }))
 }
 
 /// Checks a range of a device, and of all devices that it is a window of.
@@ -66,7 +122,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::MemoryDevice;
+    use crate::{MemoryDevice, signatures};
 
     /// A disk of 4 MiB with an MBR: partitions of 1 MiB at 1 MiB and at 2 MiB.
     fn disk() -> Medium {
@@ -115,5 +171,40 @@ mod tests {
         let behind = window(512, None);
         behind.check_partitions_in(MIB..2 * MIB).unwrap();
         assert!(behind.check_partitions_in(MIB - 512..3 * MIB).is_err());
+    }
+
+    #[test]
+    fn what_a_window_lies_in_is_found() {
+        const MIB: u64 = 1 << 20;
+        let around =
+            |medium: Medium, byte| medium.enclosing(byte).unwrap().map(|found| found.what.into_owned());
+        let window = |offset, len| disk().window(offset, len).unwrap();
+        let part = |number: u32| disk().partition(number).unwrap();
+        let one = || Some("partition 1".to_owned());
+        for (medium, found) in [
+            (window(MIB + 512, None), one()),
+            (window(MIB + 512, Some(512)), one()),
+            // Before it, and over it.
+            (window(512, Some(2 * MIB)), one()),
+            (window(512, Some(512)), None),
+            (disk(), None),
+            (part(1), None),
+            (window(MIB, Some(512)), None),
+            (part(1).window(512, None).unwrap(), None),
+        ] {
+            assert_eq!(around(medium, 0), found);
+        }
+        assert_eq!((around(disk(), MIB + 512), around(disk(), MIB)), (one(), None));
+        let mut bytes = vec![0; 4 << 20];
+        // An ext4 file system of 3 MiB.
+        bytes[1028..1032].copy_from_slice(&3072u32.to_le_bytes());
+        bytes[1080..1082].copy_from_slice(&[0x53, 0xef]);
+        let file = || Medium::over("file", Arc::new(MemoryDevice::new(bytes.clone())));
+        let from = |offset: u64| around(file().window(offset, None).unwrap(), 0);
+        assert_eq!(
+            (from(512), from(3 * MIB - 512)),
+            (Some(signatures::EXT.into()), Some(signatures::EXT.into()))
+        );
+        assert_eq!((from(3 * MIB), around(file(), MIB)), (None, Some(signatures::EXT.into())));
     }
 }

@@ -9,15 +9,16 @@
 //!   is made: another run of the same command. So is a hash area of dm-verity, wherever it lies, by another one.
 //! - Everything else is asked for: volumes, members of arrays, partition tables and other file systems; on block devices, in
 //!   partitions and in parts of files whatever is not zeros, wherever it lies ([`holds_data`]).
-//! - A part of a file or device that no partition table gives belongs to what begins before it, zeros too ([`Medium::enclosing`]).
+//! - A part of a file or device belongs to what begins before it, zeros too, unless a partition begins with it
+//!   ([`Medium::enclosing`]).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::ops::{Deref, Range};
 use std::path::Path;
 
 use crate::os::FileTypeExt;
-use crate::partition::table_to_read;
 use crate::signatures::{self, Held};
 use crate::{Access, AtFile, BlockDevice, Error, FileDevice, Medium, u64_of, usize_of};
 
@@ -29,7 +30,7 @@ pub struct Target<M = Medium>(M);
 #[derive(Clone, Debug)]
 pub struct Loss {
     name: String,
-    what: &'static str,
+    what: Cow<'static, str>,
 }
 
 /// Decision whether contents may be lost: an error says that they may not.
@@ -77,7 +78,7 @@ impl<M: AsRef<Medium>> Target<M> {
     /// `Io`; errors of the consent.
     pub fn on(image: M, made: Made, consent: Consent<'_>) -> Result<Target<M>, Error> {
         let medium = image.as_ref();
-        match medium.enclosing()? {
+        match medium.enclosing(0)? {
             Some(contents) => consent(&Loss::new(medium.name(), contents.what))?,
             None => look_at_all(medium.name(), medium.top(), made, consent)?,
         }
@@ -157,8 +158,8 @@ impl<M: AsRef<Medium>> AsRef<Medium> for Target<M> {
 
 impl Loss {
     /// A loss of what a place contains, such as "a LUKS header".
-    pub fn new(name: impl Into<String>, what: &'static str) -> Loss {
-        Loss { name: name.into(), what }
+    pub fn new(name: impl Into<String>, what: impl Into<Cow<'static, str>>) -> Loss {
+        Loss { name: name.into(), what: what.into() }
     }
 
     /// The place that would lose something.
@@ -167,8 +168,8 @@ impl Loss {
     }
 
     /// The contents that would be lost, such as "a LUKS header".
-    pub fn what(&self) -> &'static str {
-        self.what
+    pub fn what(&self) -> &str {
+        &self.what
     }
 }
 
@@ -295,32 +296,6 @@ fn look_at_all(name: &str, device: &dyn BlockDevice, made: Made, consent: Consen
     look(name, device, made, false, consent)
 }
 
-impl Medium {
-    /// Contents of the file or device under a window that begin before the window and reach into it. A partition table ends the
-    /// search: what it gives to a partition belongs to nothing else.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn enclosing(&self) -> Result<Option<Beginning>, Error> {
-        for (below, range) in self.windows_above().iter().rev() {
-            if gives(&**below, range) {
-                break;
-            }
-            let Some(contents) = beginning(&**below).at(self.name())? else { continue };
-            if contents.reaches(range.start) {
-                return Ok(Some(contents));
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// Whether a partition table of a device has a partition of just this range.
-fn gives(device: &dyn BlockDevice, range: &Range<u64>) -> bool {
-    let all = table_to_read(device).map(|table| table.partitions).unwrap_or_default();
-    all.iter().any(|one| one.start == range.start && one.start.checked_add(one.len) == Some(range.end))
-}
-
 /// Contents that begin at a device's first byte.
 #[derive(Clone, Copy, Debug)]
 pub struct Beginning {
@@ -374,7 +349,7 @@ pub fn look(
         },
         Held::Known(what) => what,
     };
-    consent(&Loss { name: name.to_owned(), what })
+    consent(&Loss::new(name, what))
 }
 
 /// Bytes of a file system of a kind that says its size.
@@ -492,9 +467,10 @@ mod tests {
         disk[458..462].copy_from_slice(&2048_u32.to_le_bytes());
         disk[510..512].copy_from_slice(&[0x55, 0xaa]);
         assert_eq!(window(&disk, 1 << 20, Some(1 << 20)), None);
-        for (from, len) in [(1 << 20, Some(4096)), (3 << 20, None), (512, Some(512))] {
-            assert!(window(&disk, from, len).unwrap().contains("an MBR partition table"), "{from}");
+        for (from, len) in [((1 << 20) + 512, Some(512)), (512 << 10, None)] {
+            assert!(window(&disk, from, len).unwrap().contains("partition 1"), "{from}");
         }
+        assert_eq!(window(&disk, 3 << 20, None), None);
         let partition = medium(disk).partition(1).unwrap();
         assert_eq!(refused(partition.window(4096, None).unwrap()), None);
     }

@@ -1,9 +1,7 @@
 //! Places that new things are made on: looked at before anything in them is lost.
 
-pub(crate) use casemate_blockdev::target::{
-    Beginning, beginning, holds_data, is_block_device, look, look_at_bytes, look_at_path,
-};
-pub use casemate_blockdev::target::{Consent, Loss, Made, overwrite, refuse};
+pub use casemate_blockdev::target::{Consent, Loss, Made, look_at_path, overwrite, refuse};
+pub(crate) use casemate_blockdev::target::{holds_data, is_block_device, look, look_at_bytes};
 
 use crate::Image;
 

@@ -1,10 +1,17 @@
 //! Parts of media: windows, and partitions.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{File, InWindow, Medium};
 use crate::lease::Extent;
-use crate::{AtFile, Error, Partition, PartitionId, PartitionTable, Result, Uuid, Window, table_to_read};
+use crate::{
+    AtFile, BlockDevice, Error, FileDevice, Partition, PartitionId, PartitionTable, Result, Uuid, Window, os,
+    table_to_read,
+};
+
+/// Bytes of a loop device's sector, at most.
+const LARGEST_SECTOR: u64 = 4096;
 
 impl Medium {
     /// The bytes from `offset` on: `len` of them, or all.
@@ -34,17 +41,51 @@ impl Medium {
     }
 
     /// Bytes behind the medium's end that a [`window`](Medium::window) with a length leaves out of the file, device or partition that
-    /// it lies in. A partition table gives an end of its own: a partition leaves out nothing, nor does a window that ends with one.
+    /// it lies in. A partition table gives an end of its own: a partition leaves out nothing, nor does a window that ends with one. A
+    /// loop device is a window of its file.
     pub fn left_out(&self) -> u64 {
-        // What lies behind one that a table ends is not left out by those that it is in.
-        let ends_freely = |(below, range): &&InWindow| {
+        let ends_with = |one: &Partition, range: &Range<u64>| {
+            one.start <= range.start && one.start.checked_add(one.len) == Some(range.end)
+        };
+        let free = self.free_windows(ends_with);
+        free.fold(0, |bytes, (below, range)| bytes.saturating_add(below.size().saturating_sub(range.end)))
+    }
+
+    /// Bytes before the medium's beginning that a [`window`](Medium::window) leaves out of the file, device or partition that it lies
+    /// in. A partition table gives a beginning of its own, as [`Medium::left_out`] says of the end.
+    pub fn left_out_before(&self) -> u64 {
+        self.windows_without_partition().fold(0, |bytes, (_, range)| bytes.saturating_add(range.start))
+    }
+
+    /// The windows that the medium lies in, the innermost first, down to one that begins where a partition does.
+    pub(crate) fn windows_without_partition(&self) -> impl Iterator<Item = InWindow> {
+        self.free_windows(|one, range| one.start == range.start)
+    }
+
+    /// The windows that the medium lies in, the innermost first, down to one that a partition gives: what lies around that is left out
+    /// by none of them.
+    fn free_windows(
+        &self,
+        is_given: impl Fn(&Partition, &Range<u64>) -> bool,
+    ) -> impl Iterator<Item = InWindow> {
+        let is_free = move |(below, range): &InWindow| {
             // Where there is no table, no partition is named.
             let all = table_to_read(&**below).map(|table| table.partitions).unwrap_or_default();
-            !all.iter()
-                .any(|one| one.start <= range.start && one.start.checked_add(one.len) == Some(range.end))
+            !all.iter().any(|one| is_given(one, range))
         };
-        let free = self.windows.iter().rev().take_while(ends_freely);
-        free.fold(0, |bytes, (below, range)| bytes.saturating_add(below.size().saturating_sub(range.end)))
+        self.windows.iter().rev().cloned().chain(self.loop_window()).take_while(is_free)
+    }
+
+    /// The window of a file that a loop device is, on which the medium lies.
+    fn loop_window(&self) -> Option<InWindow> {
+        let file = self.file.as_ref().filter(|file| file.is_block_device)?;
+        let below = os::below(file.id?).into_iter().find(|below| below.backing.is_some())?;
+        let backing = FileDevice::open(&below.backing?).ok()?;
+        let end = below.range.start.checked_add(file.whole.size())?;
+        let rest = backing.size().checked_sub(end).filter(|_| backing.id().is_ok_and(|id| id == below.id))?;
+        // A part of a sector at the end belongs to no device.
+        let end = if rest < LARGEST_SECTOR { backing.size() } else { end };
+        Some((Arc::new(backing) as Arc<dyn BlockDevice>, below.range.start..end))
     }
 
     /// The windows that the medium lies in, as far down as something was laid on them.
@@ -238,5 +279,21 @@ mod tests {
         assert_eq!((disk().missing(), disk().window(512, None).unwrap().missing()), (None, None));
         let twice = disk().window(0, Some(32768)).unwrap().window(512, Some(512)).unwrap();
         assert_eq!(twice.left_out(), 64512);
+    }
+
+    #[test]
+    fn a_window_leaves_out_bytes_before_it_unless_a_table_begins_it() {
+        let window = |offset, len| disk().window(offset, len).unwrap();
+        let before = |offset, len| window(offset, len).left_out_before();
+        assert_eq!((disk().left_out_before(), before(0, Some(512)), before(512, None)), (0, 0, 512));
+        // The partition, and its beginning.
+        assert_eq!(
+            (before(8192, Some(16384)), before(8192, Some(512)), before(12288, Some(512))),
+            (0, 0, 12288)
+        );
+        let part = || disk().partition(1).unwrap();
+        let within = |offset| part().window(offset, None).unwrap().left_out_before();
+        assert_eq!((part().left_out_before(), within(4096)), (0, 4096));
+        assert_eq!(window(512, None).window(1024, None).unwrap().left_out_before(), 1536);
     }
 }

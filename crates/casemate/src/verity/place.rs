@@ -1,5 +1,6 @@
 //! Places that hash areas and parity are written to: what lies there is looked at, and asked for.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use casemate_blockdev::{AtFile, signatures};
 use casemate_providers::Work;
 use casemate_verity::dm::{self, Layout};
 
-use crate::target::{self, Beginning, Consent, Loss, Made};
+use crate::target::{self, Consent, Loss, Made};
 use crate::{Code, Error, ErrorKind, Image};
 
 /// Bytes of an image that a hash area or parity is written to: the one rule for both.
@@ -79,17 +80,13 @@ impl Place<'_> {
     }
 
     /// The contents that begin before the place, in the image or in what it is a part of, if the place lies in them.
-    fn belongs_to(&self) -> Result<Option<&'static str>, Error> {
+    fn belongs_to(&self) -> Result<Option<Cow<'static, str>>, Error> {
         let image = self.image;
-        let begins = target::beginning(image.top()).at(image.name())?;
-        let begins = begins.filter(|contents| contents.reaches(self.bytes.start));
-        // Of the data's own contents the caller says where they end; a partition table is not the data of a part of its disk.
-        let begins = begins.filter(|contents| contents.end.is_some() || !image.is_same(self.data));
-        let is_table = |contents: &Beginning| [signatures::MBR, signatures::GPT].contains(&contents.what);
+        let found = image.as_ref().enclosing(self.bytes.start)?;
+        // Of the data's own contents the caller says where they end.
         let is_of_data = || self.data.path().is_some_and(|path| image.is_file(path));
-        let around = image.as_ref().enclosing()?;
-        let around = around.filter(|contents| contents.end.is_some() || is_table(contents) || !is_of_data());
-        Ok(begins.or(around).map(|contents| contents.what))
+        let found = found.filter(|contents| contents.says_end || !is_of_data());
+        Ok(found.map(|contents| contents.what))
     }
 }
 

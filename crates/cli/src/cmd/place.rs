@@ -62,15 +62,6 @@ impl PlaceArgs {
         self.part.is_given() || !self.image.layers().is_empty()
     }
 
-    /// Whether the image is a window with an end of its own, before layers.
-    ///
-    /// # Errors
-    /// Errors of [`PlaceArgs::spec`].
-    pub fn has_end(&self) -> Result<bool, Error> {
-        let has_end = |layer: &LayerSpec| matches!(layer, LayerSpec::Window { size: Some(_), .. });
-        Ok(self.spec()?.parts().0.iter().any(has_end))
-    }
-
     /// The image, or its part, which holds a volume of such a kind.
     ///
     /// # Errors

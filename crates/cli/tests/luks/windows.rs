@@ -1,9 +1,10 @@
-//! Volumes in windows that end before their file does, and in files that have got another length: no data are left out unasked.
+//! Volumes in windows that begin or end where their file does not, and in files that have got another length: no data are left out
+//! unasked.
 
 use std::fs::File;
 use std::process::Command;
 
-use casemate_testkit::{Place, Rng, run, tool};
+use casemate_testkit::{Place, Rng, run, run_any, skip, tool};
 
 use crate::{CASEMATE, says, yes};
 
@@ -59,6 +60,52 @@ fn what_lies_behind_a_window_is_lost_after_a_question_alone() {
         yes(place.own(&format!("luks reencrypt {line} --luks-header header --key-file key")));
         is_whole(&place, "data --luks-header header");
     }
+}
+
+/// A header in a file of its own does not prove where its data begin: begun elsewhere, each sector would be taken for another one.
+#[test]
+fn a_window_that_begins_late_is_not_taken_for_the_data_of_a_detached_header() {
+    let place = place();
+    let asks = "on of the file, device or partition; if they begin elsewhere, all of them are lost";
+    let refused = |line: &str, why: &str| {
+        let before = (place.read("data"), place.read("header"));
+        says(place.own(&format!("{line} --key-file key")), 2, why);
+        assert!((place.read("data"), place.read("header")) == before, "{line}");
+    };
+    for (line, from) in [
+        ("luks reencrypt data,offset=1M --luks-header header", "1048576"),
+        ("luks reencrypt data --offset 1M --luks-header header", "1048576"),
+        ("luks reencrypt data,offset=512B --luks-header header --init-only", "512"),
+        ("luks reencrypt data,offset=1M --luks-header header --decrypt", "1048576"),
+    ] {
+        refused(line, &format!("the data are taken from byte {from} {asks}"));
+    }
+    // Work that was begun, too, by whomever.
+    let begin = |place: &Place| match tool("cryptsetup") {
+        Some(cryptsetup) => {
+            let line = format!(
+                "reencrypt data --header header --init-only -q --force-offline-reencrypt --key-file key {CHEAP}"
+            );
+            run(Command::new(cryptsetup).args(line.split_whitespace()).current_dir(place.folder()));
+        }
+        None => drop(yes(place.own("luks reencrypt data --luks-header header --init-only --key-file key"))),
+    };
+    begin(&place);
+    refused("luks reencrypt data,offset=1M --luks-header header --resume-only", asks);
+    let serve = "serve --write --reencrypt --exec true data,offset=1M,luks,header=header,key-file=key";
+    let before = (place.read("data"), place.read("header"));
+    says(place.own(serve), 2, "a window that begins 1048576 bytes behind the beginning");
+    assert!((place.read("data"), place.read("header")) == before);
+    yes(place.own("luks reencrypt data --luks-header header --resume-only --key-file key"));
+    is_whole(&place, "data --luks-header header");
+    // A header at the window's beginning proves it, and an answer allows it.
+    let behind = |name: &str| [vec![0; 1 << 20], place.read(name)].concat();
+    place.file("later", behind("vol"));
+    yes(place.own("luks reencrypt later,offset=1M --key-file key"));
+    is_whole(&place, "later,offset=1M");
+    place.file("later", behind("data"));
+    yes(place.own("luks reencrypt later,offset=1M --luks-header header --batch-mode --key-file key"));
+    is_whole(&place, "later,offset=1M --luks-header header");
 }
 
 #[test]
@@ -200,4 +247,135 @@ fn a_file_system_that_reaches_behind_a_window_is_cut_after_a_question_alone() {
     // Data of no known kind have no end that is cut.
     place.file("noise", Rng::new(43).bytes(2 << 20));
     yes(place.own(&format!("crypt encrypt --in-place noise,offset=0,size=1M {cipher}")));
+}
+
+#[test]
+fn the_middle_of_something_known_is_encrypted_after_a_question_alone() {
+    let place = place();
+    place.file("long", Rng::new(5).bytes(64));
+    file_system(&place, "fs", 42);
+    let mut disk = vec![0; 8 << 20];
+    let entry = &mut disk[446..][..16];
+    entry[4] = 0x83;
+    entry[8..12].copy_from_slice(&2048u32.to_le_bytes());
+    entry[12..16].copy_from_slice(&6144u32.to_le_bytes());
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    place.file("disk", &disk[..]);
+    let crypt = "crypt encrypt --in-place --key-file long --key-size 512";
+    let encrypt = format!("luks reencrypt --encrypt --key-file key {CHEAP}");
+    for (line, device, what) in [
+        (format!("{encrypt} fs,offset=1M --luks-header new"), "fs", "an ext2, ext3 or ext4 file system"),
+        (format!("{encrypt} fs --offset 1M --luks-header new"), "fs", "an ext2, ext3 or ext4 file system"),
+        (
+            format!("{encrypt} fs --crypt-offset 1M --luks-header new"),
+            "fs",
+            "an ext2, ext3 or ext4 file system",
+        ),
+        (
+            format!("{encrypt} fs,offset=1M,size=3M --reduce-device-size 1M"),
+            "fs",
+            "an ext2, ext3 or ext4 file system",
+        ),
+        (format!("{encrypt} vol,offset=1M --luks-header new"), "vol", "a LUKS header"),
+        (format!("{encrypt} disk,offset=2M --luks-header new"), "disk", "partition 1"),
+        (format!("{crypt} fs,offset=1M"), "fs", "an ext2, ext3 or ext4 file system"),
+        (format!("{crypt} fs,offset=1M,size=1M"), "fs", "an ext2, ext3 or ext4 file system"),
+        (format!("{crypt} fs --crypt-offset 1M"), "fs", "an ext2, ext3 or ext4 file system"),
+        (format!("{crypt} disk,offset=2M"), "disk", "partition 1"),
+    ] {
+        let before = place.read(device);
+        says(place.own(&line), 2, &format!("{device}: the data belong to {what}, which begins elsewhere"));
+        assert!(place.read(device) == before && !place.path("new").exists(), "{line}");
+    }
+    // A volume, wherever it lies.
+    disk[1 << 20..4 << 20].copy_from_slice(&place.read("vol"));
+    place.file("disk", &disk[..]);
+    for image in ["vol", "disk,partition=1", "disk,offset=1M,size=3M"] {
+        says(place.own(&format!("{crypt} {image}")), 2, "contains a LUKS header, which will be encrypted");
+    }
+    assert!(place.read("disk") == disk);
+    yes(place.own(&format!("{crypt} disk,partition=1 --overwrite")));
+    // Behind the file system there is nothing.
+    place.file("fs", [place.read("fs"), vec![7; 1 << 20]].concat());
+    yes(place.own(&format!("{encrypt} fs,offset=4M --luks-header new")));
+    yes(place.own(&format!("{encrypt} disk,partition=1,offset=1M --luks-header other")));
+}
+
+/// Once it is under way, cryptsetup's work on the first bytes alone says nothing of the others, which stay as they are.
+#[test]
+fn work_that_cryptsetup_began_for_the_first_bytes_alone_goes_on() {
+    let (Some(cryptsetup), Some(strace)) = (tool("cryptsetup"), tool("strace")) else { return };
+    let place = place();
+    let begin = format!(
+        "reencrypt vol --device-size 1M --hotzone-size 256K -q --force-offline-reencrypt --key-file key {CHEAP}"
+    );
+    let has_begun = |at: u32| {
+        let mut killed = Command::new(&strace);
+        killed.args(["-f", "-o", "notes", "-e", &format!("inject=write,pwrite64:signal=KILL:when={at}")]);
+        run_any(killed.arg(&cryptsetup).args(begin.split_whitespace()).current_dir(place.folder()));
+        let dump = yes(place.own("luks dump --dump-json-metadata vol"));
+        let json: serde_json::Value = serde_json::from_str(&dump).unwrap();
+        // Of the regular segments none is without an end.
+        dump.contains("online-reencrypt")
+            && json["segments"]
+                .as_object()
+                .unwrap()
+                .values()
+                .all(|one| one["size"] != "dynamic" || one["flags"].is_array())
+    };
+    let sound = place.read("vol");
+    let begun = (1..400).find(|at| {
+        place.file("vol", &sound[..]);
+        has_begun(*at)
+    });
+    if begun.is_none() {
+        return skip("cryptsetup was not stopped between two zones");
+    }
+    let cut = place.read("vol");
+    is_whole(&place, "vol");
+    // The same bytes alone, as cryptsetup does, which takes the same keys from the header.
+    let finished = |program: &std::ffi::OsStr, line: &str| {
+        place.file("vol", &cut[..]);
+        run(Command::new(program).args(line.split_whitespace()).current_dir(place.folder()));
+        place.read("vol")
+    };
+    let theirs = finished(
+        cryptsetup.as_os_str(),
+        "reencrypt vol --resume-only -q --force-offline-reencrypt --key-file key",
+    );
+    let resume = "luks reencrypt vol --resume-only --batch-mode --key-file key";
+    let ours = finished(CASEMATE.as_ref(), &format!("{resume} --device-size 1M"));
+    assert!(ours[1 << 20..] == theirs[1 << 20..], "the data");
+    place.file("vol", &cut[..]);
+    says(place.own(&format!("{resume} --device-size 512K")), 2, "for 1048576 bytes of the data");
+    // All of it, or a part at a time.
+    place.file("vol", &cut[..]);
+    yes(place.own(resume));
+    is_whole(&place, "vol");
+}
+
+/// A loop device may be a window of its file.
+#[test]
+fn a_loop_device_of_a_part_of_a_file_is_a_window() {
+    let Some(losetup) = tool("losetup") else { return };
+    let place = place();
+    let set_up = |options: &[&str], file: &str| {
+        let mut command = Command::new(&losetup);
+        run_any(command.args(["--find", "--show"]).args(options).arg(place.path(file)))
+    };
+    for (options, file, line, why) in [
+        (["--sizelimit", "2M"], "vol", "", "the first 1048576 bytes alone; the other 1048576 stay"),
+        (["--offset", "1M"], "data", "--luks-header header", "the data are taken from byte 1048576 on"),
+    ] {
+        let output = set_up(&options, file);
+        if !output.status.success() {
+            return skip("no loop devices here");
+        }
+        let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        let said = place.own(&format!("luks reencrypt {device} {line} --key-file key"));
+        run(Command::new(&losetup).args(["-d", &device]));
+        says(said, 2, why);
+    }
+    is_whole(&place, "vol");
+    is_whole(&place, "data --luks-header header");
 }

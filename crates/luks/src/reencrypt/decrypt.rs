@@ -98,6 +98,7 @@ impl Volume {
             (false, Some(_)) => return Err(Error::argument("the header lies in a file of its own already")),
             (false, None) if self.is_half_moved(&header, &previous)? => true,
             (false, None) => {
+                self.refuse_late_beginning(options.allow_window)?;
                 self.refuse_other_data(true, unlocking, &work.providers)?;
                 false
             }

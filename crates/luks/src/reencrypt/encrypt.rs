@@ -190,6 +190,7 @@ impl PlainData<'_> {
         self.refuse_luks(work)?;
         let size = self.top().size();
         let offset = options.offset.unwrap_or(0);
+        super::length::refuse_middle(self, offset, options)?;
         super::length::refuse_cut(self, offset, options)?;
         // A header says that its key slots end before the data, wherever it lies itself.
         let room = (offset > 0).then(|| format.offset.unwrap_or(HEADER_LEN).min(offset));
@@ -261,6 +262,7 @@ impl PlainData<'_> {
         }
         self.refuse_luks(work)?;
         self.refuse_remnant(work)?;
+        super::length::refuse_middle(self, 0, options)?;
         super::length::refuse_cut(self, 0, options)?;
         let is_known = super::fits::check(self, len, options.contents)?;
         let made = new_header(passphrase, format, Some(shift), work)?;

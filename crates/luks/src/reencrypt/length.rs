@@ -4,6 +4,9 @@
 //! Data up to the device's end have no length in the header. So the device's end decides what the key that goes away is still
 //! needed for: a file that was cut off, or a window that ends before the file under it, would end the work early. What is begun
 //! here notes the length (`casemate_data_size`). cryptsetup notes none; then the medium tells whether a window has cut it.
+//!
+//! A header before its data proves where they begin. One in a file of its own proves nothing: in a window that begins later every
+//! sector would be taken for another one, and lost.
 
 use casemate_blockdev::{Medium, Used};
 
@@ -71,6 +74,20 @@ pub(super) fn refuse_cut(data: &Medium, start: u64, options: &ReencryptOptions) 
     }
 }
 
+/// Refuses to encrypt plain data from a byte on that are in the middle of something known, unless it is allowed.
+///
+/// # Errors
+/// `Argument`: what would be noise; `Io`.
+pub(super) fn refuse_middle(data: &Medium, start: u64, options: &ReencryptOptions) -> Result<(), Error> {
+    match data.enclosing(start)?.filter(|_| !options.allow_window) {
+        None => Ok(()),
+        Some(contents) => Err(Error::argument(format!(
+            "the data belong to {}, which begins elsewhere and would read them as noise: encrypt all of it",
+            contents.what
+        ))),
+    }
+}
+
 fn refuse(mode: Mode, bytes: u64) -> Result<(), Error> {
     let fate = match mode {
         Mode::Reencrypt | Mode::Decrypt => "could never be read again: the key that they have is removed",
@@ -94,6 +111,33 @@ fn left_out(course: &Reencryption, data: &Medium) -> u64 {
 }
 
 impl Volume {
+    /// Refuses to write to data that a window begins, where only a header in a file of its own says that they begin there, unless it is
+    /// allowed.
+    ///
+    /// # Errors
+    /// `Argument`: what would be lost.
+    pub(super) fn refuse_late_beginning(&self, allow_window: bool) -> Result<(), Error> {
+        match self.bytes_left_out_before() {
+            _ if allow_window => Ok(()),
+            0 => Ok(()),
+            bytes => Err(Error::argument(format!(
+                "the image is a window that begins {bytes} bytes behind the beginning of the file, device or partition that it lies \
+                 in, and a header in a file of its own does not prove where its data begin: if they begin elsewhere, all of them are \
+                 lost; give the image without the window's offset"
+            ))
+            .at(self.data.name())),
+        }
+    }
+
+    /// Bytes before the data that a window leaves out of the file, device or partition that it lies in, where the header is in a file of
+    /// its own: it does not prove where its data begin.
+    pub fn bytes_left_out_before(&self) -> u64 {
+        match self.is_attached || self.header_image.is_same(&self.data) {
+            true => 0,
+            false => self.data.left_out_before(),
+        }
+    }
+
     /// Bytes behind the data that a reencryption or decryption would take the key from: the data have no end of their own, and the
     /// image is a window that ends before the file, device or partition that it lies in. 0 for work that was begun with as many
     /// bytes.

@@ -79,7 +79,8 @@ pub struct ReencryptOptions {
     /// fewer than all only if it was begun for as many.
     pub device_size: Option<u64>,
     /// Whether data are transformed that are a window, and end before the file, device or partition under it does: those behind
-    /// it lose their key, or stay in plain text. Work that was begun so goes on without this.
+    /// it lose their key, or stay in plain text. Work that was begun so goes on without this. Also whether a header in a file of its
+    /// own is believed that its data begin where a window does.
     pub allow_window: bool,
     /// Bytes at the device's end that are given up, so that the header can grow.
     pub reduce_device_size: Option<u64>,
@@ -254,6 +255,7 @@ impl Volume {
     ) -> Result<bool, Error> {
         let _lock = self.claim_reencryption()?;
         self.refuse_other_data(true, unlocking, &work.providers)?;
+        self.refuse_late_beginning(options.allow_window)?;
         let course = self.reencryption()?;
         let size = self.data.top().size();
         if course.is_none()

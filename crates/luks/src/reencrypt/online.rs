@@ -62,6 +62,7 @@ impl Volume {
         let lock = self.claim_reencryption()?;
         self.data = self.data.with_locks(lock).keeping(&self.header_image);
         self.refuse_other_data(true, options, &work.providers)?;
+        self.refuse_late_beginning(false)?;
         let (name, data) = (self.header_image.name().to_owned(), self.data.clone());
         let mut open = || {
             let course = self.reencryption()?.ok_or_else(|| {

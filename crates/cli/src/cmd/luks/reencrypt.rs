@@ -140,6 +140,10 @@ impl Args {
             let data = place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?;
             data.check_partitions_in(offset..data.device().size())?;
         }
+        if let Some(beginning) = self.fate_of_beginning(is_new, is_export, context)? {
+            self.confirm.ask(&format!("{name}: {beginning}"))?;
+            self.is_part_meant = true;
+        }
         let rest = self.fate_of_rest(is_new, is_export, context)?;
         if let Some(rest) = &rest {
             self.confirm.ask(&format!("{name}: {rest}"))?;
@@ -194,6 +198,42 @@ impl Args {
         }
     }
 
+    /// Text about data that begin in the middle of something, or where nothing proves that they begin.
+    fn fate_of_beginning(
+        &self,
+        is_new: bool,
+        is_export: bool,
+        context: &Context,
+    ) -> Result<Option<String>, Error> {
+        let place = &self.volume.place;
+        if is_new {
+            let image = place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?;
+            return Ok(image.enclosing(self.start())?.map(|contents| {
+                format!(
+                    "the data belong to {}, which begins elsewhere and will read them as noise",
+                    contents.what
+                )
+            }));
+        }
+        let header = self.volume.unlock.luks_header.as_ref().filter(|_| !is_export);
+        let Some(header) = header else { return Ok(None) };
+        let header = Image::open(header, Access::ReadUnlocked)?;
+        let volume = place.volume(Access::ReadUnlocked, Some(&header), context)?;
+        Ok(match volume.bytes_left_out_before() {
+            0 => None,
+            bytes => Some(format!(
+                "the data are taken from byte {bytes} on of the file, device or partition; if they begin elsewhere, all of them are lost, \
+                 and a header in a file of its own does not prove where they begin"
+            )),
+        })
+    }
+
+    /// The first byte that is encrypted of plain data.
+    fn start(&self) -> u64 {
+        // Data that move to make room have no offset yet.
+        if self.reduce_device_size.is_some() { 0 } else { self.crypt_offset.unwrap_or(0) }
+    }
+
     /// Text about the data behind the first ones, where only these are transformed: with --device-size, or in a window of the image
     /// that has an end of its own.
     fn fate_of_rest(
@@ -203,12 +243,8 @@ impl Args {
         context: &Context,
     ) -> Result<Option<String>, Error> {
         let place = &self.volume.place;
-        if self.device_size.is_none() && !place.has_end()? {
-            return Ok(None);
-        }
         let (mode, len, behind) = if is_new {
-            // Data that move to make room have no offset yet.
-            let start = if self.reduce_device_size.is_some() { 0 } else { self.crypt_offset.unwrap_or(0) };
+            let start = self.start();
             let image = place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?;
             let end = image.device().size();
             let reaches = if image.left_out() > 0 { image.reaching_behind(start, end)? } else { None };
