@@ -69,6 +69,13 @@ def unhex(value: str | Buffer, name: str) -> Buffer:
         raise ValueError(f"{name} {value!r}: not hexadecimal digits") from None
 
 
+def shown(made: Any, hidden: str) -> str:
+    """A named tuple as `repr` has it, without its secrets: it stands in logs and tracebacks."""
+    fields = made._asdict().items()
+    values = (f"{name}={'...' if name in hidden.split() and value is not None else repr(value)}" for name, value in fields)
+    return f"{type(made).__name__}({', '.join(values)})"
+
+
 class Device(io.RawIOBase):
     """Bytes at positions: a file object over an image and whatever is laid on it.
 

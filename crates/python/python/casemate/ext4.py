@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from . import _casemate
-from .device import Device, ranged, secret
+from .device import Device, ranged, secret, shown
 from .fscrypt import Context, Policy
 from .fsverity import Digest
 from .upkeep import Altered as Altered
@@ -95,13 +95,6 @@ class Built(NamedTuple):
     root_hash_signature: bytes | None = None
 
 
-def _shown(made: Any, hidden: str) -> str:
-    """A named tuple as `repr` has it, without its secrets: it stands in logs and tracebacks."""
-    fields = made._asdict().items()
-    values = (f"{name}={'...' if name in hidden.split() and value is not None else repr(value)}" for name, value in fields)
-    return f"{type(made).__name__}({', '.join(values)})"
-
-
 class Encrypted(NamedTuple):
     """A directory of a new image that is encrypted with all that is in it: the raw master key, and the policy."""
 
@@ -109,7 +102,7 @@ class Encrypted(NamedTuple):
     policy: Policy = Policy()
 
     def __repr__(self) -> str:
-        return _shown(self, "key")
+        return shown(self, "key")
 
 
 class Protected(NamedTuple):
@@ -121,7 +114,7 @@ class Protected(NamedTuple):
     policy: Policy = Policy()
 
     def __repr__(self) -> str:
-        return _shown(self, "secret")
+        return shown(self, "secret")
 
 
 class Parity(NamedTuple):
@@ -162,6 +155,9 @@ class Signer(NamedTuple):
     key: Buffer | Callable[[bytes, str], Buffer]
     certificate: Buffer
 
+    def __repr__(self) -> str:
+        return shown(self, "key")
+
 
 class Luks(NamedTuple):
     """A LUKS2 volume around a new image. With a volume key, which is random otherwise, it follows from the build's seed."""
@@ -172,7 +168,7 @@ class Luks(NamedTuple):
     pbkdf: Pbkdf | None = None
 
     def __repr__(self) -> str:
-        return _shown(self, "passphrase volume_key")
+        return shown(self, "passphrase volume_key")
 
 
 @ranged

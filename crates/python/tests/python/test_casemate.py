@@ -27,6 +27,15 @@ from casemate import ext4, fscrypt, fsverity, verity
 from world import World, run, tool
 
 
+def fleet_task(**options):
+    """A task for a worker, where fsspec is there; its options are those of a store."""
+    try:
+        from casemate.fleet import Task
+    except ImportError:
+        return None
+    return Task((), **options)
+
+
 class Devices(World):
     def test_a_device_is_a_file_object(self):
         data = os.urandom(100_000)
@@ -378,6 +387,8 @@ class Devices(World):
             ext4.Protected("hunter2"),
             ext4.Encrypted(key),
             ext4.Luks(b"hunter2"),
+            ext4.Signer(key, b"certificate"),
+            fleet_task(storage_options={"secret": "hunter2"}),
         ]:
             self.assertNotIn("hunter2", f"{made!r} {made} {[made]}")
         self.assertEqual(repr(ext4.Luks("hunter2")), "Luks(passphrase=..., volume_key=None, sector_size=512, pbkdf=None)")

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from ..device import shown
 from .kinds import Kind, Parameters
 from .stores import opened, state
 
@@ -36,6 +37,10 @@ class Task(NamedTuple):
     with_tree: bool = False
     threads: int | None = 1
     storage_options: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        # Options of stores have their passwords.
+        return shown(self, "storage_options")
 
     @property
     def key(self) -> str:
