@@ -323,8 +323,11 @@ class Ext4:
         self, paths: Iterable[Path], *, threads: int | None = None
     ) -> Iterator[tuple[Path, bytes | Exception]]:
         """The contents of many files, read by all threads; an exception in the place of one that could not be read. Paths that
-        come from `iterdir` or `walk` are not looked up again."""
+        come from `iterdir` or `walk` are not looked up again. Paths of another `Ext4` are refused, also of the same image."""
         found = list(paths)
+        for path in found:
+            if path.fs is not self:
+                raise ValueError(f"{path}: a path of {path.fs!r}, not of this file system, {self!r}")
         numbers = [path._number() for path in found]
         return zip(found, self._native.read_many(numbers, (threads, None)), strict=True)
 

@@ -512,6 +512,10 @@ class Ext4(World):
 
     def test_many_files_are_read_at_once(self):
         fs = casemate.open(self.image()).ext4()
+        # A number of an inode is one of its own file system.
+        for other in [casemate.open(self.folder / "root.img").ext4(), casemate.open(self.image_again()).ext4()]:
+            with self.assertRaisesRegex(ValueError, "not of this file system"):
+                fs.read_many([other.path("large")])
         found = dict(fs.read_many(fs.root.iterdir()))
         self.assertEqual(found[fs.path("large")], (self.tree / "large").read_bytes())
         self.assertEqual(found[fs.path("link")], b"ID=casemate\n")

@@ -37,6 +37,12 @@ class World(unittest.TestCase):
         path.write_bytes(bytes(size))
         return path
 
+    def image_again(self):
+        """Another image of the tree."""
+        path = self.folder / "again.img"
+        run(tool("mke2fs"), "-q", "-F", "-t", "ext4", "-d", self.tree, path, "16M")
+        return path
+
     def image(self):
         self.tree = self.folder / "tree"
         (self.tree / "etc/empty").mkdir(parents=True)
