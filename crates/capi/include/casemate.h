@@ -392,7 +392,8 @@ typedef struct {
 } casemate_crypt_options;
 
 /**
- * Fills `buf` with the `len` bytes at `offset`. Returns 0, or a number of errno.h.
+ * Fills `buf` with the `len` bytes at `offset`. Returns 0, or a number of errno.h. Numbers that are answers about a path, such
+ * as ENOENT, count as EIO: a device that can't be read says nothing about files on it.
  */
 typedef int (*casemate_read_fn)(void *context, void *buf, size_t len, uint64_t offset);
 

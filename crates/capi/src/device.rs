@@ -15,7 +15,8 @@ use crate::error::CError;
 /// A device: anything that holds bytes and is read and written at positions.
 pub struct CDevice(pub Image);
 
-/// Fills `buf` with the `len` bytes at `offset`. Returns 0, or a number of errno.h.
+/// Fills `buf` with the `len` bytes at `offset`. Returns 0, or a number of errno.h. Numbers that are answers about a path, such
+/// as ENOENT, count as EIO: a device that can't be read says nothing about files on it.
 pub type ReadFn =
     Option<unsafe extern "C" fn(context: *mut c_void, buf: *mut c_void, len: usize, offset: u64) -> c_int>;
 

@@ -208,6 +208,32 @@ static void serves(const char *copy)
     casemate_server_free(server);
 }
 
+static int loses(void *context, void *buf, size_t len, uint64_t offset)
+{
+    (void)buf;
+    (void)len;
+    (void)offset;
+    return *(int *)context;
+}
+
+/* A store that has lost an object says nothing about files in the image. */
+static void stores(void)
+{
+    static int answers[] = {ENOENT, ENOTDIR, ELOOP, EACCES};
+    casemate_device *device = NULL;
+    uint8_t byte;
+    size_t i;
+
+    for (i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        YES(casemate_device_from_callback(4096, loses, &answers[i], NULL, &device, &error));
+        CHECK(casemate_device_read(device, &byte, 1, 0, &error) == CASEMATE_COULD_NOT);
+        CHECK(casemate_error_errno(error) == (answers[i] == EACCES ? EACCES : EIO));
+        casemate_error_free(error);
+        error = NULL;
+        casemate_device_free(device);
+    }
+}
+
 int main(int argc, char **argv)
 {
     casemate_keys *keys = NULL;
@@ -223,6 +249,7 @@ int main(int argc, char **argv)
     casemate_keys_free(keys);
     sectors(key);
     digests();
+    stores();
     serves(argv[1]);
     return 0;
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Code};
 
 use crate::{Error, Result};
 
@@ -27,7 +27,7 @@ impl<F: Fn(&mut [u8], u64) -> Result<()> + Send + Sync> BlockDevice for Ranges<F
             let text = format!("read of {len} bytes at {offset} passes the end of the device at {size}");
             return Err(Error::path(io::ErrorKind::UnexpectedEof, text));
         }
-        if buf.is_empty() { Ok(()) } else { (self.read)(buf, offset) }
+        if buf.is_empty() { Ok(()) } else { (self.read)(buf, offset).map_err(of_store) }
     }
 
     fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
@@ -36,5 +36,19 @@ impl<F: Fn(&mut [u8], u64) -> Result<()> + Send + Sync> BlockDevice for Ranges<F
 
     fn flush(&self) -> Result<()> {
         Ok(())
+    }
+}
+
+/// An error of what fetches the bytes, as one of reading: an object that a store does not find is no answer about the files in the
+/// image, which callers would take it for.
+fn of_store(error: Error) -> Error {
+    match error.code() {
+        Code::NotFound
+        | Code::NotDirectory
+        | Code::IsDirectory
+        | Code::Exists
+        | Code::LinkLoop
+        | Code::BadName => io::Error::other(format!("the bytes could not be fetched: {error}")).into(),
+        _ => error,
     }
 }

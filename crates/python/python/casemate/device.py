@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
 import operator
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
     Buffer = bytes | bytearray | memoryview
     StrPath = str | os.PathLike[str]
+
+
+#: Errors that are answers about a path: those of a store say nothing about the files in an image.
+_ANSWERS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 class Partition(NamedTuple):
@@ -98,8 +103,19 @@ class Device(io.RawIOBase):
 
     @staticmethod
     def from_ranges(size: int, read: Callable[[int, int], Buffer], *, name: str = "ranges") -> Device:
-        """Bytes that `read(start, end)` fetches, such as those of an object in a store (fsspec's `cat_file`)."""
-        return Device(_casemate.Device.of_ranges(name, size, read))
+        """Bytes that `read(start, end)` fetches, such as those of an object in a store (fsspec's `cat_file`). What it raises comes out
+        of the call that reads. An error that would be an answer about a path, such as `FileNotFoundError`, comes out as the cause of
+        an `OSError` with `errno.EIO`."""
+
+        def fetch(start: int, end: int) -> Buffer:
+            try:
+                return read(start, end)
+            except OSError as error:
+                if not isinstance(error, _ANSWERS) and error.errno not in (errno.ELOOP, errno.ENAMETOOLONG):
+                    raise
+                raise OSError(errno.EIO, f"the bytes could not be fetched: {error}") from error
+
+        return Device(_casemate.Device.of_ranges(name, size, fetch))
 
     @staticmethod
     def from_file(file: BinaryIO) -> Device:

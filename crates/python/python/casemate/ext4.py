@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fnmatch
 import functools
@@ -38,7 +39,7 @@ BUFFER = 256 * 1024
 _new = object.__new__
 
 #: Numbers of errors by which a path leads to nothing; pathlib has the same.
-_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Stat(NamedTuple):
@@ -469,7 +470,7 @@ class Path:
         try:
             self._number()
         except OSError as error:
-            if error.errno in _NOTHING:
+            if error.errno in NOTHING:
                 return False
             raise
         return True
@@ -481,7 +482,7 @@ class Path:
         try:
             return stat.S_IFMT(self.stat(follow_symlinks=follow).st_mode) == kind
         except OSError as error:
-            if error.errno in _NOTHING:
+            if error.errno in NOTHING:
                 return False
             raise
 
@@ -496,10 +497,8 @@ class Path:
 
     def iterdir(self) -> Iterator[Path]:
         """Entries of a directory, in the order of the disk."""
-        try:
+        with self._naming():
             entries = self.fs._native.entries(self._number())
-        except OSError as error:
-            raise self._named(error) from None
         for name, number, kind in entries:
             yield Path._entry(self, name, number, kind)
 
@@ -572,27 +571,31 @@ class Path:
         return PurePosixPath(self.fs._native.readlink(number))
 
     def read_bytes(self) -> bytes:
-        try:
+        with self._naming():
             return self.fs._native.read(self._number())
-        except OSError as error:
-            raise self._named(error) from None
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return self.read_bytes().decode(encoding, errors)
 
     def device(self) -> Device:
         """The file as a device, on which whatever it holds is laid."""
-        try:
+        with self._naming():
             return Device(self.fs._native.open(self._number(), str(self.pure)))
-        except OSError as error:
-            raise self._named(error) from None
 
-    def _named(self, error: OSError) -> OSError:
-        """An error of an inode as one of this path; one of a path is so already."""
-        image = self.fs._native.name
-        if error.errno is None or (error.filename == image and str(self.pure) in (error.strerror or "")):
-            return error
-        return OSError(error.errno, f"{self.pure}: {error.strerror}", image)
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Has errors of an inode come out as errors of this path. Those of a path are so already, and those without a code are of
+        the function that fetches the device's bytes."""
+        try:
+            yield
+        except OSError as error:
+            image = self.fs._native.name
+            is_named = error.filename == image and str(self.pure) in (error.strerror or "")
+            if error.errno is None or is_named or not hasattr(error, "code"):
+                raise
+            named: Any = OSError(error.errno, f"{self.pure}: {error.strerror}", image)
+            named.code, named.advice = error.code, getattr(error, "advice", ())
+            raise named from None
 
     def open(
         self, mode: str = "rb", buffering: int = -1, encoding: str | None = None, errors: str | None = None,

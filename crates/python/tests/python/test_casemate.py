@@ -509,6 +509,44 @@ class Ext4(World):
             self.assertEqual(caught.exception.errno, number)
             self.assertRegex(str(caught.exception), r"/(etc|large|none/x): ")
             self.assertEqual(caught.exception.filename, fs._native.name)
+            self.assertTrue(caught.exception.code)
+
+    def test_a_store_s_error_is_no_answer_about_a_path(self):
+        data, raised = self.image().read_bytes(), None
+
+        def read(start, end):
+            if raised is not None:
+                raise raised
+            return data[start:end]
+
+        device = casemate.Device.from_ranges(len(data), read)
+        answers = [
+            FileNotFoundError(errno.ENOENT, "no such key"), FileNotFoundError("no such key"), NotADirectoryError(errno.ENOTDIR, "x"),
+            IsADirectoryError(errno.EISDIR, "x"), OSError(errno.ELOOP, "x"), FileExistsError(errno.EEXIST, "x"),
+        ]
+        for error in answers:
+            fs = device.ext4()
+            raised = error
+            path = fs.path("etc/os-release")
+            for call in [
+                path.exists, path.is_file, path.is_symlink, (fs / "etc").is_dir, lambda: list(fs.root.glob("etc/*")), path.read_bytes,
+                path.stat, lambda: list(fs.root.walk()), lambda: device.pread(1, 0), device.ext4, path.device,
+            ]:
+                with self.assertRaises(OSError) as caught:
+                    call()
+                self.assertEqual((type(caught.exception), caught.exception.errno), (OSError, errno.EIO), call)
+                self.assertIs(caught.exception.__cause__, error)
+            raised = None
+            self.assertTrue(path.exists())
+        # Others come out as they are.
+        for error in [TimeoutError(errno.ETIMEDOUT, "x"), PermissionError(errno.EACCES, "x"), KeyError("x")]:
+            fs = device.ext4()
+            raised = error
+            for call in [fs.path("large").exists, fs.path("large").read_bytes]:
+                with self.assertRaises(type(error)) as caught:
+                    call()
+                self.assertIs(caught.exception, error)
+            raised = None
 
     def test_many_files_are_read_at_once(self):
         fs = casemate.open(self.image()).ext4()
