@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import io
 import stat
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
@@ -19,7 +20,7 @@ from fsspec.spec import AbstractFileSystem
 
 from .device import Device
 from .errors import Error
-from .ext4 import BUFFER, Ext4, Path
+from .ext4 import BUFFER, NOTHING, Ext4, Path
 from .fsverity import Tree
 
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
@@ -89,7 +90,8 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
     def _path(self, path: str) -> Path:
         return self._ext4.path(str(self._strip_protocol(path)))
 
-    def _row(self, path: Path, name: str) -> dict[str, Any]:
+    def _row(self, path: Path, name: str, follows: bool = True) -> dict[str, Any]:
+        """What fsspec tells of a path; without `follows` a link to a directory is a link."""
         found = path.lstat()
         row = {
             "name": name,
@@ -107,9 +109,16 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         if row["islink"]:
             row["destination"] = str(path.readlink())
             # A link that leads nowhere, or to something that is damaged, is a link.
-            with contextlib.suppress(OSError, Error):
+            try:
                 target = path.stat()
-                row.update(size=target.st_size, type=_KINDS.get(stat.S_IFMT(target.st_mode), "other"))
+                kind = _KINDS.get(stat.S_IFMT(target.st_mode), "other")
+                if follows or kind != "directory":
+                    row.update(size=target.st_size, type=kind)
+            except Error:
+                pass
+            except OSError as error:
+                if error.errno not in NOTHING:
+                    raise
         return row
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
@@ -137,7 +146,19 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         if not top.is_dir():
             return [self.info(path)] if detail else [name]
         rows = [(entry, f"{name}/{entry.name}".lstrip("/")) for entry in top.iterdir()]
-        return [self._row(*row) for row in rows] if detail else [name for _, name in rows]
+        # Who goes down follows no link to a directory, as with fsspec's local file system: it may lead up.
+        return [self._row(*row, follows=False) for row in rows] if detail else [name for _, name in rows]
+
+    def walk(self, path: str, maxdepth: int | None = None, topdown: bool = True, **kwargs: Any) -> Iterator[Any]:
+        """Directories from this one down, as fsspec has them; one that is met twice, as in a damaged image, is no longer gone
+        through."""
+        seen = kwargs.setdefault("seen", set())
+        with contextlib.suppress(OSError, Error):
+            number = self._path(path)._number()
+            if number in seen:
+                return
+            seen.add(number)
+        yield from super().walk(path, maxdepth=maxdepth, topdown=topdown, **kwargs)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         device = self._path(path).device()

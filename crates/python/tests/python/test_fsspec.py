@@ -7,7 +7,7 @@ import casemate
 import fsspec
 from casemate import fsverity, verity
 from casemate.fs import Ext4FileSystem, VerityFileSystem
-from world import World
+from world import World, run, tool
 
 fsspec.register_implementation("ext4", Ext4FileSystem, clobber=True)
 fsspec.register_implementation("verity", VerityFileSystem, clobber=True)
@@ -53,6 +53,47 @@ class Urls(World):
         self.assertGreater(fs.du(""), 300_000)
         self.assertFalse(fs.exists("etc/circle") or fs.isfile("etc/circle"))
         self.assertEqual((fs.cat_file(odd), fs.open(odd).read()), (b"odd", b"odd"))
+
+    def test_links_to_folders_are_not_gone_through(self):
+        """As with the local file system: two links to their own folder would have 2^40 paths."""
+        image = self.image()
+        with casemate.open(image, writable=True) as device, device.ext4_writer() as writer:
+            for name in "ab":
+                writer.symlink(f"/etc/{name}", ".")
+        fs = fsspec.filesystem("ext4", fo=str(image))
+        self.assertEqual(sorted(fs.find("etc")), ["etc/a", "etc/b", "etc/os-release"])
+        self.assertEqual([top for top, _, _ in fs.walk("etc")], ["etc", "etc/empty"])
+        self.assertIn("etc/os-release", fs.glob("**"))
+        self.assertGreater(fs.du("", total=True), 300_000)
+        fs.get("etc", str(self.folder / "copy"), recursive=True)
+        self.assertEqual((self.folder / "copy/os-release").read_bytes(), b"ID=casemate\n")
+        # Who names one follows it.
+        self.assertEqual(fs.info("etc/a")["type"], "directory")
+        self.assertIn("etc/a/os-release", fs.ls("etc/a", detail=False))
+        self.assertEqual(fs.cat_file("etc/a/b/os-release"), b"ID=casemate\n")
+
+    def test_directories_that_lead_up_end(self):
+        """Those of a damaged image, in which a directory is an entry of itself."""
+        image = self.image()
+        run(tool("debugfs"), "-w", "-R", "ln /etc /etc/again", image)
+        fs = fsspec.filesystem("ext4", fo=str(image))
+        self.assertIn("etc/os-release", fs.find(""))
+        self.assertEqual([top for top, _, _ in fs.walk("etc")], ["etc", "etc/empty"])
+
+    def test_a_store_s_error_is_no_answer_about_a_path(self):
+        data, gone = self.image().read_bytes(), False
+
+        def read(start, end):
+            if gone:
+                raise FileNotFoundError(2, "no such key")
+            return data[start:end]
+
+        fs = Ext4FileSystem(casemate.Device.from_ranges(len(data), read))
+        gone = True
+        for call in [lambda: fs.exists("etc"), lambda: fs.info("etc"), lambda: fs.ls("etc"), lambda: fs.cat_file("large")]:
+            with self.assertRaises(OSError) as caught:
+                call()
+            self.assertNotIsInstance(caught.exception, FileNotFoundError)
 
     def test_a_slash_before_a_path_is_nothing(self):
         fs = fsspec.filesystem("ext4", fo=str(self.image()))
