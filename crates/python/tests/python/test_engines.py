@@ -106,6 +106,19 @@ class Engines(World):
 
         self.killing(ray, workers)
 
+    def test_the_command_s_workers_run_nothing_of_the_current_folder(self):
+        """Ray's workers look for modules in the folder of the program that starts them."""
+        good, ran = self.folder / "good", self.folder / "ran"
+        good.write_bytes(b"good")
+        for name in ["fsspec", "json", "queue"]:
+            (self.folder / f"{name}.py").write_text(f"import os\nopen({str(ran)!r}, 'a').write('{name} ')\nos._exit(0)\n")
+        path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+        for engine in ["ray", "dask"]:
+            words = [tool("casemate"), "fleet", "digest", "--engine", engine, "good"]
+            done = subprocess.run(words, cwd=self.folder, env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, text=True)
+            self.assertEqual((done.returncode, done.stdout), (0, f"{fsverity.digest(good)} good\n"), engine)
+            self.assertFalse(ran.exists(), ran.exists() and ran.read_text())
+
     def test_dask(self):
         from distributed import Client
 

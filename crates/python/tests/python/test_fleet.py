@@ -902,6 +902,27 @@ print(list(work([sys.argv[2]], **options)))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertNotIn("Exception ignored", done.stderr)
 
+    def test_the_command_runs_nothing_of_the_current_folder(self):
+        """A module that lies beside the data, under the name of one that Python or casemate imports."""
+        good, ran = self.folder / "good", self.folder / "ran"
+        good.write_bytes(b"good")
+        (self.folder / "manifest").write_text(f"{fsverity.digest(casemate.Device.from_bytes(b'evil'))} good\n")
+        for name in ["json", "base64", "queue", "logging", "tempfile", "fsspec", "casemate", "runpy", "os", "types", "sitecustomize"]:
+            (self.folder / f"{name}.py").write_text(f"import os\nopen({str(ran)!r}, 'a').write('{name} ')\nos._exit(0)\n")
+        path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+        words = [tool("casemate"), "fleet", "verify", "manifest"]
+        for more in [{}, {"PYTHONSAFEPATH": ""}]:
+            done = subprocess.run(words, cwd=self.folder, env={**os.environ, "PATH": path, **more}, capture_output=True, text=True)
+            self.assertFalse(ran.exists(), ran.exists() and ran.read_text())
+            self.assertEqual(done.returncode, 1, done.stderr)
+        # Nor do interpreters that the command's starts.
+        code = "import os; os.environ.get('PYTHONSAFEPATH') == '1' or os._exit(9)"
+        (self.folder / "site").mkdir()
+        (self.folder / "site/usercustomize.py").write_text("")
+        (self.folder / "site/sitecustomize.py").write_text(code)
+        found = {**os.environ, "PATH": path, "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{self.folder}/site"}
+        self.assertEqual(subprocess.run(words, cwd=self.folder, env=found, stderr=subprocess.PIPE).returncode, 1)
+
     def test_the_command_prints_files_in_the_order_of_its_arguments(self):
         names = []
         for number in range(40):

@@ -113,13 +113,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _ray_job() -> Any:
+    """Job of Ray whose workers take no modules from this folder, which may hold anything: Ray would have them look here first."""
+    from ray.job_config import JobConfig
+
+    class Job(JobConfig):
+        def _runtime_env_has_working_dir(self) -> bool:
+            return True
+
+    return Job()
+
+
 @contextlib.contextmanager
 def _engine(name: str, address: str | None, shown: Callable[[str], object]) -> Iterator[Any]:
     try:
         if name in ("ray", "ray-data"):
             import ray
 
-            ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+            config = None if (address or "").startswith("ray://") else _ray_job()
+            ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, job_config=config)
             if name == "ray":
                 yield ray
             else:
