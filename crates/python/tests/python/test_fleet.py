@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import multiprocessing
 import os
@@ -678,6 +679,17 @@ print(list(work([sys.argv[2]], **options)))
             with self.assertRaisesRegex(ValueError, "resume file"):
                 list(fleet.digests([path], resume=other))
             self.assertEqual(other.read_bytes(), before)
+        # Nor a file of the run, nor one that a tree goes to.
+        path.write_bytes(b"")
+        link = self.folder / "a link"
+        link.symlink_to(path)
+        for resume in [path, link]:
+            with self.assertRaisesRegex(casemate.ArgumentError, "resume file"):
+                list(fleet.digests([other, path], resume=resume))
+        self.assertEqual(path.read_bytes(), b"")
+        with self.assertRaisesRegex(casemate.ArgumentError, "resume file"):
+            list(fleet.trees([path], lambda url: self.folder / "new", resume=self.folder / "new"))
+        path.write_bytes(b"contents")
         other.write_bytes(b"")
         for _ in range(2):
             self.assertEqual(dict(fleet.digests([path], resume=other)), {str(path): fsverity.digest(path)})
@@ -922,6 +934,36 @@ print(list(work([sys.argv[2]], **options)))
         (self.folder / "site/sitecustomize.py").write_text(code)
         found = {**os.environ, "PATH": path, "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{self.folder}/site"}
         self.assertEqual(subprocess.run(words, cwd=self.folder, env=found, stderr=subprocess.PIPE).returncode, 1)
+
+    def test_what_is_wrong_counts_whatever_else_fails(self):
+        def fleet_command(*words, **options):
+            return subprocess.run([sys.executable, "-m", "casemate.fleet", *map(str, words)], text=True, **options).returncode
+
+        good, missing = self.folder / "good", self.folder / "missing"
+        good.write_bytes(b"good")
+        wrong, bad, folder = (self.folder / name for name in ["wrong", "bad", "of a folder"])
+        wrong.write_text(f"sha256:{'00' * 32} {good}\n")
+        folder.write_text(f"sha256:{'00' * 32} {self.folder}\n")
+        line = json.loads(next(iter(dict(fleet.manifest([str(good)])).values())).to_line())
+        bad.write_text(json.dumps({**line, "block_size": 17}) + "\n")
+        with open(os.devnull, "w") as nothing, open("/dev/full", "w") as full:
+            for names in [[wrong, bad], [bad, wrong], [wrong, missing], [missing, wrong]]:
+                self.assertEqual(fleet_command("verify", *names, stderr=nothing), 1, names)
+            for stderr in [nothing, full]:
+                for names, status in [([bad], 2), ([missing], 2), ([folder], 2), ([wrong], 1)]:
+                    self.assertEqual(fleet_command("verify", *names, stderr=stderr), status, (names, stderr))
+        words = f"{sys.executable} -m casemate.fleet verify '{folder}' 2>&-"
+        self.assertEqual(subprocess.run(["sh", "-c", words]).returncode, 2)
+
+    def test_files_that_are_said_to_have_no_bytes_are_read(self):
+        name = "/proc/version"
+        with open(name, "rb") as file:
+            data = file.read()
+        self.assertEqual((os.path.getsize(name), bool(data)), (0, True))
+        ((_, entry),) = fleet.manifest([name], parameters=fleet.Checksum("sha256"))
+        self.assertEqual(entry.digest.digest, hashlib.sha256(data).digest())
+        ((_, digest),) = fleet.digests([name])
+        self.assertEqual(digest, fsverity.digest(casemate.Device.from_bytes(data)))
 
     def test_the_command_prints_files_in_the_order_of_its_arguments(self):
         names = []

@@ -186,6 +186,15 @@ def _kind(given: argparse.Namespace) -> Kind:
     return Parameters(given.hash_alg, given.block_size, given.salt)
 
 
+def _tell(text: str, end: str = "\n") -> None:
+    """Prints to standard error. One that is full changes no exit status."""
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except OSError:
+        # Nor does what is left of the text, at the end of the interpreter.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
 class _Shown:
     """How far the work is, on a terminal."""
 
@@ -195,10 +204,10 @@ class _Shown:
     def __call__(self, done: int) -> None:
         if self._line and time.monotonic() - self._last > 0.2:
             self._last = time.monotonic()
-            print(f"\r{done / 1e9:.1f} GB\x1b[K", end="", file=sys.stderr, flush=True)
+            _tell(f"\r{done / 1e9:.1f} GB\x1b[K", end="")
 
     def say(self, text: str) -> None:
-        print(("\r\x1b[K" if self._line else "") + text, file=sys.stderr)
+        _tell(("\r\x1b[K" if self._line else "") + text)
 
 
 class _Notes(logging.Handler):
@@ -244,15 +253,24 @@ def main(arguments: list[str] | None = None) -> int:
         if given.command == "verify":
             rows, answers = [], set()
             for name in given.files:
-                entries = _manifest(name)
+                try:
+                    entries = _manifest(name)
+                except OSError as error:
+                    shown.say(f"casemate: {_text(error, name)}")
+                    answers.add(2)
+                    continue
                 rows.extend(entries)
                 if not entries:
                     shown.say(f"casemate: {name}: no file was verified")
                     answers.add(1)
-            for url, wrong in verify(rows, engine, **options):
-                if wrong is not None:
-                    shown.say(f"casemate: {_text(wrong, url)}")
-                    answers.add(1 if isinstance(wrong, (MismatchError, FileNotFoundError)) else 2)
+            try:
+                for url, wrong in verify(rows, engine, **options):
+                    if wrong is not None:
+                        shown.say(f"casemate: {_text(wrong, url)}")
+                        answers.add(1 if isinstance(wrong, (MismatchError, FileNotFoundError)) else 2)
+            except Exception as error:
+                shown.say(f"casemate: {_text(error)}")
+                answers.add(2)
             # What is known to be wrong counts, whatever else could not be looked at.
             status = min(answers, default=0)
             if status == 0 and sys.stderr.isatty():
@@ -304,6 +322,8 @@ def _manifest(name: str) -> list[Entry]:
 
 def _run() -> int:
     """The command's exit status. Whatever keeps it from its work is told in one line."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
     try:
         if sys.stdout is None:
             raise OSError("standard output is closed")
@@ -319,9 +339,9 @@ def _run() -> int:
     except BrokenPipeError:
         # Nothing of what is left is written at the end of the interpreter.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print("casemate: standard output: Broken pipe", file=sys.stderr)
+        _tell("casemate: standard output: Broken pipe")
     except Exception as error:
-        print(f"casemate: {_text(error)}", file=sys.stderr)
+        _tell(f"casemate: {_text(error)}")
     return 2
 
 

@@ -92,6 +92,9 @@ def manifest(
         return assume_unchanged or piece.version is not None
 
     urls, log = names(urls), _Log(resume)
+    if resume is not None:
+        urls = list(urls)
+        _check_log(resume, urls, place)
     trees = None if place is None else _Trees(place, storage_options, parameters, log.is_kept, can_be_kept)
     gathered = _Gathered(parameters, trees)
     finished: deque[tuple[str, Entry | Exception]] = deque()
@@ -168,6 +171,12 @@ def verify(
         else:
             expected[Parameters(row[1].algorithm)][os.fspath(row[0])].append(row[1])
     for parameters, rows in expected.items():
+        try:
+            # Parameters that make no sense say nothing about the other files.
+            parameters.unit
+        except (Error, ValueError) as error:
+            yield from ((url, error) for url in rows)
+            continue
         for url, found in digests(rows, engine, parameters=parameters, **options):
             other = next((digest for digest in rows[url] if digest != found), None)
             if isinstance(found, Exception):
@@ -475,6 +484,15 @@ def _is_own(path: str) -> bool:
 def _make_durable(path: str) -> None:
     with open(path, "rb") as file:
         os.fsync(file.fileno())
+
+
+def _check_log(resume: str | os.PathLike[str], urls: list[str], place: Place | None) -> None:
+    """Refuses a resume file that is a file of the run, or the tree of one."""
+    own = set(_identities(os.fspath(resume)))
+    for url in urls:
+        for name in [url] if place is None else [url, os.fspath(place(url))]:
+            if not own.isdisjoint(_identities(name)):
+                raise ArgumentError(f"{os.fspath(resume)}: the resume file would be written over {name}, a file of this run")
 
 
 class _Log:

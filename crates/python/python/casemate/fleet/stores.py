@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import os
@@ -21,6 +22,9 @@ from .web import WebFile, is_web, no_such_range, web_size
 #: Bytes that are fetched from a store at once, and how many such ranges are on their way for a task.
 RANGE, IN_FLIGHT = 8 << 20, 4
 
+#: Bytes at most of a file that is said to have none, and has some.
+UNTOLD = 16 << 20
+
 #: Names under which stores tell the state that a file is in: what tells most comes first.
 VERSIONS = (
     "ETag", "etag", "generation", "md5Hash", "blob_id", "Content-MD5", "Digest", "mtime", "modified", "modify", "Last-Modified",
@@ -37,6 +41,15 @@ def local_path(url: str) -> str:
     return url.removeprefix("file://")
 
 
+def _untold(path: str) -> bytes:
+    """Contents of a regular file that is said to have none, as those in /proc are."""
+    with builtins.open(path, "rb") as file:
+        data = file.read(UNTOLD + 1)
+    if len(data) > UNTOLD:
+        raise OSError(errno.EFBIG, f"has more than {UNTOLD} bytes, and is said to have none", path)
+    return data
+
+
 def state(url: str, options: dict[str, Any] | None) -> tuple[int, str | None]:
     """A file's size, and what the store calls its state."""
     if is_local(url):
@@ -47,6 +60,8 @@ def state(url: str, options: dict[str, Any] | None) -> tuple[int, str | None]:
                 return device.size, None
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "neither a regular file nor a block device", local_path(url))
+        if found.st_size == 0 and (data := _untold(local_path(url))):
+            return len(data), None
         return found.st_size, str(found.st_mtime_ns)
     fs, path = fsspec.core.url_to_fs(url, **(options or {}))
     fs.invalidate_cache()
@@ -71,7 +86,9 @@ def opened(
     """Bytes of a file as a device. A web server's answers must be of this version, and of a file whose size `is_size` takes."""
     if is_local(url):
         with open(local_path(url)) as device:
-            yield device.window(start, end - start)
+            # Files of the kernel's own file systems.
+            whole = Device.from_bytes(_untold(local_path(url))) if device.size == 0 < end else device
+            yield whole.window(start, end - start)
         return
     fs, path = fsspec.core.url_to_fs(url, **(options or {}))
     web = WebFile(fs, path, version, is_size) if is_web(fs) else None
