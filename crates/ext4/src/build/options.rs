@@ -359,6 +359,9 @@ impl BuildOptions {
         if self.last_mounted.len() > 64 {
             return refuse(format!("a mount point of {} bytes; 64 have room", self.last_mounted.len()));
         }
+        if self.label.contains(&0) || self.last_mounted.contains(&0) {
+            return refuse("a label and a mount point have no NUL".to_owned());
+        }
         Ok(())
     }
 

@@ -7,12 +7,10 @@ use casemate_trees::Node;
 use casemate_trees::host::Xattrs;
 
 use crate::build::contents::Contents;
+use crate::edit::require_name;
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::FileType;
 use crate::format::quota::Kind;
-
-/// Bytes of a name.
-const LONGEST_NAME: usize = 255;
 
 /// The root of a tree.
 pub(crate) const TOP: u32 = 0;
@@ -334,13 +332,9 @@ impl Tree {
     /// Gives a file a name in a directory, which another file may have had.
     ///
     /// # Errors
-    /// `InvalidFilename` for names that no file has.
+    /// Errors of [`require_name`].
     pub(crate) fn link(&mut self, parent: u32, name: &[u8], number: u32) -> Result<()> {
-        if name.is_empty() || name.len() > LONGEST_NAME || name.contains(&0) || name.contains(&b'/') {
-            let shown = String::from_utf8_lossy(name);
-            let text = format!("'{shown}': a name has 1 to 255 bytes, and no NUL or slash");
-            return Err(invalid(ErrorKind::InvalidFilename, text));
-        }
+        require_name(name)?;
         self.names_mut(parent)?.insert(name.into(), number);
         Ok(())
     }

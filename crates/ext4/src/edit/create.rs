@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 
 use crate::edit::Writer;
-use crate::edit::dir::name::Name;
-use crate::edit::dir::{NewName, name_too_long};
+use crate::edit::dir::NewName;
+use crate::edit::dir::name::{Name, require_name};
 use crate::edit::encrypted::{encrypt_as, encrypt_child, refuse_foreign, stored_name, stored_target};
 use crate::edit::files::Files;
 use crate::edit::inherit::{Inherited, inherit, inherit_flags};
@@ -211,12 +211,7 @@ impl Files {
 
     /// A directory that is to get a name which it does not have.
     pub fn parent_mut(&mut self, parent: InodeNo, name: &[u8]) -> Result<Inode> {
-        if name.is_empty() || name.len() > LONGEST_NAME {
-            return Err(name_too_long());
-        }
-        if name.contains(&b'/') || name.contains(&0) || matches!(name, b"." | b"..") {
-            return Err(invalid(ErrorKind::InvalidInput, "not a name of a file"));
-        }
+        require_name(name)?;
         let mut dir = self.get(parent)?;
         refuse_immutable(&dir, name)?;
         if self.directory(&mut dir).find(name)?.is_some() {
@@ -367,7 +362,7 @@ impl Writer {
         }
         let above = self.fs().resolve(above, true)?.number();
         if name.len() > LONGEST_NAME {
-            return Err(name_too_long());
+            require_name(name)?;
         }
         Ok((above, name.to_vec()))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::Advice;
 
-use crate::edit::dir::name::Name;
+use crate::edit::dir::name::{Name, require_name};
 use crate::edit::inodes::Inodes;
 use crate::error::{Error, Result, invalid};
 use crate::format::features::Incompat;
@@ -21,6 +21,9 @@ const NONCE: usize = 16;
 
 /// The bytes that a name is stored as in a directory. A name that is to be `new` needs the key.
 pub(crate) fn stored_name(fs: &Ext4, dir: &Inode, name: &[u8], new: bool) -> Result<Name> {
+    if new {
+        require_name(name)?;
+    }
     if matches!(name, b"." | b"..") {
         return Ok(Name::exact(name, None));
     }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use casemate_blockdev::BlockDevice;
 
 use crate::alloc::Allocator;
+use crate::edit::dir::name::require_name;
 use crate::edit::files::Files;
 use crate::edit::inode::count_clusters;
 use crate::edit::inodes::Inodes;
@@ -29,7 +30,6 @@ use crate::format::inode::{FileType, GENERATION, Inode, InodeFlags, LINKS, MODE}
 use crate::read::fs::OpenOptions;
 use crate::read::journal::FastCommits;
 use crate::read::map::{Mapping, is_fast_symlink};
-use crate::read::path::LONGEST_NAME;
 use crate::transaction::{LogOptions, Transaction};
 use crate::units::{Block, Cluster, InodeNo};
 
@@ -375,8 +375,7 @@ fn rename(files: &mut Files, renamed: &Renamed<'_>) -> Result<()> {
     let Renamed { comes, parent, inode, name } = *renamed;
     let place = Place::inode(Structure::Directory, parent);
     let mut dir = files.inodes().get_unlinked(parent)?;
-    let is_name = !matches!(name, b"." | b"..") && name.len() <= LONGEST_NAME;
-    if !dir.is_dir() || !is_name || name.contains(&b'/') || name.contains(&0) {
+    if !dir.is_dir() || require_name(name).is_err() {
         return Err(place.malformed("has a name in a fast commit that no directory can have"));
     }
     if dir.has(InodeFlags::ENCRYPT) {

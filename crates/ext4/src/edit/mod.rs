@@ -43,6 +43,7 @@ pub(crate) mod too_large;
 mod writer;
 mod xattr;
 
+pub(crate) use dir::name::require_name;
 pub use live::{NewAttributes, Presence, SetId};
 pub use node::{Body, NewNode};
 pub(crate) use put::{LeftOut, tell_open};

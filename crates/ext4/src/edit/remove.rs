@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use crate::edit::Writer;
 use crate::edit::create::{in_full, refuse_slash};
-use crate::edit::dir::name::Name;
+use crate::edit::dir::name::{Name, require_name};
 use crate::edit::encrypted::stored_name;
 use crate::edit::files::Files;
 use crate::edit::locked::refuse_locked;
@@ -50,6 +50,10 @@ impl Files {
 
     /// Removes a name. Returns the inode that waits because this was its last name.
     pub fn unname(&mut self, parent: InodeNo, name: &[u8], last: Last) -> Result<Option<InodeNo>> {
+        // Names of encrypted directories, as they are stored, may have any byte.
+        if matches!(name, b"." | b"..") {
+            require_name(name)?;
+        }
         let name = stored_name(self.fs(), &self.get(parent)?, name, false)?;
         self.unname_stored(parent, &name, last)
     }

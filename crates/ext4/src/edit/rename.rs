@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 
 use crate::edit::Writer;
 use crate::edit::create::{in_full, refuse_slash};
+use crate::edit::dir::name::require_name;
 use crate::edit::encrypted::refuse_foreign;
 use crate::edit::files::Files;
 use crate::edit::locked::{refuse_immutable, refuse_locked, refuse_project};
@@ -32,6 +33,8 @@ impl Files {
         (to_parent, to_name): (InodeNo, &[u8]),
         last: Last,
     ) -> Result<Option<InodeNo>> {
+        require_name(from_name)?;
+        require_name(to_name)?;
         let mut gone = None;
         let mut dir = self.get(from_parent)?;
         let Some(found) = self.directory(&mut dir).find(from_name)? else {
@@ -96,6 +99,8 @@ impl Files {
         (one_parent, one_name): (InodeNo, &[u8]),
         (other_parent, other_name): (InodeNo, &[u8]),
     ) -> Result<()> {
+        require_name(one_name)?;
+        require_name(other_name)?;
         let mut one = self.named(one_parent, one_name)?;
         let mut other = self.named(other_parent, other_name)?;
         if one.number() == other.number() {

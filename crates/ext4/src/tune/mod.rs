@@ -122,6 +122,7 @@ impl Tuning {
             Some(text) if text.len() > most => {
                 Err(Error::argument(format!("{name} of {} bytes: at most {most}", text.len())))
             }
+            Some(text) if text.contains(&0) => Err(Error::argument(format!("{name} has no NUL"))),
             _ => Ok(()),
         };
         most("a label", &self.label, 16)?;

@@ -684,6 +684,33 @@ class Ext4(World):
             self.assertFalse(fs.path("link").exists() or fs.path("large").exists())
         run(tool("e2fsck"), "-fn", image)
 
+    def test_no_change_makes_a_name_that_no_file_has(self):
+        image = self.image()
+        before = image.read_bytes()
+        with casemate.open(image, writable=True) as device:
+            for name in ["\0", "/large\0", "/etc/a\0b", "/" + "n" * 256, "/etc/..", "/etc/.", "/", ""]:
+                for change in [
+                    lambda writer: writer.rename("/large", name),
+                    lambda writer: writer.rename("/etc", name),
+                    lambda writer: writer.link("/large", name),
+                    lambda writer: writer.mkdir(name),
+                    lambda writer: writer.symlink(name, "large"),
+                    lambda writer: writer.write_bytes(name, b"x"),
+                    lambda writer: writer.put(self.tree / "etc/os-release/.", name),
+                ]:
+                    with self.assertRaises((OSError, ValueError)), device.ext4_writer() as writer:
+                        change(writer)
+            for change in [
+                lambda writer: writer.setxattr("/large", "user.a\0b", b"v"),
+                lambda writer: writer.tune(label="a\0b"),
+                lambda writer: writer.tune(last_mounted="/a\0b"),
+            ]:
+                with self.assertRaises((OSError, ValueError)), device.ext4_writer() as writer:
+                    change(writer)
+        self.assertTrue(image.read_bytes() == before)
+        with self.assertRaises(ValueError):
+            ext4.build(self.folder / "built.img", folders=[self.tree], label="a\0b")
+
     def test_a_writer_stays_with_its_process(self):
         image = self.image()
         for journal in [True, False]:

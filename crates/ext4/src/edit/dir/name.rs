@@ -1,12 +1,32 @@
 //! Names as directories store them.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
+use crate::error::{Result, invalid};
 use crate::format::dir;
 use crate::format::dirhash::DirHash;
 use crate::read::casefold::fold;
 use crate::read::encryption::{EncryptedNames, StoredName};
+use crate::read::path::LONGEST_NAME;
+
+/// Refuses names that no file has: every operation that makes, moves or removes a name asks this.
+///
+/// # Errors
+/// `InvalidFilename` for a name of no byte or of more than 255; `InvalidInput` for "." and "..", and for one with a slash or a NUL.
+pub(crate) fn require_name(name: &[u8]) -> Result<()> {
+    let shown = String::from_utf8_lossy(name);
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        let text = format!("'{shown}': a name has 1 to {LONGEST_NAME} bytes");
+        return Err(invalid(ErrorKind::InvalidFilename, text));
+    }
+    if matches!(name, b"." | b"..") || name.contains(&b'/') || name.contains(&0) {
+        let text = format!("'{}': not a name of a file", shown.escape_debug());
+        return Err(invalid(ErrorKind::InvalidInput, text));
+    }
+    Ok(())
+}
 
 /// A name's bytes in a directory, and what else says which records have the same name.
 #[derive(Clone, Debug)]

@@ -336,7 +336,7 @@ pub(crate) fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
     let found = PREFIXES.iter().filter(|(index, _)| *index != SYSTEM).find_map(|(index, prefix)| {
         let rest = name.strip_prefix(prefix.as_bytes())?;
         // A prefix that ends in a dot wants a name behind it, another one none.
-        (prefix.ends_with('.') != rest.is_empty()).then_some((*index, rest))
+        (prefix.ends_with('.') != rest.is_empty() && !rest.contains(&0)).then_some((*index, rest))
     });
     if name.len() > MOST_NAME {
         let text =
