@@ -553,6 +553,13 @@ impl Medium {
         other.extent.part(range).changes(&self.extent.part(0..len))
     }
 
+    /// Whether writing the bytes `range` of `other` may change some of the first `len` bytes here, under whatever names both were
+    /// opened: two devices of the system that lie on one another count, wherever their bytes are.
+    pub fn may_be_changed_by(&self, len: u64, other: &Medium, range: Range<u64>) -> bool {
+        let is_another_name = |path: &Path| !self.is_file(path) && self.is_stored_at(path);
+        self.is_changed_by(len, other, range) || other.path().is_some_and(is_another_name)
+    }
+
     /// The device.
     pub fn top(&self) -> &dyn BlockDevice {
         &*self.top

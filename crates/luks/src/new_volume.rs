@@ -9,8 +9,8 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Work};
 
 use super::authenticated::Sealed;
-use crate::Error;
 use crate::volume::{Opened, Plain};
+use crate::{Code, Error};
 use casemate_crypt::Mapping;
 use casemate_crypt::image::Holes;
 
@@ -154,8 +154,12 @@ impl NewVolume {
         if header.is_some() != self.detached {
             return Err(Error::argument("a header that lies apart has a place of its own, and no other has"));
         }
-        let place = header.unwrap_or(image);
+        let Some(place) = header else {
+            image.check_writable()?;
+            return Ok(image);
+        };
         place.check_writable()?;
+        refuse_header_in_data(place, self.header_len(), image, self.offset)?;
         Ok(place)
     }
 
@@ -298,6 +302,24 @@ impl NewVolume {
         target.commit_unsynced()?;
         place.commit()
     }
+}
+
+/// Refuses a header of `len` bytes that lies in the data that it is of, which begin at byte `offset` of theirs: what is written
+/// to the data would destroy it.
+pub(crate) fn refuse_header_in_data(
+    header: &Medium,
+    len: u64,
+    data: &Medium,
+    offset: u64,
+) -> Result<(), Error> {
+    if header.may_be_changed_by(len, data, offset..u64::MAX) {
+        let text = format!(
+            "the detached header would lie in the data that begin at byte {offset} of {}: it needs another file or device",
+            data.name()
+        );
+        return Err(Error::coded(Code::Overlap, text).at(header.name()));
+    }
+    Ok(())
 }
 
 /// Erases what is left of what was on targets that are written in place.

@@ -16,6 +16,7 @@ use casemate_providers::{Direction, KdfLimits, Providers, SecretSource, Work};
 
 use crate::authenticated::Protected;
 use crate::luks2::{Segment, SegmentSize};
+use crate::new_volume::refuse_header_in_data;
 use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::unlock::{self, Unlocked};
@@ -442,6 +443,10 @@ impl Volume {
         if self.is_attached && self.geometry().2 < self.header.metadata_end() {
             let text = "this is the header of data that lie elsewhere, which are opened with it beside them";
             return Err(Error::argument(text).advise(Advice::LuksHeader));
+        }
+        if !self.is_attached && self.data.check_writable().is_ok() {
+            let (len, offset) = (self.header.metadata_end(), self.geometry().2);
+            refuse_header_in_data(&self.header_image, len, &self.data, offset)?;
         }
         Ok(())
     }

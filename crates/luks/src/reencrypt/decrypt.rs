@@ -16,6 +16,7 @@ use super::sides::Keys;
 use super::{ReencryptOptions, start};
 use crate::areas::free_slot;
 use crate::locks::HeaderLock;
+use crate::new_volume::refuse_header_in_data;
 use crate::random::Source;
 use crate::unlock::{self, Budget};
 use crate::{Advice, Error};
@@ -91,6 +92,7 @@ impl Volume {
                 return Err(Error::argument(text).advise(Advice::LuksHeader));
             }
             (true, Some(export)) => {
+                refuse_header_in_data(export, header.metadata.keyslots_area().end, &self.data, 0)?;
                 copy_header(&header, &self.header_image, export)?;
                 (self.header_image, self.is_attached) = (export.clone(), false);
                 true

@@ -29,7 +29,7 @@ use super::sides::Keys;
 use super::{ReencryptOptions, start};
 use crate::areas::free_slot;
 use crate::locks::claim_new;
-use crate::new_volume::NewVolume;
+use crate::new_volume::{NewVolume, refuse_header_in_data};
 use crate::random::Source;
 use crate::{Advice, Error};
 use crate::{LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, Volume};
@@ -196,6 +196,7 @@ impl PlainData<'_> {
         let room = (offset > 0).then(|| format.offset.unwrap_or(HEADER_LEN).min(offset));
         let made = new_header(passphrase, format, room, work)?;
         let header = luks2_of(&made)?;
+        refuse_header_in_data(header_image, header.metadata.keyslots_area().end, self, offset)?;
         let last = Segment { offset, ..segment_of(header) };
         let (len, unit) = (size.saturating_sub(offset), u64::from(last.sector_size).max(512));
         if !len.is_multiple_of(unit) {

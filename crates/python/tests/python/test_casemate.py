@@ -255,6 +255,28 @@ class Devices(World):
         self.assertEqual((caught.exception.code, caught.exception.advice), ("not-found", ()))
 
 
+    def test_a_header_lies_in_none_of_its_data(self):
+        """Under whatever name: the data that are written would destroy it."""
+        path, link, costs = self.folder / "disk", self.folder / "link", casemate.luks.Pbkdf("pbkdf2", 1000)
+        path.write_bytes(bytes(40 << 20))
+        link.symlink_to(path)
+        with casemate.open(path, writable=True) as disk:
+            half = disk.window(20 << 20)
+            for device, header in [(disk, disk), (disk, half), (half, half), (disk.window(0, 24 << 20), half)]:
+                with self.assertRaises(casemate.ArgumentError) as caught:
+                    casemate.luks.format(device, "p", header=header, pbkdf=costs)
+                self.assertEqual(caught.exception.code, "overlap")
+        self.assertEqual(path.read_bytes(), bytes(40 << 20))
+        # Another part of the disk is another place.
+        with casemate.open(path, writable=True) as disk:
+            half, other = disk.window(20 << 20), disk.window(0, 20 << 20)
+            casemate.luks.format(half, "p", header=other, pbkdf=costs)
+            self.assertEqual(half.luks(passphrase="p", header=other).size, 20 << 20)
+            # A header that was copied into its data opens them for reading alone.
+            half.pwrite(other.pread(17 << 20, 0), 0)
+            with self.assertRaises(casemate.ArgumentError):
+                half.luks(passphrase="p", header=half)
+
     def test_a_luks_volume_is_made_and_its_keys_are_changed(self):
         path, cheap = self.folder / "volume", casemate.luks.Pbkdf("pbkdf2", 1000)
         path.write_bytes(bytes(20 << 20))
