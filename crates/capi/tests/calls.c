@@ -7,6 +7,8 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define YES(call)                                                                                  \
     do {                                                                                           \
@@ -194,11 +196,27 @@ static void serves(const char *copy)
     casemate_device *device = NULL;
     casemate_server *server = NULL, *second = NULL;
     char command[4096];
+#ifndef __SANITIZE_ADDRESS__
+    int status;
+    pid_t child;
+#endif
 
     YES(casemate_device_open("plain", 0, &device, &error));
     YES(casemate_server_unix(device, "socket", "disk", &server, &error));
     CHECK(snprintf(command, sizeof(command), "%s '%s' copy", copy, casemate_server_uri(server)) > 0);
     CHECK(system(command) == 0);
+#ifndef __SANITIZE_ADDRESS__
+    /* A child has neither the server nor its name. */
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        YES(casemate_server_stop(server, 1000, &error));
+        casemate_server_free(server);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(system(command) == 0);
+#endif
     YES(casemate_server_tcp(device, "127.0.0.1", 0, NULL, &second, &error));
     CHECK(strncmp(casemate_server_uri(second), "nbd://127.0.0.1:", 16) == 0);
     casemate_device_free(device);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use casemate_blockdev::{BlockDevice, Code, DamageMap, Error, Result, u64_of, usize_of};
+use casemate_blockdev::{BlockDevice, Code, DamageMap, Error, Result, check_process, u64_of, usize_of};
 use casemate_primitives::secret::constant_time_eq;
 
 use crate::commit::{BITMAP_BLOCK, bit_of, too_long};
@@ -39,6 +39,8 @@ pub struct IntegrityDevice<D: BlockDevice, M: BlockDevice> {
     wrong: AtomicU64,
     /// The bytes of blocks that were read and of which nothing is known, once somebody wants them remembered.
     unknown: Mutex<Option<DamageMap>>,
+    /// The process whose writes wait here.
+    process: u32,
 }
 
 /// Data and tag of a block.
@@ -221,6 +223,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             writes,
             wrong,
             unknown: Mutex::default(),
+            process: std::process::id(),
         })
     }
 
@@ -510,6 +513,10 @@ impl<D: BlockDevice, M: BlockDevice> BlockDevice for IntegrityDevice<D, M> {
 /// Writes that were not flushed are written all the same, as it would be to a file.
 impl<D: BlockDevice, M: BlockDevice> Drop for IntegrityDevice<D, M> {
     fn drop(&mut self) {
+        // A child that `fork` made has copies of writes that are its parent's.
+        if check_process(self.process).is_err() {
+            return;
+        }
         // Nobody is left to be told.
         let _ = self.close(&mut self.writes.write());
     }

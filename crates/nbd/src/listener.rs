@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use casemate_blockdev::FileId;
+use casemate_blockdev::{FileId, check_process};
 use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
 
@@ -25,6 +25,8 @@ pub struct Listener {
     address: Address,
     /// The socket in the file system.
     bound: Option<FileId>,
+    /// The process that made it: a child that `fork` made of that one does not remove the name.
+    process: u32,
 }
 
 /// The address at which clients reach a server.
@@ -81,7 +83,12 @@ impl Listener {
             _ => error,
         })?;
         let address = Address::Unix(std::path::absolute(path)?);
-        Ok(Listener { socket: Socket::Unix(bound), address, bound: socket_at(path) })
+        Ok(Listener {
+            socket: Socket::Unix(bound),
+            address,
+            bound: socket_at(path),
+            process: std::process::id(),
+        })
     }
 
     /// Listens on a TCP port; port 0 is any free one.
@@ -106,7 +113,7 @@ impl Listener {
             )
         })?;
         let address = Address::Unix(path.to_owned());
-        Ok(Listener { socket: Socket::Unix(listener), address, bound: None })
+        Ok(Listener { socket: Socket::Unix(listener), address, bound: None, process: std::process::id() })
     }
 
     /// A TCP socket that listens already.
@@ -116,7 +123,7 @@ impl Listener {
     pub fn given_tcp(listener: TcpListener) -> io::Result<Listener> {
         listener.set_nonblocking(false)?;
         let address = Address::Tcp(listener.local_addr()?);
-        Ok(Listener { socket: Socket::Tcp(listener), address, bound: None })
+        Ok(Listener { socket: Socket::Tcp(listener), address, bound: None, process: std::process::id() })
     }
 
     /// The address that the socket listens at.
@@ -148,6 +155,7 @@ impl Drop for Listener {
         // else's as long as the socket is open.
         if let Address::Unix(path) = &self.address
             && self.bound.is_some()
+            && check_process(self.process).is_ok()
         {
             let _lock = lock_folder(path);
             if socket_at(path) == self.bound {

@@ -42,7 +42,7 @@ pub struct Server {
     shared: Arc<Shared>,
     listener: Arc<Listener>,
     accepting: JoinHandle<()>,
-    /// The process that has its threads.
+    /// The process that has the threads, and with them the server.
     process: u32,
 }
 
@@ -127,15 +127,15 @@ impl Server {
 
     /// Stops the server: lets no more clients in, answers the requests that have come, and puts everything
     /// that was written on stable storage. Clients that do not take their answers within `patience` are cut
-    /// off.
+    /// off. A child that `fork` made of the process does nothing here: the server goes on in the parent.
     ///
     /// # Errors
-    /// The error of the last flush of an export; `ResourceBusy` in a process that a fork made of the server's, which goes on.
+    /// The error of the last flush of an export.
     pub fn stop(self, patience: Duration) -> io::Result<()> {
-        if let Err(error) = check_process(self.process) {
-            // Its threads are in the other process, and its sockets and their names are that one's.
+        if check_process(self.process).is_err() {
+            // The child has the listening socket, too, and none of the threads.
             std::mem::forget(self);
-            return Err(error.into());
+            return Ok(());
         }
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.listener.stop();
@@ -152,8 +152,11 @@ impl Server {
         flushed.into_iter().collect()
     }
 
-    /// The number of clients at this moment.
+    /// The number of clients at this moment; a child that `fork` made has none.
     pub fn clients(&self) -> usize {
+        if check_process(self.process).is_err() {
+            return 0;
+        }
         lock(&self.shared.clients).present.len()
     }
 }

@@ -346,6 +346,25 @@ class Devices(World):
         with casemate.nbd.serve(casemate.Device.from_bytes(data), ("127.0.0.1", 0)) as server:
             self.assertRegex(server.uri, r"^nbd://127\.0\.0\.1:\d+")
 
+    def test_a_child_leaves_its_parent_s_server(self):
+        data = os.urandom(1 << 16)
+        with casemate.nbd.serve(casemate.Device.from_bytes(data), self.folder / "socket") as server:
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    with server:
+                        status = 2 if server.clients else 0
+                    server.stop()
+                except BaseException:
+                    status = 3
+                finally:
+                    os._exit(status)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.assertTrue((self.folder / "socket").exists())
+            run(tool("nbdcopy"), server.uri, self.folder / "copy")
+        self.assertEqual((self.folder / "copy").read_bytes(), data)
+
     def test_others_are_served_only_if_that_is_meant(self):
         device = casemate.Device.from_bytes(bytes(4096))
         for host in ["0.0.0.0", "::"]:
