@@ -492,7 +492,8 @@ typedef int (*casemate_digest_fn)(void *context,
 
 /**
  * Decides about `count` findings of a kind, such as "block-count"; docs/checks.md has all kinds. Each kind is asked for
- * once. The string lives as long as the call. Returns 1 to fix them, 0 to leave them.
+ * once. The string lives as long as the call. Returns 1 to fix them, 0 to leave them; another value ends the repair with an
+ * error.
  */
 typedef int (*casemate_approve_fn)(void *context, const char *kind, size_t count);
 

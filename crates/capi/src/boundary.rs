@@ -21,6 +21,10 @@ pub const COULD_NOT: Status = 2;
 pub const FAULT: Status = 101;
 pub const INTERRUPTED: Status = 130;
 
+/// Bytes of a structure of options at most: those of today have some hundred, and newer ones grow by fields. More is a number that
+/// somebody forgot to set.
+const MOST_OPTIONS: usize = 4096;
+
 /// Structure of options that begins with its size in the caller's eyes, so that it can grow.
 ///
 /// # Safety
@@ -158,6 +162,12 @@ pub unsafe fn c_options<T: Options>(options: *const T) -> Result<T, Error> {
     let size = unsafe { options.cast::<u32>().read_unaligned() } as usize;
     if size < mem::size_of::<u32>() {
         return Err(Error::argument("a structure of options does not begin with its size"));
+    }
+    if size > MOST_OPTIONS {
+        let text = format!(
+            "a structure of options begins with a size of {size} bytes; none has more than {MOST_OPTIONS}"
+        );
+        return Err(Error::argument(text));
     }
     let known = size.min(mem::size_of::<T>());
     // SAFETY: so many bytes are there on both sides, and any bytes make one.

@@ -14,7 +14,8 @@ use crate::keys::{CKeys, to_write};
 use crate::progress::{Progress, ProgressFn};
 
 /// Decides about `count` findings of a kind, such as "block-count"; docs/checks.md has all kinds. Each kind is asked for
-/// once. The string lives as long as the call. Returns 1 to fix them, 0 to leave them.
+/// once. The string lives as long as the call. Returns 1 to fix them, 0 to leave them; another value ends the repair with an
+/// error.
 pub type ApproveFn =
     Option<unsafe extern "C" fn(context: *mut c_void, kind: *const c_char, count: usize) -> c_int>;
 
@@ -111,7 +112,13 @@ pub unsafe extern "C" fn casemate_ext4_repair(
             let Some(approve) = how.approve else { return Ok(true) };
             let name = CString::new(kind.name()).unwrap_or_default();
             // SAFETY: the caller gave this function and its context for such calls.
-            Ok(unsafe { approve(how.context, name.as_ptr(), findings.len()) } != 0)
+            match unsafe { approve(how.context, name.as_ptr(), findings.len()) } {
+                0 => Ok(false),
+                1 => Ok(true),
+                other => Err(Error::argument(format!(
+                    "approve returned {other}: 1 fixes the findings, 0 leaves them"
+                ))),
+            }
         };
         let progress = Progress::new(how.progress, how.context);
         let done = device.0.ext4_repair(&writing, &wanted, &mut approve, &progress.work())?;

@@ -122,6 +122,10 @@ static void repairs(void)
     how.depth = "nonsense";
     REFUSED(casemate_ext4_repair(image, NULL, &how, NULL, NULL, NULL, &error), CASEMATE_KIND_ARGUMENT, "'safe' or 'all'");
     how.depth = NULL;
+    /* A size that no structure has is not read up to. */
+    how.size = 0xffffffff;
+    REFUSED(casemate_ext4_repair(image, NULL, &how, NULL, NULL, NULL, &error), CASEMATE_KIND_ARGUMENT, "4294967295 bytes");
+    how.size = sizeof(how);
     /* A function that wants no more. */
     how.progress = stops;
     CHECK(casemate_ext4_repair(image, NULL, &how, NULL, NULL, NULL, &error) == CASEMATE_INTERRUPTED);
@@ -137,6 +141,10 @@ static void repairs(void)
     CHECK(repaired.fixed == 0 && repaired.faults > 0 && repaired.reserved[0] == 0);
     CHECK(seen.levels[CASEMATE_LEVEL_FAULT] == repaired.faults && seen.levels[CASEMATE_LEVEL_FIXED] == 0);
     CHECK(seen.kinds > 3 && seen.calls > 0 && sum(image) == before);
+    /* What is neither yes nor no is no yes. */
+    seen.answer = -1;
+    REFUSED(casemate_ext4_repair(image, NULL, &how, NULL, NULL, NULL, &error), CASEMATE_KIND_ARGUMENT, "approve returned -1");
+    CHECK(sum(image) == before);
     /* Everything fixed, and kept. */
     memset(&seen, 0, sizeof(seen));
     seen.answer = 1;
