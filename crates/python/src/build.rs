@@ -20,7 +20,7 @@ use crate::error::{raise, raised};
 use crate::fscrypt::NamedPolicy;
 use crate::input::Data;
 use crate::luks::{Costs, pbkdf};
-use crate::work::{Effort, working};
+use crate::work::{Effort, changing};
 
 /// A new file system, and all that is to be in it and around it. It is run once.
 #[pyclass(frozen, module = "casemate._casemate")]
@@ -299,7 +299,7 @@ impl Build {
     fn run<'py>(&self, py: Python<'py>, overwrite: bool, effort: Effort) -> PyResult<Bound<'py, PyDict>> {
         let spec = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let spec = spec.ok_or_else(|| raise(used()))?;
-        let built = working(py, effort, |work| match overwrite {
+        let built = changing(py, effort, |work| match overwrite {
             true => spec.run(&casemate::target::overwrite, work),
             false => {
                 let refuse = |loss: &Loss| {

@@ -19,7 +19,7 @@ use crate::error::{raise, raised};
 use crate::ext4::FileSystem;
 use crate::input::Data;
 use crate::repair::{Found, Repaired, found, repair};
-use crate::work::{Effort, working};
+use crate::work::{Effort, changing, working};
 use crate::writer::Writer;
 use crate::{fsverity, luks, verity};
 
@@ -337,7 +337,7 @@ impl Device {
             (false, true) => Tail::Cut,
             (false, false) => Tail::Keep,
         };
-        let report = working(py, effort, |work| self.image.ext4_resize(&options, resize, work))?;
+        let report = changing(py, effort, |work| self.image.ext4_resize(&options, resize, work))?;
         let ResizeReport { block_size, blocks_before, blocks, blocks_moved, inodes_moved, .. } = report;
         Ok((block_size, blocks_before, blocks, blocks_moved, inodes_moved))
     }

@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyString};
 
 use crate::device::Device;
 use crate::error::raise;
-use crate::work::{Effort, working};
+use crate::work::{Effort, changing, working};
 
 /// An ext4 file system that is open for reading.
 #[pyclass(frozen, module = "casemate._casemate")]
@@ -90,7 +90,7 @@ impl FileSystem {
     ) -> PyResult<Left> {
         let mut options = ExtractOptions::default();
         (options.owners, options.xattrs) = (owners, xattrs);
-        let report = working(py, effort, |work| {
+        let report = changing(py, effort, |work| {
             if !tar {
                 return self.fs.extract(&top, Target::Folder(&target), &options, work);
             }

@@ -15,7 +15,7 @@ use pyo3::types::PyBytes;
 use crate::error::raise;
 use crate::ext4::{FileSystem, Left, left};
 use crate::input::Data;
-use crate::work::{Effort, working};
+use crate::work::{Effort, changing};
 use crate::writer::Writer;
 
 /// A policy but for its key, as Python names it: version, modes of contents and names, IVs, padding, and bytes of a data unit.
@@ -183,7 +183,7 @@ pub fn fscrypt_backup(
     effort: Effort,
 ) -> PyResult<Left> {
     let fs = &*fs;
-    let report = working(py, effort, |work| {
+    let report = changing(py, effort, |work| {
         let mut output = BufWriter::with_capacity(1 << 20, fs.output(&target)?);
         let report = backup::write(fs.inner(), &path, &mut output, work)?;
         let output = output.into_inner().map_err(|error| Error::io(target.display(), error.into_error()))?;

@@ -15,7 +15,7 @@ use crate::device::Device;
 use crate::error::raise;
 use crate::input::Data;
 use crate::part::{Sent, received, sent};
-use crate::work::{Effort, working};
+use crate::work::{Effort, changing, working};
 
 /// A digest with the name of its algorithm.
 type Named<'py> = (&'static str, Bound<'py, PyBytes>);
@@ -116,7 +116,7 @@ pub fn fsverity_tree<'py>(
 ) -> PyResult<Named<'py>> {
     let parameters = parameters(py, algorithm, block_size, &salt)?;
     let (file, tree) = (file.image(), tree.image());
-    let digest = working(py, effort, |work| file.fsverity_tree(tree, &parameters, work))?;
+    let digest = changing(py, effort, |work| file.fsverity_tree(tree, &parameters, work))?;
     Ok(named(py, &digest))
 }
 

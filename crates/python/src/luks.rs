@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 use crate::device::Device;
 use crate::error::raise;
 use crate::input::Data;
-use crate::work::{Effort, working};
+use crate::work::{Effort, changing, working};
 
 /// A key derivation function: its name, iterations or passes, KiB of memory, and lanes.
 pub type Costs = (String, u32, u32, u32);
@@ -116,7 +116,7 @@ impl LuksVolume {
             made.keyslot = keyslot;
         }
         let options = options(keyslot.filter(|_| replace));
-        working(py, effort, |work| {
+        changing(py, effort, |work| {
             let mut volume = self.volume();
             let unlocked = volume.unlock(&key, &options, work)?;
             match replace {
@@ -127,7 +127,7 @@ impl LuksVolume {
     }
 
     fn kill_slot(&self, py: Python<'_>, keyslot: u32, last: bool) -> PyResult<()> {
-        working(py, Effort::default(), |work| match last {
+        changing(py, Effort::default(), |work| match last {
             true => self.volume().erase_slots(&[keyslot], work),
             false => self.volume().kill_slot(keyslot, work),
         })
@@ -182,7 +182,7 @@ pub fn luks_format(
     options.volume_key = volume_key.map(|key| key.secret(py)).transpose()?;
     let passphrase = passphrase.secret(py)?;
     let (image, header) = (device.image(), header.map(|header| header.image().clone()));
-    working(py, effort, |work| format(image, header.as_ref(), &passphrase, &options, overwrite, work))
+    changing(py, effort, |work| format(image, header.as_ref(), &passphrase, &options, overwrite, work))
 }
 
 fn format(

@@ -7,7 +7,7 @@ use casemate::{Error, ErrorKind, Image};
 use pyo3::prelude::*;
 
 use crate::error::{raise, raised};
-use crate::work::{Effort, working};
+use crate::work::{Effort, changing};
 
 /// A finding of a check: level, kind, place and what it is.
 pub type Found = (&'static str, &'static str, String, String);
@@ -46,7 +46,7 @@ pub fn repair(
         _ => return Err(raise(Error::argument(format!("depth '{depth}': 'safe' or 'all'")))),
     };
     how.undo = undo;
-    let report = working(py, effort, |work| {
+    let report = changing(py, effort, |work| {
         let mut ask = |kind: FindingKind, findings: &[Finding]| {
             let Some(approve) = &approve else { return Ok(true) };
             let answer =

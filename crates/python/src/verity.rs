@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::error::raise;
 use crate::input::Data;
 use crate::part::{Sent, received, sent};
-use crate::work::{Effort, working};
+use crate::work::{Effort, changing, working};
 
 /// Makes a hash area; returns the root hash.
 #[pyfunction]
@@ -49,7 +49,7 @@ pub fn verity_format<'py>(
     };
     let options = options().map_err(raise)?;
     let (data, hash) = (data.image(), hash.image());
-    let made = working(py, effort, |work| {
+    let made = changing(py, effort, |work| {
         data.verity_format(hash, &options, work).map_err(|error| error.at(data.name()))
     })?;
     Ok(PyBytes::new(py, &made.root_hash))

@@ -35,7 +35,8 @@ impl<'py> FromPyObject<'_, 'py> for Effort {
 
 /// A listener that asks Python for signals, and tells it of progress, and its logging what a person should know.
 struct Signals {
-    asked: Mutex<Instant>,
+    /// When Python was asked last.
+    asked: Mutex<Option<Instant>>,
     done: AtomicU64,
     progress: Option<Py<PyAny>>,
 }
@@ -44,10 +45,11 @@ impl Events for Signals {
     fn advance(&self, bytes: u64) -> Result<(), Error> {
         self.done.fetch_add(bytes, Ordering::Relaxed);
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.elapsed() < ASK {
+        // The first time at once: a listener that ends the work does so before anything is done.
+        if asked.is_some_and(|asked| asked.elapsed() < ASK) {
             return Ok(());
         }
-        *asked = Instant::now();
+        *asked = Some(Instant::now());
         // Who waits for the interpreter holds nothing that others want.
         drop(asked);
         let told = Python::attach(|py| {
@@ -109,19 +111,43 @@ impl Signals {
     }
 }
 
-/// Runs work without the interpreter. What a listener raises ends the work.
+/// Runs work without the interpreter that changes nothing. What a listener raises ends the work.
 pub fn working<T: Send>(
+    py: Python<'_>,
+    effort: Effort,
+    run: impl FnOnce(&Work<'_>) -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    let (result, told) = run_told(py, effort, run)?;
+    told.map(|()| result)
+}
+
+/// Runs work without the interpreter that changes something. What a listener raises ends the work as long as that is not done;
+/// of the last call, which tells that it is, Python's hook for exceptions that nobody can catch is told.
+pub fn changing<T: Send>(
+    py: Python<'_>,
+    effort: Effort,
+    run: impl FnOnce(&Work<'_>) -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    let (result, told) = run_told(py, effort, run)?;
+    if let Err(raised) = told {
+        raised.write_unraisable(py, None);
+    }
+    Ok(result)
+}
+
+/// Runs work without the interpreter: its result, and what came of telling the listener that all is done.
+fn run_told<T: Send>(
     py: Python<'_>,
     Effort(threads, progress): Effort,
     run: impl FnOnce(&Work<'_>) -> Result<T, Error> + Send,
-) -> PyResult<T> {
+) -> PyResult<(T, PyResult<()>)> {
     stop_derivations_when(is_pressed);
-    let signals = Signals { asked: Mutex::new(Instant::now()), done: AtomicU64::new(0), progress };
+    let signals = Signals { asked: Mutex::new(None), done: AtomicU64::new(0), progress };
     let result = py.detach(|| {
         let pool = Pool::new(threads);
         run(&Work { pool, events: &signals, ..Work::default() })
     });
     let result = result.map_err(raise)?;
-    signals.tell(py)?;
-    Ok(result)
+    let told = signals.tell(py);
+    Ok((result, told))
 }

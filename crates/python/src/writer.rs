@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use crate::fscrypt::NamedPolicy;
 use crate::input::Data;
-use crate::work::{Effort, working};
+use crate::work::{Effort, changing};
 
 /// Changes of an ext4 file system, in memory until they are committed.
 #[pyclass(frozen, module = "casemate._casemate")]
@@ -33,7 +33,7 @@ impl Writer {
         effort: Effort,
         change: impl FnOnce(&mut ext4::Writer, &Work<'_>) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        working(py, effort, |work| {
+        changing(py, effort, |work| {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             let writer = open.as_mut().ok_or_else(|| Error::argument("the writer is closed"));
             writer.and_then(|writer| change(writer, work)).map_err(|error| error.at(&self.name))

@@ -1,7 +1,7 @@
 //! fs-verity by path: describing, checking and signing files, and asking the kernel.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ impl Input {
     /// Opens what has the name `path`.
     ///
     /// # Errors
-    /// `Io`, also for directories.
+    /// `Io`, also for directories and for character devices, which may have no end.
     pub fn open(path: &Path) -> Result<Input, Error> {
         Stream::open(path).and_then(Input::from_stream).map_err(|error| Error::io(path.display(), error))
     }
@@ -56,7 +56,7 @@ impl Input {
     /// Uses a file that is open already, such as standard input; a regular file is taken from its beginning.
     ///
     /// # Errors
-    /// `IsADirectory` for directories, and what asking for the file's kind says.
+    /// `IsADirectory` for directories, `InvalidInput` for character devices but terminals, and what asking for the file's kind says.
     pub fn from_file(file: File) -> io::Result<Input> {
         Input::from_stream(Stream::over(file)?)
     }
@@ -69,6 +69,11 @@ impl Input {
         }
         if kind.is_file() || kind.is_block_device() {
             return Ok(Input::Device(FileDevice::from_file(stream.into_file())?));
+        }
+        if kind.is_char_device() && !file.is_terminal() {
+            let text =
+                "a character device, which may have no end: a file, a block device or a pipe is wanted";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         Ok(Input::Stream(stream))
     }

@@ -15,6 +15,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -452,6 +453,61 @@ class Devices(World):
 
         with self.assertRaises(InterruptedError):
             fsverity.digest(device, progress=enough)
+        with self.assertRaises(InterruptedError):
+            fsverity.digest(casemate.Device.from_bytes(b"short"), progress=enough)
+        for endless in ["/dev/zero", "/dev/urandom"]:
+            with self.assertRaisesRegex(OSError, "character device"):
+                fsverity.digest(endless)
+
+    def test_an_exception_of_progress_is_true(self):
+        """Where it comes out nothing was done, and what was done has its result, although the last call raised."""
+        said, (hook, sys.unraisablehook) = [], (sys.unraisablehook, lambda what: said.append(what.exc_value))
+        self.addCleanup(setattr, sys, "unraisablehook", hook)
+        image, data = self.image(), self.folder / "data"
+        data.write_bytes(os.urandom(1 << 20))
+
+        def built(progress):
+            ext4.build(self.folder / "built", folders=[self.tree], progress=progress)
+
+        def repaired(progress):
+            with casemate.open(image, writable=True) as device:
+                ext4.repair(device, progress=progress)
+
+        def resized(progress):
+            with casemate.open(image, writable=True) as device:
+                ext4.resize(device, 12 << 20, truncate=True, progress=progress)
+
+        def minimized(progress):
+            with casemate.open(image, writable=True) as device:
+                ext4.minimize(device, progress=progress)
+
+        def extracted(progress):
+            casemate.open(image).ext4().extract(self.folder / "tar", tar=True, progress=progress)
+
+        for work, made in [
+            (built, self.folder / "built"), (repaired, image), (resized, image), (minimized, image), (extracted, self.folder / "tar"),
+            (lambda progress: fsverity.Tree.build(data, self.folder / "tree", progress=progress), self.folder / "tree"),
+            (lambda progress: verity.format(data, self.folder / "hash", progress=progress), self.folder / "hash"),
+        ]:
+            for calls in range(6):
+                heard = []
+
+                def progress(done):
+                    heard.append(done)
+                    if len(heard) > calls:
+                        raise InterruptedError("enough")
+
+                before = made.read_bytes() if made.exists() else None
+                said.clear()
+                try:
+                    work(progress)
+                except InterruptedError:
+                    self.assertEqual(made.read_bytes() if made.exists() else None, before, (work, calls))
+                    continue
+                self.assertTrue(made.exists() and (len(heard) <= calls or len(said) == 1), (work, calls, heard, said))
+                break
+            else:
+                self.fail(f"{work}: never done")
 
 
 class Ext4(World):
