@@ -167,11 +167,14 @@ impl Build {
         })
     }
 
-    /// So many bytes; or as few as there can be, with so many free.
+    /// So many bytes; or as few as there can be. So many are free then.
     fn size(&self, size: Option<u64>, free: u64) -> PyResult<()> {
         self.change(|spec| {
             spec.size = match size {
-                Some(size) => Some(BuildSize::Bytes(size)),
+                Some(size) => {
+                    spec.file_system.min_free = free;
+                    Some(BuildSize::Bytes(size))
+                }
                 None if free == 0 => None,
                 None => Some(BuildSize::Fitting { free, align: 1 }),
             };

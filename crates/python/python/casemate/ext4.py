@@ -213,8 +213,8 @@ def build(
     threads: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Built:
-    """Makes an image of folders, tar streams, layers of OCI images and OCI layout folders, as small as it can be with `free`
-    bytes left, or of `size` bytes; in a file that is there whole or not at all, on a block device, or in a part of one: from
+    """Makes an image of folders, tar streams, layers of OCI images and OCI layout folders, as small as it can be or of `size` bytes,
+    with `free` bytes left; in a file that is there whole or not at all, on a block device, or in a part of one: from
     `offset` on, or in a `partition`. The same files and options give the same bytes.
 
     `descriptions` change owners, modes and other attributes of files, and `file_contexts` labels them for SELinux; paths of
@@ -225,6 +225,14 @@ def build(
     encrypted, with their master keys or with secrets. `dm_verity` makes a hash area behind the file system, or in a file of
     its own, and `parity` goes with it. A `signer` signs the digests of files with fs-verity, and the root hash. `luks` makes a volume around all of that. Something else at the target is lost with
     `overwrite` alone."""
+    patterns = [] if isinstance(verity, bool) else [os.fsencode(pattern) for pattern in verity]
+    is_sealed = verity is True or bool(patterns) or verity_manifest is not None
+    removed = {word.strip()[1:] for word in features.split(",") if word.strip().startswith("^")}
+    for feature, is_wanted in (("verity", is_sealed), ("encrypt", bool(encrypt))):
+        if feature in removed and is_wanted:
+            raise ValueError(f"features={features!r}: files are to have {feature}, and the feature is removed")
+    if dm_verity == "":
+        raise ValueError("dm_verity='': the name of a file, or True")
     spec = _casemate.Build(os.fspath(image), offset, partition)
     for kind, paths in (("folder", folders), ("tar", tars), ("layer", layers), ("oci", oci)):
         for path in paths:
@@ -242,8 +250,7 @@ def build(
         spec.no_xattrs()
     if seed is not None:
         spec.seed(seed)
-    if verity or verity_manifest is not None:
-        patterns = [] if isinstance(verity, bool) else [os.fsencode(pattern) for pattern in verity]
+    if is_sealed:
         if verity is True and verity_manifest is not None:
             patterns = [b"*"]
         manifest = None if verity_manifest is None else os.fspath(verity_manifest)

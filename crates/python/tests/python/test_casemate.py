@@ -1061,7 +1061,18 @@ class Ext4(World):
         self.assertIn("fault", {finding.level for finding in found})
         with self.assertRaises(OSError):
             casemate.ext4.build(path, folders=[self.tree], size=200_000)
+        # No argument is without effect.
+        with self.assertRaises(OSError):
+            casemate.ext4.build(path, folders=[self.tree], size=4 << 20, free=30 << 20)
+        secret = ext4.Encrypted(bytes(64))
+        for wrong in [{"features": "^verity", "verity": True}, {"features": "^encrypt", "encrypt": {"/etc": secret}}, {"dm_verity": ""}]:
+            with self.assertRaises(ValueError):
+                casemate.ext4.build(path, folders=[self.tree], **wrong)
         self.assertEqual(path.read_bytes(), first)
+        for none in [[], (pattern for pattern in [])]:
+            self.assertEqual(casemate.ext4.build(path, folders=[self.tree], verity=none, overwrite=True).digests, {})
+        one = casemate.ext4.build(path, folders=[self.tree], verity=(pattern for pattern in ["/large"]), overwrite=True)
+        self.assertEqual(list(one.digests), [b"/large"])
 
     def test_an_archive_in_an_image_is_read_in_place(self):
         inner = io.BytesIO()

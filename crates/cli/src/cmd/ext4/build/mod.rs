@@ -59,6 +59,7 @@ const OVERWRITE: &str = "Destroy what the target holds: a volume, a partition ta
 // -i is mke2fs's bytes for each inode.
 #[command(mut_arg("iter_time", |arg| arg.short(None)))]
 #[command(mut_arg("overwrite", |arg| arg.help(OVERWRITE)))]
+#[command(mut_arg("fec_device", |arg| arg.help("Parity for error correction, in a file or device of its own")))]
 #[command(group = ArgGroup::new("signed").args(["verity", "verity_from_manifest", "root_hash_signature"]).multiple(true))]
 #[command(group = ArgGroup::new("sealed").args(["verity", "verity_from_manifest"]).multiple(true))]
 #[command(after_help = "Examples:\n  casemate ext4 build root.img --from rootfs\n  \
