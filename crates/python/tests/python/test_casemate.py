@@ -489,7 +489,7 @@ class Devices(World):
             (lambda progress: fsverity.Tree.build(data, self.folder / "tree", progress=progress), self.folder / "tree"),
             (lambda progress: verity.format(data, self.folder / "hash", progress=progress), self.folder / "hash"),
         ]:
-            for calls in range(6):
+            for calls in range(1000):
                 heard = []
 
                 def progress(done):

@@ -486,10 +486,11 @@ def _make_durable(path: str) -> None:
         os.fsync(file.fileno())
 
 
-def _check_log(resume: str | os.PathLike[str], urls: list[str], place: Place | None) -> None:
+def _check_log(resume: str | os.PathLike[str], urls: Iterable[str | os.PathLike[str]], place: Place | None) -> None:
     """Refuses a resume file that is a file of the run, or the tree of one."""
     own = set(_identities(os.fspath(resume)))
-    for url in urls:
+    for given in urls:
+        url = os.fspath(given)
         for name in [url] if place is None else [url, os.fspath(place(url))]:
             if not own.isdisjoint(_identities(name)):
                 raise ArgumentError(f"{os.fspath(resume)}: the resume file would be written over {name}, a file of this run")
