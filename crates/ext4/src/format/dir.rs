@@ -36,6 +36,9 @@ const KINDS: [FileType; 7] = [
     FileType::Symlink,
 ];
 
+/// Bytes of a record of "." at most: what is left of another one behind it has no room for a record.
+const LONGEST_DOT: usize = 24;
+
 /// The kind of a tail.
 const TAIL_KIND: u8 = 0xde;
 
@@ -150,7 +153,8 @@ fn find_in_sound(block: &[u8], format: EntryFormat, name: &[u8]) -> Option<Optio
         let (len, name_len) = (length(LENGTH.get(rest), block.len()), usize::from(NAME_LENGTH.get(rest)));
         let used = if inode == 0 { NAME } else { NAME + name_len };
         let is_sound = len >= used && len.is_multiple_of(4) && len <= rest.len();
-        if !is_sound || inode > format.inodes || (inode != 0 && name_len == 0) {
+        let is_long_dot = is_sound && at == 0 && len > LONGEST_DOT && name_len == 1 && rest[NAME] == b'.';
+        if !is_sound || is_long_dot || inode > format.inodes || (inode != 0 && name_len == 0) {
             return None;
         }
         // Many names of a directory are as long, and begin in the same way.
@@ -272,6 +276,10 @@ impl<'a> Iterator for Records<'a> {
             return Some(Err(self.malformed(at, &format!("has {len} bytes"))));
         }
         let name = if inode.is_none() { &[][..] } else { &rest[NAME..NAME + name_len] };
+        if at == 0 && name == b"." && len > LONGEST_DOT {
+            let what = format!("is \".\" with {len} bytes, and hides the names behind it");
+            return Some(Err(self.malformed(at, &what)));
+        }
         let hash = has_hash.then(|| {
             let stored = &rest[hash_at..];
             DirHash { major: MAJOR.get(stored), minor: MINOR.get(stored) }

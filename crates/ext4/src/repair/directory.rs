@@ -37,42 +37,88 @@ pub(super) struct Salvaged {
     pub hash: Option<DirHash>,
 }
 
-/// The records of a block, or of a part of an inode, up to `end`. Behind one that makes no sense they go on where all up to
-/// the end do.
-pub(super) fn salvage(bytes: &[u8], end: usize, with_hash: bool, inodes: u32) -> Vec<Salvaged> {
+/// Format of the records of a directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Format {
+    /// Whether hashes follow names.
+    pub with_hash: bool,
+    /// Whether names may hold any byte.
+    pub is_encrypted: bool,
+    /// The highest inode number.
+    pub inodes: u32,
+}
+
+/// The records of a block, or of a part of an inode, up to `end`. Where a name is longer than its record, the record's length
+/// counts if records follow there: that name is lost, and none behind it. Behind a record whose length can't be, they go on
+/// where all up to the end make sense.
+pub(super) fn salvage(bytes: &[u8], end: usize, format: Format) -> Vec<Salvaged> {
     let mut found = Vec::new();
     let mut at = 0;
     while at + dir::NAME <= end {
         let rest = &bytes[at..end];
         let len = dir::length(dir::LENGTH.get(rest), bytes.len());
-        let record = salvaged(rest, with_hash, inodes);
+        let record = salvaged(rest, format);
         let is_free = dir::INODE.get(rest) == 0;
         let need = record.as_ref().map_or(dir::NAME, |(_, need)| *need);
-        let fits = len >= need.max(SHORTEST) && len.is_multiple_of(4) && len <= rest.len();
-        let is_sound = fits && (is_free || record.is_some());
-        found.extend(record.map(|(record, _)| record));
-        if is_sound || fits && is_free {
+        let can_be = len >= SHORTEST && len.is_multiple_of(4) && len <= rest.len();
+        let is_sound = can_be && len >= need && (is_free || record.is_some());
+        let is_dot = record.as_ref().is_some_and(|(record, _)| record.name == b".");
+        if at == 0 && (is_dot || !is_sound) && is_parent(rest.get(SHORTEST..), format) {
+            // Nothing but ".." follows "." at once, whatever its lengths say.
+            found.extend(record.filter(|_| is_dot).map(|(record, _)| record));
+            at += SHORTEST;
+            continue;
+        }
+        if is_sound {
+            found.extend(record.map(|(record, _)| record));
             at += len;
             continue;
         }
-        let next = (at + need.max(4).next_multiple_of(4)..end)
-            .step_by(4)
-            .find(|next| is_chain(&bytes[..end], *next, bytes.len(), with_hash, inodes));
-        match next {
-            Some(next) => at = next,
-            None => break,
+        let is_next = |next: usize| is_chain(&bytes[..end], next, bytes.len(), format);
+        if can_be && (at + len == end || is_next(at + len)) {
+            at += len;
+            continue;
+        }
+        // The length may be what is wrong, and the name right.
+        let record = record.filter(|(record, _)| format.has_sense(&record.name));
+        let from = record.as_ref().map_or(SHORTEST, |(_, need)| *need);
+        match (at + from..end).step_by(4).find(|next| is_next(*next)) {
+            Some(next) => {
+                found.extend(record.map(|(record, _)| record));
+                at = next;
+            }
+            None if can_be => at += len,
+            None => {
+                found.extend(record.map(|(record, _)| record));
+                break;
+            }
         }
     }
     found
 }
 
+impl Format {
+    /// Whether these bytes can be a name.
+    fn has_sense(self, name: &[u8]) -> bool {
+        self.is_encrypted || !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+    }
+}
+
+/// Whether a record of the name ".." begins here.
+fn is_parent(rest: Option<&[u8]>, format: Format) -> bool {
+    rest.and_then(|rest| salvaged(rest, format)).is_some_and(|(record, _)| record.name == b"..")
+}
+
 /// The record in use at the start of `rest`, whatever its length says, and how many bytes it needs.
-fn salvaged(rest: &[u8], with_hash: bool, inodes: u32) -> Option<(Salvaged, usize)> {
-    let inode = InodeNo::new(dir::INODE.get(rest)).filter(|inode| inode.get() <= inodes)?;
+fn salvaged(rest: &[u8], format: Format) -> Option<(Salvaged, usize)> {
+    if rest.len() < dir::NAME {
+        return None;
+    }
+    let inode = InodeNo::new(dir::INODE.get(rest)).filter(|inode| inode.get() <= format.inodes)?;
     let name_len = usize::from(dir::NAME_LENGTH.get(rest));
     let name = rest.get(dir::NAME..dir::NAME + name_len).filter(|name| !name.is_empty())?;
     let is_dot = matches!(name, b"." | b"..");
-    let hash = match with_hash && !is_dot {
+    let hash = match format.with_hash && !is_dot {
         true => Some(dir::hash_at(rest.get(dir::NAME + name_len.next_multiple_of(4)..)?.get(..8)?)),
         false => None,
     };
@@ -80,7 +126,7 @@ fn salvaged(rest: &[u8], with_hash: bool, inodes: u32) -> Option<(Salvaged, usiz
 }
 
 /// Whether sound records lead from `at` to the end, one of them in use.
-fn is_chain(bytes: &[u8], mut at: usize, block: usize, with_hash: bool, inodes: u32) -> bool {
+fn is_chain(bytes: &[u8], mut at: usize, block: usize, format: Format) -> bool {
     let mut has_name = false;
     while at + SHORTEST <= bytes.len() {
         let rest = &bytes[at..];
@@ -89,8 +135,8 @@ fn is_chain(bytes: &[u8], mut at: usize, block: usize, with_hash: bool, inodes: 
             return false;
         }
         if dir::INODE.get(rest) != 0 {
-            let Some((record, need)) = salvaged(rest, with_hash, inodes) else { return false };
-            if need > len || record.name.contains(&0) || record.name.contains(&b'/') {
+            let Some((record, need)) = salvaged(rest, format) else { return false };
+            if need > len || !format.has_sense(&record.name) {
                 return false;
             }
             has_name = true;
@@ -202,7 +248,7 @@ impl Repair {
             return Ok(false);
         }
         self.files.forget_directory(number);
-        let with_hash = dir.has_hashes();
+        let format = self.record_format(&dir);
         let mut kept = Kept {
             seen: BTreeSet::new(),
             numbers: BTreeMap::new(),
@@ -216,7 +262,7 @@ impl Repair {
         if dir.has(InodeFlags::INLINE_DATA) {
             return self.spread_directory(dir, kept);
         }
-        let (inodes, block_size) = (self.files.fs().layout().inodes, self.space().block_size());
+        let block_size = self.space().block_size();
         let raw = read_raw(self.files.space(), number)?;
         let runs = self.walk(RawInode { number, raw: &raw })?.runs;
         let was_indexed = self.files.fs().is_indexed(&dir);
@@ -236,7 +282,7 @@ impl Repair {
                     continue;
                 }
                 let end = if dir::has_tail(&bytes) { block_size - dir::TAIL } else { block_size };
-                let found = salvage(&bytes, end, with_hash, inodes);
+                let found = salvage(&bytes, end, format);
                 let mut records = Vec::new();
                 let mut room = block_size - tail;
                 let mut is_same = !is_node;
@@ -254,6 +300,7 @@ impl Repair {
                         found.get(at).is_some_and(|record| record.inode == inode && record.name == name)
                     };
                     is_same &= is_own(0, number, b".") && is_own(1, parent, b"..") && !was_indexed;
+                    is_same &= dir::length(dir::LENGTH.get(&bytes), block_size) == SHORTEST;
                     // Both names are followed by a zero.
                     is_same &= bytes[dir::NAME + 1] == 0 && bytes[SHORTEST + dir::NAME + 2] == 0;
                 }
@@ -279,8 +326,7 @@ impl Repair {
                         }
                     }
                 }
-                let is_whole =
-                    is_sound(&bytes, end, with_hash, inodes) && (tail == 0 || dir::has_tail(&bytes));
+                let is_whole = is_sound(&bytes, end, format) && (tail == 0 || dir::has_tail(&bytes));
                 if is_same && is_whole {
                     continue;
                 }
@@ -316,17 +362,16 @@ impl Repair {
 
     /// Makes a directory in its inode one of blocks.
     fn spread_directory(&mut self, mut dir: Inode, mut kept: Kept) -> Result<bool> {
-        let inodes = self.files.fs().layout().inodes;
-        let with_hash = dir.has_hashes();
+        let format = self.record_format(&dir);
         let (parent, first) = inline::split(dir.block_area());
-        let mut found = salvage(first, first.len(), with_hash, inodes);
+        let mut found = salvage(first, first.len(), format);
         if let Some(base) = xattr::in_inode(dir.xattr_area()) {
             xattr::raw_entries(base, 0, |entry| {
                 if (entry.index, entry.name) == (xattr::SYSTEM, xattr::INLINE_DATA)
                     && let Some(rest) = base.get(entry.value_offset..)
                     && let Some(rest) = rest.get(..entry.value_size as usize)
                 {
-                    found.extend(salvage(rest, rest.len(), with_hash, inodes));
+                    found.extend(salvage(rest, rest.len(), format));
                 }
             });
         }
@@ -350,6 +395,11 @@ impl Repair {
         }
         write(self.space(), &dir)?;
         Ok(true)
+    }
+
+    fn record_format(&self, dir: &Inode) -> Format {
+        let inodes = self.files.fs().layout().inodes;
+        Format { with_hash: dir.has_hashes(), is_encrypted: dir.has(InodeFlags::ENCRYPT), inodes }
     }
 
     fn insert_salvaged(&mut self, dir: &mut Inode, record: &Salvaged) -> Result<()> {
@@ -432,14 +482,14 @@ impl Repair {
 }
 
 /// Whether all records up to the end make sense.
-fn is_sound(bytes: &[u8], end: usize, with_hash: bool, inodes: u32) -> bool {
+fn is_sound(bytes: &[u8], end: usize, format: Format) -> bool {
     let mut at = 0;
     while at + SHORTEST <= end {
         let rest = &bytes[at..end];
         let len = dir::length(dir::LENGTH.get(rest), bytes.len());
         let need = match dir::INODE.get(rest) {
             0 => SHORTEST,
-            _ => match salvaged(rest, with_hash, inodes) {
+            _ => match salvaged(rest, format) {
                 Some((_, need)) => need,
                 None => return false,
             },

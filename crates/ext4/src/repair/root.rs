@@ -5,6 +5,8 @@ use crate::error::Result;
 use crate::format::inode::{FileType, MODE};
 use crate::format::raw_inode::RawInode;
 use crate::repair::Repair;
+use crate::repair::directory::{Format, salvage};
+use crate::repair::map::walk;
 use crate::units::InodeNo;
 
 /// Mode of a root directory that is made anew.
@@ -46,7 +48,8 @@ impl Repair {
             return Ok(false);
         }
         let bytes = fs.read_block(first.physical)?;
-        let records = super::directory::salvage(&bytes, bytes.len(), false, fs.layout().inodes);
+        let format = Format { with_hash: false, is_encrypted: false, inodes: fs.layout().inodes };
+        let records = salvage(&bytes, bytes.len(), format);
         let is = |at: usize, name: &[u8]| records.get(at).filter(|record| record.name == name);
         Ok(is(0, b".").is_some_and(|dot| dot.inode == inode.number) && is(1, b"..").is_some())
     }
