@@ -46,7 +46,7 @@ impl Image {
     ///
     /// # Errors
     /// Errors of [`Image::ext4_writer`] and [`resize`](casemate_ext4::resize); `Argument` for a size that the image can't
-    /// have, and where the file system would grow into bytes that hold something.
+    /// have, where the file system would grow over the end of its partition, and into bytes that hold something.
     pub fn ext4_resize(
         &self,
         options: &WriteOptions,
@@ -74,6 +74,9 @@ impl Image {
         }
         let mut zeros_from = None;
         if let ResizeTo::Bytes(wanted) = to {
+            if wanted > end {
+                self.check_partitions_in(0..wanted)?;
+            }
             if wanted > end && !resize.overwrite && !self.is_empty(end, wanted.min(size))? {
                 let text = "something is behind the file system, which would be lost if it grew";
                 return Err(Error::argument(text).advise(Advice::Overwrite).at(name));

@@ -107,6 +107,31 @@ fn what_is_behind_a_file_system_is_not_lost() {
     place.assert_clean();
 }
 
+/// A file system in a partition, given by the partition's offset: what is behind is another partition's.
+#[test]
+fn a_file_system_does_not_grow_over_the_next_partition() {
+    let Some(place) = Place::new("-b 1024") else { return };
+    let mut disk = vec![0; 1 << 20];
+    disk.extend(fs::read(place.path("image")).unwrap());
+    let second = disk.len();
+    disk.extend([7; 4 << 20]);
+    for (number, (start, end)) in [(1 << 20, second), (second, disk.len())].into_iter().enumerate() {
+        let entry = &mut disk[446 + 16 * number..][..16];
+        entry[4] = 0x83;
+        entry[8..12].copy_from_slice(&(start as u32 / 512).to_le_bytes());
+        entry[12..16].copy_from_slice(&((end - start) as u32 / 512).to_le_bytes());
+    }
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    fs::write(place.path("disk"), &disk).unwrap();
+    for line in ["disk", "--overwrite disk", "--overwrite disk 18M"] {
+        place.no(&format!("resize --offset 1M {line}"), 2, "partition 1 begins at offset 1048576");
+    }
+    assert!(fs::read(place.path("disk")).unwrap() == disk);
+    place.yes("resize --offset 1M disk 8M");
+    place.yes("resize --offset 1M --overwrite disk 16M");
+    assert!(fs::read(place.path("disk")).unwrap()[second..] == disk[second..]);
+}
+
 #[test]
 fn sizes_that_can_not_be_are_refused_and_change_nothing() {
     let Some(place) = Place::new("-b 1024") else { return };

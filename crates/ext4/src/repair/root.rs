@@ -6,7 +6,6 @@ use crate::format::inode::{FileType, MODE};
 use crate::format::raw_inode::RawInode;
 use crate::repair::Repair;
 use crate::repair::directory::{Format, salvage};
-use crate::repair::map::walk;
 use crate::units::InodeNo;
 
 /// Mode of a root directory that is made anew.
