@@ -116,6 +116,22 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
     Ok(true)
 }
 
+/// Checks what the journal says of the state of the file system, and nothing of its place.
+pub(crate) fn beside(fs: &Ext4, is_sound: bool, findings: &Findings) -> Result<()> {
+    let superblock = fs.superblock();
+    let (named, elsewhere) = superblock.named_journal();
+    if superblock.needs_recovery() && named.is_none() && elsewhere {
+        let text = "must be replayed and lies on another device: what it holds was not checked";
+        findings.say(FindingKind::JournalLog, Place::of(Structure::JournalSuperblock), text);
+    }
+    let journal = if is_sound { Journal::open(fs)? } else { None };
+    if let Some(error) = journal.map(|journal| journal.superblock().error).filter(|error| *error != 0) {
+        let text = format!("the kernel noted error {}, and stopped writing", error.cast_signed());
+        findings.say(FindingKind::JournalSuperblock, Place::of(Structure::JournalSuperblock), text);
+    }
+    Ok(())
+}
+
 /// Whether an inode, or some of what it leads to, lies behind the end of an image that is cut off.
 fn is_missing(fs: &Ext4, number: InodeNo) -> bool {
     let is_there = |inode| fs.require_present(&inode).is_ok();

@@ -54,6 +54,7 @@ pub(crate) use fitting::fitting;
 pub use fix::fix_checksums;
 pub(crate) use groups::{Part, Places, fixed_blocks, metadata, places, range, tells_unused};
 pub(crate) use likeness::{Tables, descriptor_copies};
+pub(crate) use superblock::require_sound;
 pub use superblocks::copy_to_read_by;
 pub(crate) use superblocks::restored;
 pub use verity::{VerityCount, VerityDemand, VerityFiles};
@@ -263,6 +264,7 @@ pub fn check_size(fs: &Ext4) -> u64 {
 /// Checks the journal's superblock, and lays its transactions over the file system if they count.
 fn with_journal(fs: Ext4, options: &OpenOptions, findings: &Findings) -> Result<(Ext4, u32)> {
     let sound = journal::check(&fs, findings)?;
+    journal::beside(&fs, sound, findings)?;
     if !sound || !options.replay_journal {
         return Ok((fs, 0));
     }

@@ -24,6 +24,19 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) {
     features(fs.superblock(), findings);
 }
 
+/// Refuses a file system whose superblock has faults: for what writes it over its copies, the last ones that may be sound.
+pub(crate) fn require_sound(fs: &Ext4) -> Result<()> {
+    let findings = Findings::default();
+    check(fs, &findings);
+    match findings.into_report(fs.clone(), 0).faults.into_iter().next() {
+        Some(finding) => {
+            let text = |text: &str| format!("the file system is damaged; repair it first: {text}");
+            Err(finding.into_error().map_text(text))
+        }
+        None => Ok(()),
+    }
+}
+
 fn place() -> Place {
     Place::of(Structure::Superblock)
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 
-use crate::check::{CheckOptions, check};
+use crate::check::{CheckOptions, check, require_sound};
 use crate::edit::{WriteOptions, Writer};
 use crate::error::{Error, Result, no_space};
 use crate::format::layout::Layout;
@@ -63,7 +63,7 @@ impl ResizeReport {
 ///
 /// # Errors
 /// Errors of [`Writer::open`]; `Argument` for a size that is no file system's, or too small for what is in it; `StorageFull`
-/// if files could not be put together closely enough; `Corrupt` for damage that a check finds before a file system shrinks;
+/// if files could not be put together closely enough; `Corrupt` for damage of the superblock, and for what a check finds before a file system shrinks;
 /// `Unsupported` for features with which its size can't change, by name. What was moved before an error stays moved, and the
 /// file system is sound.
 pub fn resize(
@@ -131,6 +131,7 @@ impl Pass {
         let open = OpenOptions { replay_journal: false, ..options.open.clone() };
         let mut writer = Writer::open(Arc::clone(device), options)?;
         shape::check(writer.fs())?;
+        require_sound(writer.fs())?;
         if writer.has_recovery() {
             // A journal is found by what changes here.
             writer.leave_journal()?;

@@ -9,6 +9,7 @@ mod journal;
 mod seed;
 mod words;
 
+use crate::check::require_sound;
 use crate::edit::Writer;
 use crate::error::{Error, Result};
 use crate::format::csum::Checksums;
@@ -69,8 +70,10 @@ impl Writer {
     ///
     /// # Errors
     /// `Argument` for values that no file system can have; `Unsupported` for features that can't come or go, and where the
-    /// UUID can't change, by name. Nothing is changed then.
+    /// UUID can't change, by name; `Corrupt` for a superblock with faults, which would be written over its copies. Nothing is
+    /// changed then.
     pub fn tune(&mut self, tuning: &Tuning) -> Result<()> {
+        require_sound(self.fs())?;
         let superblock = self.fs().superblock().clone();
         tuning.check(&superblock)?;
         let features = tuning.features.of(&superblock)?;
