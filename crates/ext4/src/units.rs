@@ -44,6 +44,11 @@ impl InodeNo {
         }
     }
 
+    /// Whether the number is reserved in all file systems, and for no file that there still is.
+    pub(crate) fn is_of_no_file(self) -> bool {
+        matches!(self.get(), 6 | 9 | 10)
+    }
+
     /// The number, from 1 on.
     pub const fn get(self) -> u32 {
         self.0.get()

@@ -5,7 +5,7 @@ use crate::check::groups::Group;
 use crate::check::worker::Check;
 use crate::error::{Place, Result, Structure};
 use crate::format::block_map::{self, DOUBLE};
-use crate::format::features::Compat;
+use crate::format::features::{Compat, Incompat};
 use crate::format::inode::FileType;
 use crate::format::raw_inode::RawInode;
 use crate::units::{Block, InodeNo};
@@ -21,6 +21,10 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
         if numbers.iter().any(|number| *number != 0) {
             wrong("has blocks without the feature resize_inode".to_owned());
         }
+        return Ok(());
+    }
+    if inode.xattr_block(superblock.incompat.has(Incompat::BITS64)).is_some() {
+        wrong("has extended attributes".to_owned());
         return Ok(());
     }
     let double = Block::new(numbers[DOUBLE].into());

@@ -178,6 +178,9 @@ impl Repair {
             // It is none, and has no name.
             return self.clear_inode(number);
         }
+        if finding.kind() == FindingKind::EntryKind {
+            return self.entry_kind(finding, true);
+        }
         let is_descriptor = finding.kind() == FindingKind::Checksum
             && finding.place().structure == Structure::GroupDescriptor;
         match (finding.place().group, fix) {

@@ -86,7 +86,7 @@ impl Repair {
                     true
                 });
             }
-            (K::EntryKind, _) => return self.entry_kind(finding),
+            (K::EntryKind, _) => return self.entry_kind(finding, false),
             (K::Parent, Problem::Number { expected, .. }) => {
                 let parent = u32::try_from(*expected).ok().and_then(InodeNo::new);
                 let (Some(number), Some(parent)) = (place.inode, parent) else {
@@ -155,8 +155,11 @@ impl Repair {
 
     fn checksum(&mut self, fix: Fix) -> Result<bool> {
         match fix {
-            // Every commit writes it.
+            // Every commit writes it, unless the rest of it is wrong, too.
             Fix::InPlace { subject: Subject::JournalSuperblock, .. } => {
+                if !self.files.space().transaction().writes_journal() {
+                    return Ok(false);
+                }
                 self.files.inodes().transaction().edit_superblock(|_| Ok(()))?;
             }
             Fix::InPlace { offset, len, subject, context } => {
@@ -229,8 +232,9 @@ impl Repair {
         Ok(is_done)
     }
 
-    /// Sets the kind in a name's record to that of its inode.
-    fn entry_kind(&mut self, finding: &Finding) -> Result<bool> {
+    /// Sets the kind in a name's record to that of its inode, unless damage makes unsure which of the two is right. The inode is
+    /// believed if that `is_settled`.
+    pub(super) fn entry_kind(&mut self, finding: &Finding, is_settled: bool) -> Result<bool> {
         let place = finding.place();
         let (Some(number), Some(block), Some(name)) = (place.inode, place.block, finding.name()) else {
             return Ok(false);
@@ -242,7 +246,7 @@ impl Repair {
         let found =
             self.files.directory(&mut dir).find_in_block(Block::new(block), &Name::exact(name, None))?;
         let Some(found) = found else { return Ok(false) };
-        if self.obstacles.is_unsound(found.inode) {
+        if !is_settled && self.obstacles.is_unsound(found.inode) {
             // The name may know better.
             return Ok(false);
         }

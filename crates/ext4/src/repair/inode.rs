@@ -233,6 +233,12 @@ impl Repair {
                 inode.set_size(last.unwrap_or(0) * block_size);
             }
         }
+        let end = inode.size().div_ceil(block_size);
+        let has_tail = inode.has(InodeFlags::EXTENTS) && runs.last().is_some_and(|last| last.end() > end);
+        if !inode.is_dir() && inode.has(InodeFlags::VERITY) && !has_tail {
+            // The tree and its root hash, without which nobody reads the file, lay there.
+            inode.set_flags(inode.flags().0 & !InodeFlags::VERITY.0);
+        }
         if !is_sound {
             self.note(number, Alteration::Map);
         }

@@ -33,6 +33,9 @@ impl Repair {
         match finding.kind() {
             K::ResizeInode => return self.renew_reserve(),
             K::JournalInode | K::JournalSuperblock => return self.renew_journal(),
+            K::Checksum if finding.place().structure == Structure::JournalSuperblock => {
+                return self.renew_journal();
+            }
             K::OrphanList => return self.inodes_set_last_orphan(),
             K::OrphanFile => return self.renew_orphan_file(),
             K::QuotaInode => return self.drop_quota(finding),

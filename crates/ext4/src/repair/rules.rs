@@ -3,6 +3,7 @@
 use crate::check::{Doubts, Finding, FindingKind};
 use crate::error::{Marked, Problem, Structure};
 use crate::repair::obstacles::rank;
+use crate::units::InodeNo;
 
 /// A way to mend, in the order in which they are applied: each takes for granted that what the ones before it mend is sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +70,8 @@ pub(super) fn rule(finding: &Finding) -> Option<Rule> {
         (K::RootInode, _) => Rule::Root,
         (K::ReservedInode | K::BadBlocks | K::ResizeInode | K::OrphanList | K::OrphanFile, _) => Rule::Own,
         (K::JournalInode | K::JournalSuperblock | K::QuotaInode | K::QuotaFile, _) => Rule::Own,
+        (K::Checksum, _) if place.structure == Structure::JournalSuperblock => Rule::Own,
+        (K::InodeBlocks, _) if place.inode.is_some_and(InodeNo::is_of_no_file) => Rule::Own,
         (K::InodeMode | K::InodeField | K::InodeFlag | K::ExtraSize | K::SpecialFile, _) => Rule::Inode,
         (K::InlineData | K::Symlink | K::InodeSize | K::DirectorySize | K::DirectoryHole, _) => Rule::Inode,
         (K::ExtentNode | K::ExtentOrder | K::ExtentRange | K::ExtentIndex | K::BlockNumber, _) => Rule::Inode,
