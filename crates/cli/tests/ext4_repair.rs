@@ -188,6 +188,28 @@ fn a_repair_can_be_undone() {
     undo();
 }
 
+/// A journal with a transaction, and a superblock that does not say so: `-p` leaves it to somebody, as e2fsck's does.
+#[test]
+fn a_journal_that_nothing_tells_of_is_left_to_somebody() {
+    let place = Place::new(CASEMATE);
+    let Some(e2fsck) = damaged(&place, "jo\njw -b 5000 /dev/zero\njc\nfeature ^needs_recovery\n") else {
+        return;
+    };
+    let before = place.read("image");
+    let link = place.link("e2fsck");
+    assert_eq!(status(&place.run(&e2fsck, "-p image")), 4);
+    std::fs::write(place.path("image"), &before).unwrap();
+    assert_eq!(status(&place.run(&link, "-p image")), 4);
+    let casemate = PathBuf::from(CASEMATE);
+    for line in ["check --repair --yes image", "label image other", "recover image", "resize image 8M"] {
+        let refused = place.run(&casemate, &format!("ext4 {line}"));
+        assert_ne!(status(&refused), 0, "{line}: {}", stdout(&refused));
+        assert!(place.read("image") == before, "{line}");
+    }
+    assert_eq!(status(&place.run(&link, "-y image")), 1);
+    assert_eq!(status(&place.run(&link, "-p image")), 0);
+}
+
 #[test]
 fn an_undo_file_is_there_only_if_something_was_changed() {
     let place = Place::new(CASEMATE);

@@ -27,6 +27,14 @@ impl Ext4 {
         }
         Ok(recovered?.keeping_blocks())
     }
+
+    /// Whether the journal holds transactions, and the superblock does not say that they must be replayed.
+    ///
+    /// # Errors
+    /// Errors of reading the device.
+    pub fn has_untold_transactions(&self) -> Result<bool> {
+        journal::is_untold(self)
+    }
 }
 
 /// The file system as it is after its journal was replayed, if it must be.

@@ -8,10 +8,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use casemate_blockdev::{Access, BlockDevice, MemoryDevice};
+use casemate_blockdev::{Access, BlockDevice, FileDevice, MemoryDevice};
 use casemate_ext4::{
-    CheckOptions, Error, Ext4, Interrupted, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions,
-    Writer, check,
+    CheckOptions, Error, Ext4, Interrupted, NewNode, OpenOptions, PutOptions, RecoveryFile, RepairDepth,
+    RepairOptions, ResizeTo, Tuning, WriteOptions, Writer, check, repair, resize,
 };
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
@@ -362,11 +362,16 @@ fn a_log_that_holds_something_is_always_called_so() {
     }
 }
 
-#[test]
-fn a_log_that_need_not_be_replayed_is_emptied_before_it_is_used() {
-    let Some(place) = Place::new() else { return };
-    let Some(before) = place.image("-t ext4 -b 1024 -O ^metadata_csum", "16M") else { return };
-    // Cut where the log counts and nothing is in its place yet; then the mark is taken away.
+fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// An image with a transaction in its log that counts and of which nothing is in its place yet, without the mark that says so.
+/// Also the place of the journal.
+fn untold(place: &Place, features: &str) -> Option<(Vec<u8>, usize)> {
+    let before = place.image(&format!("-t ext4 -b 1024 -O {features}"), "16M")?;
     let device = Recorder::new(&before, usize::MAX);
     let mut changing = writer(device.clone()).unwrap();
     changing.make_directory(b"/a", &NODE(), false).unwrap();
@@ -384,10 +389,17 @@ fn a_log_that_need_not_be_replayed_is_emptied_before_it_is_used() {
         }
     }
     image[INCOMPAT] &= !RECOVER;
+    Some((image, journal))
+}
+
+#[test]
+fn a_log_that_need_not_be_replayed_is_emptied_before_it_is_used() {
+    let Some(place) = Place::new() else { return };
+    let Some((mut image, journal)) = untold(&place, "^metadata_csum") else { return };
+    // Its transaction is none any more.
+    let first = journal + 1024 * be32(&image, journal + START) as usize;
+    image[first..first + 12].fill(0);
     let sequence = be32(&image, journal + SEQUENCE);
-    let fs = Ext4::open(Arc::new(MemoryDevice::new(image.clone())), &OpenOptions::default()).unwrap();
-    assert_eq!(fs.recovery().transactions, 0);
-    assert!(fs.resolve(b"/a", false).is_err());
     let device = Recorder::new(&image, usize::MAX);
     let mut changing = writer(device.clone()).unwrap();
     let opened = device.events();
@@ -400,6 +412,79 @@ fn a_log_that_need_not_be_replayed_is_emptied_before_it_is_used() {
     changing.commit().unwrap();
     drop(changing);
     place.assert_clean(&device.image(), "used");
+}
+
+#[test]
+fn a_log_that_nothing_tells_of_is_never_dropped() {
+    let Some(place) = Place::new() else { return };
+    let Some((image, _)) = untold(&place, "^metadata_csum") else { return };
+    let fs = Ext4::open(Arc::new(MemoryDevice::new(image.clone())), &OpenOptions::default()).unwrap();
+    assert_eq!(fs.recovery().transactions, 0);
+    assert!(fs.resolve(b"/a", false).is_err());
+    let mend = |image: &[u8], depth| {
+        let device = Arc::new(MemoryDevice::new(image.to_vec()));
+        let options = RepairOptions { depth, ..RepairOptions::default() };
+        let repaired = repair(device.clone(), options, &mut |_, _| Ok(true), &Work::default());
+        (repaired, bytes_of(&*device))
+    };
+    let device = Recorder::new(&image, usize::MAX);
+    let refused = writer(device.clone()).err().expect("a log is dropped");
+    assert!(refused.to_string().contains("does not say"), "{refused}");
+    assert!(device.image() == image);
+    let (refused, after) = mend(&image, RepairDepth::Safe);
+    assert!(refused.unwrap_err().to_string().contains("does not say") && after == image);
+    let (repaired, after) = mend(&image, RepairDepth::All);
+    let repaired = repaired.unwrap();
+    assert!(repaired.mended.iter().any(|finding| finding.kind().name() == "journal-feature"), "{repaired:?}");
+    place.assert_clean(&after, "replayed");
+    let fs = Ext4::open(Arc::new(MemoryDevice::new(after)), &OpenOptions::default()).unwrap();
+    assert!(fs.resolve(b"/a", false).is_ok());
+    // A superblock that is made again of a copy, none of which tells of the log.
+    let mut lost = image;
+    lost[1024..2048].fill(0);
+    for depth in [RepairDepth::Safe, RepairDepth::All] {
+        let (repaired, after) = mend(&lost, depth);
+        repaired.unwrap();
+        let fs = Ext4::open(Arc::new(MemoryDevice::new(after)), &OpenOptions::default()).unwrap();
+        assert!(fs.resolve(b"/a", false).is_ok(), "{depth:?}");
+    }
+}
+
+/// Damage beside a log that must be replayed: what cannot be replayed goes, and the rest is mended.
+#[test]
+fn damage_beside_a_log_is_mended() {
+    let Some(place) = Place::new() else { return };
+    let Some((mut image, journal)) = untold(&place, "metadata_csum") else { return };
+    image[INCOMPAT] |= RECOVER;
+    let table = 1024 * u32::from_le_bytes(image[2048 + 8..2048 + 12].try_into().unwrap()) as usize;
+    let inode = table + 7 * 256;
+    // What is damaged, and whether all of the log can be replayed all the same.
+    let cases: [(&str, usize, &[u8], bool); 8] = [
+        ("checksum of descriptor 0", 2048 + 30, &[0x12, 0x77], true),
+        ("inode table of group 0", 2048 + 8, &[0; 4], true),
+        ("magic of the journal", journal, &[0; 4], false),
+        ("size of the journal", journal + 0x10, &[0, 0x7f, 0, 0], false),
+        ("first block of the log", journal + 0x14, &[0; 4], false),
+        ("mode of inode 8", inode, &[0; 2], true),
+        ("map of inode 8", inode + 40, &[0; 60], true),
+        ("links of inode 8", inode + 26, &[0; 2], true),
+    ];
+    for (what, at, bytes, is_kept) in cases {
+        let mut damaged = image.clone();
+        write(&mut damaged, at as u64, bytes);
+        let device = Arc::new(MemoryDevice::new(damaged));
+        let recovery = Some(RecoveryFile::new(place.recovery()));
+        let options = RepairOptions { depth: RepairDepth::All, recovery, ..RepairOptions::default() };
+        let repaired = repair(device.clone(), options, &mut |_, _| Ok(true), &Work::default());
+        let repaired = repaired.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(repaired.report.is_clean(), "{what}: {:?}", repaired.report.faults);
+        assert!(!repaired.mended.is_empty(), "{what}");
+        let after = bytes_of(&*device);
+        place.assert_clean(&after, what);
+        let fs = Ext4::open(Arc::new(MemoryDevice::new(after)), &OpenOptions::default()).unwrap();
+        assert!(fs.superblock().compat.has(casemate_ext4::Compat::HAS_JOURNAL), "{what}");
+        assert!(fs.resolve(b"/a", false).is_ok() || !is_kept, "{what}");
+    }
 }
 
 /// `s_state`, whose lowest bit says that the file system is clean.
@@ -465,6 +550,27 @@ fn a_change_beside_the_image_is_there_or_not_after_any_loss_of_power() {
         }
         assert!(seen.iter().all(|count| *count > 0), "{options}: {seen:?}");
     }
+}
+
+#[test]
+fn what_is_completed_before_a_repair_is_not_undone_with_it() {
+    let (Some(place), Some(e2undo)) = (Place::new(), tool("e2undo")) else { return };
+    let Some(before) = before_the_change(&place, "-t ext2 -b 1024") else { return };
+    let (half, kept) = in_the_middle(&before, &place.recovery());
+    let (image, undo) = (place.folder.path().join("half"), place.folder.path().join("undo"));
+    std::fs::write(&image, &half).unwrap();
+    std::fs::write(place.recovery(), &kept).unwrap();
+    let recovery = Some(RecoveryFile::new(place.recovery()));
+    let options =
+        RepairOptions { depth: RepairDepth::All, recovery, undo: Some(undo.clone()), ..Default::default() };
+    let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+    repair(device, options, &mut |_, _| Ok(true), &Work::default()).unwrap();
+    assert!(!place.recovery().exists());
+    if undo.exists() {
+        run(Command::new(e2undo).arg(&undo).arg(&image));
+    }
+    let bytes = std::fs::read(&image).unwrap();
+    assert!(is_changed(Arc::new(MemoryDevice::new(bytes)), "put back"));
 }
 
 #[test]
@@ -650,4 +756,27 @@ fn a_mark_that_power_tore_is_mended() {
             assert!(writer_beside(device, &place.recovery()).is_err(), "{options}");
         }
     }
+}
+
+#[test]
+fn no_copy_is_made_of_a_superblock_with_faults() {
+    let Some(place) = Place::new() else { return };
+    let Some(mut image) = place.image("-t ext4 -b 1024 -O ^metadata_csum", "24M") else { return };
+    // s_log_cluster_size, another one than that of blocks without the feature bigalloc.
+    image[1024 + 0x1c..][..4].fill(0xff);
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(image.clone()));
+    let options = || WriteOptions {
+        recovery: Some(RecoveryFile::new(place.recovery())),
+        seed: Some(4),
+        ..WriteOptions::default()
+    };
+    let mut tuning = Tuning::default();
+    tuning.label = Some(b"label".to_vec());
+    let error = Writer::open(device.clone(), options()).unwrap().tune(&tuning).unwrap_err();
+    assert!(error.to_string().contains("damaged"), "{error}");
+    for to in [ResizeTo::Bytes(16 << 20), ResizeTo::Least, ResizeTo::Bytes(24 << 20)] {
+        let error = resize(device.clone(), options(), to, None, &Work::default()).unwrap_err();
+        assert!(error.to_string().contains("damaged"), "{to:?}: {error}");
+    }
+    assert!(bytes_of(&*device) == image);
 }

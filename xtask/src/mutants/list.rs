@@ -772,11 +772,19 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "ext4-replay-not-flushed",
         file: "crates/ext4/src/transaction/log.rs",
-        text: r"            device.write_at(&block, offset)?;
-        }
-        device.flush()?;",
-        by: r"            device.write_at(&block, offset)?;
-        }",
+        text: r"        device.write_at(&block, offset)?;
+    }
+    device.flush()",
+        by: r"        device.write_at(&block, offset)?;
+    }
+    Ok(())",
+        suites: &[EXT4_INTERRUPTED],
+    },
+    Mutation {
+        name: "ext4-untold-log-dropped",
+        file: "crates/ext4/src/transaction/log.rs",
+        text: "if !journal::is_untold(&fs)? {",
+        by: "if true {",
         suites: &[EXT4_INTERRUPTED],
     },
     Mutation {

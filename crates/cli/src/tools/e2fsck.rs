@@ -328,6 +328,7 @@ fn clean(image: &Image, context: &Context) -> Option<String> {
     let fs = image.ext4(&ReadOptions::default(), &context.opening()).ok()?;
     let superblock: &Superblock = fs.inodes().superblock();
     let is_clean = superblock.is_clean() && superblock.state() & 2 == 0 && !superblock.needs_recovery();
+    let is_clean = is_clean && !fs.inodes().has_untold_transactions().unwrap_or(true);
     Some(format!("{}: clean, {}\n", image.name(), usage(image, context)?)).filter(|_| is_clean)
 }
 

@@ -102,9 +102,10 @@ impl Writer {
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions<'_>) -> Result<Writer> {
         let WriteOptions { open, seed, time, recovery, is_direct, patching, events } = options;
         let mmp = Mmp::start(&device, &read_superblock(&*device, SUPERBLOCK_OFFSET)?, &open, events)?;
-        let interrupted = transaction::recover(&device, &open, recovery.as_ref(), |commits| {
-            fast_commit::fold_in(&device, &open, commits)
-        })?;
+        let interrupted =
+            transaction::recover(&device, &open, recovery.as_ref(), &mut |_, error| Err(error), |commits| {
+                fast_commit::fold_in(&device, &open, commits)
+            })?;
         let found = Ext4::open_changing(device.clone(), &open)?;
         supported::unsupported(&found)?;
         descriptors::check(&found)?;

@@ -44,7 +44,7 @@ use crate::edit::files::Files;
 use crate::edit::inodes::Inodes;
 use crate::edit::random::Random;
 use crate::edit::{WriteOptions, Writer, fast_commit};
-use crate::error::Result;
+use crate::error::{Corrupt, Error, Problem, Result};
 use crate::format::group::Bitmap;
 use crate::format::inode::Time;
 use crate::format::superblock::SUPERBLOCK_OFFSET;
@@ -58,8 +58,8 @@ use crate::repair::rules::{Rule, rule};
 use crate::repair::taken::Taken;
 use crate::repair::undo::Undoable;
 use crate::transaction::patch::Patching;
-use crate::transaction::recovery_file::RecoveryFile;
-use crate::transaction::{self, LogOptions, Mmp, Transaction};
+use crate::transaction::recovery_file::{Interrupted, RecoveryFile};
+use crate::transaction::{self, Doubt, LogOptions, Mmp, Transaction};
 use crate::units::{GroupNo, InodeNo, Run};
 
 /// Rounds that a repair takes at most: for what lies below structures that were mended, and what such damage made unsure.
@@ -147,13 +147,46 @@ pub fn repair(
         Ok(answer)
     };
     let Some(undo) = options.undo.take() else { return mend_all(&device, &options, &mut approve, work) };
+    complete(&device, &options)?;
     let crc = Crc32c::new(options.check.open.providers.cpu());
     let undoable = Arc::new(Undoable::new(device, &undo, crc)?);
     let device: Arc<dyn BlockDevice> = undoable.clone();
     let report = mend_all(&device, &options, &mut approve, work);
-    let finished = undoable.finish(report.is_ok());
-    let report = report?;
-    finished.map(|()| report)
+    match (report, undoable.finish()) {
+        (Ok(report), finished) => finished.map(|_| report),
+        (Err(error), Ok(true)) => {
+            let undo = undo.display();
+            let text = |error: &str| {
+                format!(
+                    "{error}; the image was changed before that, and e2undo puts back what it was from {undo}"
+                )
+            };
+            Err(error.map_text(text))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Completes a change that is kept in a recovery file, which then goes. That is no part of what can be undone: without the
+/// recovery file, nobody could complete the half of it that would be put back.
+fn complete(device: &Arc<dyn BlockDevice>, options: &RepairOptions<'_>) -> Result<()> {
+    let open = &options.check.open;
+    let Some(file) = options.recovery.as_ref().filter(|file| file.path().exists()) else { return Ok(()) };
+    if restored(device, open)?.is_some() {
+        // Without its superblock the file system is none that the file can be of.
+        return Ok(());
+    }
+    let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
+    superblock.ro_compat.check_writable()?;
+    let plain = OpenOptions { verify_checksums: false, replay_journal: false, ..open.clone() };
+    let _mmp = Mmp::start(device, &superblock, &plain, options.events)?;
+    if transaction::complete(device, open, options.recovery.as_ref())? == Interrupted::Completed {
+        let file = file.path().display();
+        let text =
+            format!("completed a change that was interrupted, from {file}; the undo file begins behind that");
+        options.events.note(&text);
+    }
+    Ok(())
 }
 
 /// Times that the file system is opened again because its places or features changed.
@@ -228,7 +261,23 @@ fn mend(
         device.write_at(&superblock.as_bytes()[..], SUPERBLOCK_OFFSET)?;
         device.flush()?;
     }
-    transaction::recover(&device, &open, recovery.as_ref(), |commits| {
+    let mut decide = |doubt: Doubt, error: Error| match Corrupt::of(&error).filter(|_| depth == Depth::All) {
+        None => Err(error),
+        Some(corrupt) => {
+            let kind = match doubt {
+                Doubt::Untold => FindingKind::JournalFeature,
+                Doubt::Damaged => FindingKind::JournalLog,
+            };
+            let problem = Problem::Malformed(corrupt.problem().to_string().into());
+            let finding = Finding::new(kind, corrupt.place(), problem);
+            if !approve(kind, std::slice::from_ref(&finding))? {
+                return Err(error);
+            }
+            mended.push(finding);
+            Ok(())
+        }
+    };
+    transaction::recover(&device, &open, recovery.as_ref(), &mut decide, |commits| {
         fast_commit::fold_in(&device, &open, commits)
     })?;
     let log = LogOptions {

@@ -70,15 +70,15 @@ impl Undoable {
         Ok(Undoable { below, undo: Mutex::new(undo) })
     }
 
-    /// Writes what waits, and marks the file as whole; one that names nothing is removed.
-    pub fn finish(&self, is_done: bool) -> Result<()> {
+    /// Writes what waits, and marks the file as whole; one that names nothing is removed. Whether something was changed.
+    pub fn finish(&self) -> Result<bool> {
         let mut undo = self.lock();
         undo.drain(&*self.below)?;
         if undo.keys == 0 {
             std::fs::remove_file(&undo.path).map_err(|error| undo.at(error))?;
-            return sync_name(&undo.path);
+            return sync_name(&undo.path).map(|()| false);
         }
-        if is_done { undo.end(&*self.below) } else { Ok(()) }
+        undo.end(&*self.below).map(|()| true)
     }
 
     fn lock(&self) -> MutexGuard<'_, Undo> {

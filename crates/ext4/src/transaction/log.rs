@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, check_process};
 
-use crate::error::{Error, Result, again};
+use crate::error::{Corrupt, Error, Place, Result, Structure, again};
 use crate::format::csum::{Checksums, Context, Subject, recipe};
 use crate::format::features::Incompat;
 use crate::format::inode::Time;
@@ -18,7 +18,7 @@ use crate::format::journal_block::{self, MAGIC, MAGIC_AT, Tag};
 use crate::format::journal_superblock::{self, JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
-use crate::read::journal::{self, FastCommits, Journal};
+use crate::read::journal::{self, FastCommits, Journal, Overlay};
 use crate::transaction::cache::Blocks;
 use crate::transaction::recovery_file::RecoveryFile;
 use crate::units::Block;
@@ -77,6 +77,11 @@ impl Log {
             None => in_file(file)?,
         };
         Ok(Log::new(fs, kind))
+    }
+
+    /// Whether commits go through the journal.
+    pub fn is_journal(&self) -> bool {
+        matches!(self.kind, Kind::Journal(_))
     }
 
     /// Goes on in a recovery file, if this is a journal.
@@ -311,17 +316,11 @@ impl Log {
 
     /// Changes what the superblock on the device says of the file system's state.
     fn mark(&self, device: &dyn BlockDevice, f: impl FnOnce(SuperblockMut<'_>)) -> Result<()> {
-        let mut raw = [0; SUPERBLOCK_SIZE];
-        device.read_at(&mut raw, SUPERBLOCK_OFFSET)?;
-        f(SuperblockMut { raw: &mut raw });
-        self.seal_superblock(&mut raw);
-        device.write_at(&raw, SUPERBLOCK_OFFSET)
+        mark(&self.checksums, device, f)
     }
 
     fn seal_superblock(&self, raw: &mut [u8]) {
-        if self.checksums.covers(Subject::Superblock) {
-            self.checksums.store(recipe(Subject::Superblock), &Context::default(), raw);
-        }
+        seal_superblock(&self.checksums, raw);
     }
 }
 
@@ -415,28 +414,112 @@ fn in_file(file: Option<RecoveryFile>) -> Result<Kind> {
     file.map(Box::new).map(Kind::File).ok_or_else(|| Error::unsupported(text.to_owned()))
 }
 
+/// Changes what the superblock on a device says of the file system's state.
+fn mark(sums: &Checksums, device: &dyn BlockDevice, f: impl FnOnce(SuperblockMut<'_>)) -> Result<()> {
+    let mut raw = [0; SUPERBLOCK_SIZE];
+    device.read_at(&mut raw, SUPERBLOCK_OFFSET)?;
+    f(SuperblockMut { raw: &mut raw });
+    seal_superblock(sums, &mut raw);
+    device.write_at(&raw, SUPERBLOCK_OFFSET)
+}
+
+fn seal_superblock(sums: &Checksums, raw: &mut [u8]) {
+    if sums.covers(Subject::Superblock) {
+        sums.store(recipe(Subject::Superblock), &Context::default(), raw);
+    }
+}
+
+/// Doubt whether a log may be replayed, or dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// It holds transactions, and the superblock does not say that they must be replayed.
+    Untold,
+    /// It must be replayed, and something that is needed for that is damaged.
+    Damaged,
+}
+
+/// Decision on a doubt: an error, or to go on and lose what is damaged.
+pub(crate) type Decide<'a> = dyn FnMut(Doubt, Error) -> Result<()> + 'a;
+
 /// Writes a journal that must be replayed to where its blocks belong, and empties it. `None` if there was none. If fast
 /// commits are left, which no block can be written from, the journal goes on to say that they must be replayed, until
-/// the next transaction takes their place: nothing may be committed before that is made of them.
-pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Option<FastCommits>> {
+/// the next transaction takes their place: nothing may be committed before that is made of them. Transactions are dropped only
+/// by decision.
+pub(super) fn replay(
+    device: &Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+    decide: &mut Decide<'_>,
+) -> Result<Option<FastCommits>> {
     let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
     if !superblock.needs_recovery() {
-        return Ok(None);
+        // Other damage makes the journal no emptier.
+        let plain = OpenOptions { verify_checksums: false, ..options.clone() };
+        let fs = Ext4::with_superblock(device.clone(), superblock, &plain)?;
+        if !journal::is_untold(&fs)? {
+            return Ok(None);
+        }
+        let text = "the journal holds transactions that must be replayed, and the superblock does not say so: \
+                    repair all damage, which replays them";
+        decide(Doubt::Untold, Place::of(Structure::Superblock).malformed(text))?;
+        fs.superblock().ro_compat.check_writable()?;
+        mark(fs.checksums(), &**device, |mut superblock| superblock.set_needs_recovery(true))?;
+        device.flush()?;
     }
+    match replay_whole(device, options) {
+        Err(error) if Corrupt::of(&error).is_some() => {
+            decide(Doubt::Damaged, error)?;
+            replay_remains(device, options)?;
+            Ok(Some(FastCommits::default()))
+        }
+        done => done.map(Some),
+    }
+}
+
+/// Writes what is sound of a damaged journal to where its blocks belong, and empties the journal.
+fn replay_remains(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<()> {
+    let plain = OpenOptions { verify_checksums: false, ..options.clone() };
+    let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
+    superblock.ro_compat.check_writable()?;
+    let fs = Ext4::with_superblock(device.clone(), superblock, &plain)?;
+    if let Some(journal) = Journal::salvage(&fs).filter(|journal| journal.superblock().start != 0) {
+        match journal::remains(&journal) {
+            Ok(overlay) => write_overlay(device, &overlay, fs.layout().block_size as usize)?,
+            Err(error) if Corrupt::of(&error).is_some() => {}
+            Err(error) => return Err(error),
+        }
+        let raw = fs.read_block(journal.physical(0)?)?;
+        let superblock = journal.superblock().clone();
+        // No transaction that it can hold has a number as high as those to come.
+        let next = superblock.sequence.wrapping_add(superblock.end() - superblock.first).wrapping_add(1);
+        InJournal { journal, sequence: next, raw, superblock }.write_superblock(&**device, next, 0)?;
+        device.flush()?;
+    }
+    // The journal may have held a newer superblock.
+    let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
+    let fs = Ext4::with_superblock(device.clone(), superblock, &plain)?;
+    mark(fs.checksums(), &**device, |mut superblock| superblock.set_needs_recovery(false))?;
+    device.flush()
+}
+
+fn write_overlay(device: &Arc<dyn BlockDevice>, overlay: &Overlay, size: usize) -> Result<()> {
+    let mut block = vec![0; size];
+    for number in overlay.blocks() {
+        let offset = number.offset(size as u64);
+        overlay.read_at(&mut block, offset)?;
+        device.write_at(&block, offset)?;
+    }
+    device.flush()
+}
+
+fn replay_whole(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<FastCommits> {
+    let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
     superblock.ro_compat.check_writable()?;
     let fs = Ext4::with_superblock(device.clone(), superblock, options)?;
     let mut next = None;
     let mut fast_commits = FastCommits::default();
     if let Some(found) = journal::recover(&fs, fs.superblock().needs_recovery())? {
         found.recovery.require_whole()?;
-        let size = fs.layout().block_size as usize;
-        let mut block = vec![0; size];
-        for number in found.overlay.blocks() {
-            let offset = number.offset(size as u64);
-            found.overlay.read_at(&mut block, offset)?;
-            device.write_at(&block, offset)?;
-        }
-        device.flush()?;
+        write_overlay(device, &found.overlay, fs.layout().block_size as usize)?;
         next = Some(found.recovery.next_sequence);
         fast_commits = found.fast_commits;
     }
@@ -453,7 +536,7 @@ pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Re
     device.flush()?;
     log.mark(&**device, |mut superblock| superblock.set_needs_recovery(!fast_commits.is_empty()))?;
     device.flush()?;
-    Ok(Some(fast_commits))
+    Ok(fast_commits)
 }
 
 /// A block as the log holds it: without the magic number that the log's own blocks begin with.

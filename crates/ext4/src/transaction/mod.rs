@@ -28,6 +28,8 @@ use crate::units::Block;
 pub(crate) use cache::Edit;
 pub(crate) use mmp::Mmp;
 
+pub(crate) use log::{Decide, Doubt};
+
 use cache::Cache;
 use log::Log;
 use patch::{Part, Patcher, Patching};
@@ -61,18 +63,28 @@ pub(crate) struct LogOptions {
     pub spare_journal: bool,
 }
 
+/// Completes a change that is kept in the recovery file.
+pub(crate) fn complete(
+    device: &Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+    recovery: Option<&RecoveryFile>,
+) -> Result<Interrupted> {
+    let crc = Crc32c::new(options.providers.cpu());
+    primary::mend(&**device, crc)?;
+    recovery.map_or(Ok(Interrupted::Nothing), |file| file.replay(&**device, crc))
+}
+
 /// Completes a change of the file system on `device` that was interrupted: the one in the recovery file, or those in
-/// the journal. `fold_in` makes fast commits a transaction.
+/// the journal. `fold_in` makes fast commits a transaction; `decide` decides on what could be lost.
 pub(crate) fn recover(
     device: &Arc<dyn BlockDevice>,
     options: &OpenOptions,
     recovery: Option<&RecoveryFile>,
+    decide: &mut Decide<'_>,
     fold_in: impl FnOnce(&FastCommits) -> Result<()>,
 ) -> Result<Interrupted> {
-    let crc = Crc32c::new(options.providers.cpu());
-    primary::mend(&**device, crc)?;
-    let interrupted = recovery.map_or(Ok(Interrupted::Nothing), |file| file.replay(&**device, crc))?;
-    let Some(fast_commits) = log::replay(device, options)? else { return Ok(interrupted) };
+    let interrupted = complete(device, options, recovery)?;
+    let Some(fast_commits) = log::replay(device, options, decide)? else { return Ok(interrupted) };
     if !fast_commits.is_empty() {
         fold_in(&fast_commits)?;
     }
@@ -156,6 +168,11 @@ impl Transaction {
     /// `Unsupported` without such a file.
     pub fn leave_journal(&mut self, file: Option<RecoveryFile>) -> Result<()> {
         self.log.leave_journal(file)
+    }
+
+    /// Whether commits go through the journal, and write its superblock.
+    pub fn writes_journal(&self) -> bool {
+        self.log.is_journal()
     }
 
     /// Refuses to change anything where a commit failed that may count.

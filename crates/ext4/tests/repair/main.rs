@@ -4,6 +4,9 @@ mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod fields;
+mod journal;
+mod records;
+mod reserved;
 mod shared;
 mod undo;
 mod unsure;

@@ -7,12 +7,15 @@ use std::sync::{Arc, Mutex};
 use casemate_blockdev::{BlockDevice, MemoryDevice, Result};
 use casemate_ext4::{RepairDepth, RepairOptions, repair};
 use casemate_providers::Work;
-use casemate_testkit::{Rng, run_any, slow_tests, tempdir, tool};
+use casemate_testkit::{Rng, run, run_any, slow_tests, tempdir, tool};
 
 use super::common::collection::Maker;
 use super::{KINDS, options};
 
 const SECTOR: usize = 512;
+
+/// Place of `s_checksum_type` in the superblock.
+const CHECKSUM_TYPE: usize = 0x175;
 
 /// A write to the image, or a flush; and the undo file as it was by then.
 struct Step {
@@ -131,4 +134,27 @@ fn every_moment_of_a_repair_can_be_undone() {
             assert!(differs.is_none(), "{features}, round {round}, step {cut}: {differs:?}: {output:?}");
         }
     }
+}
+
+#[test]
+fn a_repair_that_stops_leaves_a_whole_undo_file() {
+    let (Some(make), Some(e2undo)) = (tool("mke2fs"), tool("e2undo")) else { return };
+    let folder = tempdir().unwrap();
+    let (path, undo) = (folder.path().join("image"), folder.path().join("undo"));
+    run(Command::new(make).args(["-q", "-F", "-t", "ext4", "-b", "1024"]).arg(&path).arg("24M"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let journal =
+        bytes.chunks(1024).position(|block| block.starts_with(b"\xc0\x3b\x39\x98\0\0\0\x04")).unwrap();
+    // A feature of the journal that stops all, and before that a superblock that is made again of a copy.
+    bytes[journal * 1024 + 0x28 + 2] |= 0x40;
+    bytes[1024 + CHECKSUM_TYPE] = 0x2e;
+    std::fs::write(&path, &bytes).unwrap();
+    let device = Arc::new(casemate_blockdev::FileDevice::open_writable(&path).unwrap());
+    let how = RepairOptions { depth: RepairDepth::All, undo: Some(undo.clone()), ..options(&path) };
+    let error = repair(device, how, &mut |_, _| Ok(true), &Work::default()).unwrap_err();
+    assert!(std::fs::read(&path).unwrap() != bytes, "{error}");
+    assert!(error.to_string().contains("the image was changed before that"), "{error}");
+    let output = run_any(Command::new(&e2undo).arg(&undo).arg(&path));
+    assert!(output.status.success(), "{output:?}");
+    assert!(std::fs::read(&path).unwrap() == bytes, "{output:?}");
 }

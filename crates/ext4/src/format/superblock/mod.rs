@@ -478,6 +478,13 @@ impl Superblock {
         (inode, elsewhere)
     }
 
+    /// The copy of the map of the journal's inode, and its size, if there is one.
+    pub(crate) fn journal_copy(&self) -> Option<(&[u8; 60], u64)> {
+        let raw = &self.raw[..];
+        let is_one = JOURNAL_COPY_KIND.get(raw) == 1 && self.journal_inode == Some(InodeNo::JOURNAL);
+        is_one.then(|| (JOURNAL_MAP.get(raw), JOURNAL_SIZE.get(raw)))
+    }
+
     /// The salt of fscrypt passphrases (`s_encrypt_pw_salt`).
     pub fn encryption_salt(&self) -> [u8; 16] {
         *ENCRYPTION_SALT.get(&self.raw[..])

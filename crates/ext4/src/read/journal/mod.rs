@@ -11,16 +11,21 @@ use std::ops::ControlFlow;
 
 use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject};
-use crate::format::inode::FileType;
+use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::format::journal_superblock::{JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
 use crate::read::fs::Ext4;
 use crate::read::map::Mapping;
 use crate::read::runs::BlockRuns;
-use crate::units::Block;
+use crate::units::{Block, InodeNo};
 
 pub(crate) use fast_commit::FastCommits;
 pub(crate) use history::History;
 pub(crate) use overlay::{Copy, Overlay};
+
+use replay::Copies;
+
+/// First bytes of a map that is a tree of extents.
+const EXTENT_MAGIC: [u8; 2] = [0x0a, 0xf3];
 
 /// Report on the journal when a file system was opened.
 #[derive(Clone, Debug, Default)]
@@ -78,29 +83,52 @@ impl Journal {
     /// nobody here knows.
     pub(crate) fn open(fs: &Ext4) -> Result<Option<Journal>> {
         let Some((runs, raw)) = Journal::locate(fs)? else { return Ok(None) };
-        let superblock = JournalSuperblock::from_bytes(&raw)?;
+        Journal::new(fs, runs, &raw, fs.verifies()).map(Some)
+    }
+
+    /// The journal of a damaged file system: by its inode, or else by the copy of its map in the superblock. `None` if neither
+    /// leads to a sound one.
+    pub(crate) fn salvage(fs: &Ext4) -> Option<Journal> {
+        let by_inode = Journal::locate(fs).ok().flatten();
+        let by_copy = || {
+            let (map, size) = fs.superblock().journal_copy()?;
+            let mut inode =
+                Inode::new(InodeNo::JOURNAL, FileType::Regular, fs.layout().inode_size as usize, 0);
+            inode.set_size(size);
+            inode.set_links(1);
+            if map.starts_with(&EXTENT_MAGIC) {
+                inode.set_flags(InodeFlags::EXTENTS.0);
+            }
+            inode.block_area_mut().copy_from_slice(map);
+            Journal::of_inode(fs, &inode).ok()
+        };
+        let journal = |(runs, raw): (_, Vec<u8>)| Journal::new(fs, runs, &raw, true).ok();
+        by_inode.and_then(journal).or_else(|| by_copy().and_then(journal))
+    }
+
+    fn new(fs: &Ext4, runs: Vec<Mapping>, raw: &[u8], verify: bool) -> Result<Journal> {
+        let superblock = JournalSuperblock::from_bytes(raw)?;
         let place = Place::of(Structure::JournalSuperblock);
-        if superblock.has_checksums() {
-            fs.verify(
-                Subject::JournalSuperblock,
-                &Context::default(),
-                &raw[..JOURNAL_SUPERBLOCK_SIZE],
-                place,
-            )?;
+        if superblock.has_checksums() && verify {
+            let bytes = &raw[..JOURNAL_SUPERBLOCK_SIZE];
+            fs.checksums().verify(Subject::JournalSuperblock, &Context::default(), bytes, place)?;
         }
         let length: u64 = runs.iter().map(|run| run.len).sum();
         if superblock.block_size != fs.layout().block_size || u64::from(superblock.blocks) > length {
             return Err(place.malformed("its sizes are not those of the file that it lies in"));
         }
         let checksums = fs.checksums().with_journal(&superblock.uuid);
-        Ok(Some(Journal { fs: fs.clone(), superblock, checksums, runs }))
+        Ok(Journal { fs: fs.clone(), superblock, checksums, runs })
     }
 
     /// Where the journal lies, and its first block.
     pub(crate) fn locate(fs: &Ext4) -> Result<Option<(Vec<Mapping>, Vec<u8>)>> {
         let Some(number) = fs.superblock().journal_inode else { return Ok(None) };
-        let inode = fs.inode(number)?;
-        let place = Place::inode(Structure::Inode, number);
+        Journal::of_inode(fs, &fs.inode(number)?).map(Some)
+    }
+
+    fn of_inode(fs: &Ext4, inode: &Inode) -> Result<(Vec<Mapping>, Vec<u8>)> {
+        let place = Place::inode(Structure::Inode, inode.number());
         if inode.kind() != FileType::Regular || inode.links() == 0 {
             return Err(place.malformed("is not that of a journal"));
         }
@@ -108,7 +136,7 @@ impl Journal {
         let mut runs: Vec<Mapping> = Vec::new();
         let mut used = BlockRuns::default();
         let mut next = 0;
-        fs.mappings(&inode, 0, |run| {
+        fs.mappings(inode, 0, |run| {
             if run.logical >= blocks {
                 return Ok(ControlFlow::Break(()));
             }
@@ -130,7 +158,7 @@ impl Journal {
             last.len -= next - blocks;
         }
         let first = fs.read_block(runs[0].physical)?;
-        Ok(Some((runs, first)))
+        Ok((runs, first))
     }
 
     /// Its superblock.
@@ -161,6 +189,31 @@ impl Journal {
     }
 }
 
+/// Replays what is sound of a damaged journal into a layer over its device.
+pub(crate) fn remains(journal: &Journal) -> Result<Overlay> {
+    let replay = replay::scan(journal, Copies::Sound)?;
+    let device = journal.fs.device();
+    Ok(Overlay::new(device.clone(), device.clone(), journal.fs.layout().block_size, replay.blocks))
+}
+
+/// Whether the journal of `fs` holds transactions, and the superblock does not say that they must be replayed.
+///
+/// # Errors
+/// Errors of reading. A journal that is not understood is not one that holds some.
+pub(crate) fn is_untold(fs: &Ext4) -> Result<bool> {
+    if fs.superblock().needs_recovery() {
+        return Ok(false);
+    }
+    let journal = Journal::salvage(fs).filter(|journal| journal.superblock.start != 0);
+    let Some(journal) = journal else { return Ok(false) };
+    match replay::scan(&journal, Copies::Sound) {
+        Ok(replay) if replay.transactions > 0 || replay.cut.is_some() => Ok(true),
+        Ok(replay) => Ok(!FastCommits::read(&journal, replay.next_sequence)?.is_empty()),
+        Err(error) if Corrupt::of(&error).is_some() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 /// Contents of a journal that are to be replayed.
 pub(crate) struct Replayable {
     /// The device as its transactions make it.
@@ -187,7 +240,7 @@ pub(crate) fn recover(fs: &Ext4, must: bool) -> Result<Option<Replayable>> {
     if journal.superblock.start == 0 {
         return Ok(None);
     }
-    let replay = replay::scan(&journal)?;
+    let replay = replay::scan(&journal, Copies::Whole)?;
     // Where a transaction is missing, nothing that followed it can be replayed.
     let fast_commits = match replay.cut {
         None => FastCommits::read(&journal, replay.next_sequence)?,

@@ -31,9 +31,18 @@ struct Logged {
     revoked: Option<u32>,
 }
 
+/// The copies of blocks that are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// All that count. A damaged one is an error.
+    Whole,
+    /// Those that are sound.
+    Sound,
+}
+
 /// Reads the whole log once, and then once more what was revoked: a small log can revoke far more blocks than it has
 /// copies of, which are all that is kept in memory.
-pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
+pub(crate) fn scan(journal: &Journal, copies: Copies) -> Result<Replay> {
     let superblock = &journal.superblock;
     let mut replay = Replay { next_sequence: superblock.sequence, ..Replay::default() };
     // Copies in the order of the log, and the blocks of the journal that revoke some; those of whole transactions come first.
@@ -140,13 +149,17 @@ pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
             }
         }
     }
-    for copies in logged.chunk_by(|a, b| a.tag.block == b.tag.block) {
-        let revoked = copies[0].revoked;
+    for of_block in logged.chunk_by(|a, b| a.tag.block == b.tag.block) {
+        let revoked = of_block[0].revoked;
         let mut last = None;
-        for copy in copies {
+        for copy in of_block {
             // Sequence numbers wrap, so "not before" is a difference that is not negative.
             if revoked.is_none_or(|revoked| revoked.wrapping_sub(copy.sequence).cast_signed() < 0) {
-                last = Some((copy.tag.block, journal.copy(copy)?));
+                last = match journal.copy(copy) {
+                    Ok(found) => Some((copy.tag.block, found)),
+                    Err(error) if copies == Copies::Sound && Corrupt::of(&error).is_some() => last,
+                    Err(error) => return Err(error),
+                };
             }
         }
         replay.blocks.extend(last);
