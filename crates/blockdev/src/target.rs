@@ -409,6 +409,10 @@ mod tests {
     }
 
     impl BlockDevice for Wide {
+        fn below(&self) -> Option<&dyn BlockDevice> {
+            None
+        }
+
         fn size(&self) -> u64 {
             self.size
         }

@@ -85,7 +85,8 @@ impl Medium {
         let rest = backing.size().checked_sub(end).filter(|_| backing.id().is_ok_and(|id| id == below.id))?;
         // A part of a sector at the end belongs to no device.
         let end = if rest < LARGEST_SECTOR { backing.size() } else { end };
-        Some((Arc::new(backing) as Arc<dyn BlockDevice>, below.range.start..end))
+        let backing: Arc<dyn BlockDevice> = Arc::new(backing);
+        Some((backing, below.range.start..end))
     }
 
     /// The windows that the medium lies in, as far down as something was laid on them.

@@ -191,7 +191,7 @@ fn work_is_not_gone_on_with_on_another_device_of_the_same_length() {
             true => {
                 header = device(&[0; 1 << 20]);
                 let export = Image::over("header", header.clone());
-                let mut whole = Image::over("data", data.clone()).luks_volume(None, &work.providers).unwrap();
+                let whole = Image::over("data", data.clone()).luks_volume(None, &work.providers).unwrap();
                 whole.decrypt(&key, Some(&export), &unlocking, &begin, &work)
             }
             false => {
