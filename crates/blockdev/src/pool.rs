@@ -83,6 +83,10 @@ impl Pool {
             result
         };
         let threads = self.threads.get().min(usize::try_from(pieces).unwrap_or(usize::MAX));
+        if threads <= 1 {
+            let (state, result) = pieces_of_one();
+            return (vec![state], result.map_err(|(_, error)| error));
+        }
         let (states, results): (Vec<S>, Vec<_>) = thread::scope(|scope| {
             // Where no more threads can be had, those that there are do the work.
             let start = |_| thread::Builder::new().spawn_scoped(scope, worker).ok();

@@ -328,7 +328,7 @@ typedef struct {
      */
     uint64_t bytes;
     /**
-     * Bytes that are free in the end, if `bytes` is 0.
+     * Bytes that are free in the end; `bytes` that have no room for them are refused.
      */
     uint64_t free_bytes;
     /**
@@ -504,6 +504,12 @@ typedef int (*casemate_approve_fn)(void *context, const char *kind, size_t count
 typedef int (*casemate_progress_fn)(void *context, uint64_t bytes);
 
 /**
+ * Receives a file whose contents a repair changed, or that may be others': its inode and the change, "cut", "shared", "map", "size"
+ * or "cleared", which docs/checks.md explains. The string lives as long as the call.
+ */
+typedef void (*casemate_altered_fn)(void *context, uint64_t inode, const char *change);
+
+/**
  * Options of a repair. A field that is 0 or NULL has its default.
  */
 typedef struct {
@@ -536,9 +542,13 @@ typedef struct {
      */
     casemate_progress_fn progress;
     /**
-     * Passed to `approve` and `progress`.
+     * Passed to `approve`, `progress` and `altered`.
      */
     void *context;
+    /**
+     * Called after the repair for each file whose contents were changed, or may be others', one call at a time; or NULL.
+     */
+    casemate_altered_fn altered;
 } casemate_repair_options;
 
 /**
@@ -562,9 +572,13 @@ typedef struct {
      */
     uint64_t notes;
     /**
+     * Files whose contents were changed, or may be others'; each is counted once for each kind of change.
+     */
+    uint64_t altered;
+    /**
      * Reserved; 0.
      */
-    uint64_t reserved[4];
+    uint64_t reserved[3];
 } casemate_repaired;
 
 /**

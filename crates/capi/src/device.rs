@@ -66,7 +66,7 @@ fn access_of(access: c_int) -> Result<Access, Error> {
         ACCESS_READ => Ok(Access::Read),
         ACCESS_CHANGE => Ok(Access::Change),
         ACCESS_READ_UNLOCKED => Ok(Access::ReadUnlocked),
-        _ => Err(Error::argument(format!("{access} is no CASEMATE_ACCESS"))),
+        _ => Err(Error::argument(format!("{access} is not a CASEMATE_ACCESS"))),
     }
 }
 

@@ -105,7 +105,7 @@ fn crypt_in_place() {
     let place = place();
     let encrypt = format!("crypt encrypt --in-place data {KEY}");
     dry(&place, &encrypt);
-    dry(&place, &format!("{encrypt} --journal other --crypt-offset 4K --hotzone-size 512K"));
+    dry(&place, &format!("{encrypt} --journal other --crypt-offset 4K --hotzone-size 512K --overwrite"));
     for option in ["-n", "--resume", "--journal j", "--hotzone-size 1M"] {
         let output = place.own(&format!("crypt encrypt data target {KEY} {option}"));
         assert!(status(&output) == 2 && !place.path("target").exists(), "{option}: {}", stderr(&output));

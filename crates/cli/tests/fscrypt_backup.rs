@@ -256,7 +256,7 @@ fn what_no_image_can_have_changes_nothing() {
         fresh(&place, name, options);
     }
     place.yes(&["fscrypt", "backup", "image", "/enc", "backup.tar"], &[]);
-    refuse(&place, "plain", "/new", 2, "tune2fs -O encrypt");
+    refuse(&place, "plain", "/new", 2, "ext4 tune --features encrypt");
     refuse(&place, "large", "/new", 2, "blocks of 1024 bytes");
     refuse(&place, "right", "/none/new", 2, "no such file");
     place.yes(&["fscrypt", "restore", "backup.tar", "right", "/new"], &[]);

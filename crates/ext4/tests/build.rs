@@ -510,7 +510,7 @@ fn too_small_is_refused_before_anything_is_written() {
     options.size = BuildSize::Fitting { free: 4096, align: 1 };
     assert!(Plan::new(tree_of(source.path()), &options).unwrap().size() >= least + 40960);
     options.inodes = Some(100);
-    assert!(Plan::new(tree_of(source.path()), &options).unwrap_err().to_string().contains("-N"));
+    assert!(Plan::new(tree_of(source.path()), &options).unwrap_err().to_string().contains("100 inodes, and"));
 }
 
 #[test]

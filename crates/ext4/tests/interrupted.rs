@@ -580,7 +580,7 @@ fn a_change_is_found_by_every_name_of_the_image() {
     let path = |name: &str| place.folder.path().join(name);
     std::fs::write(path("image"), &before).unwrap();
     std::fs::hard_link(path("image"), path("other")).unwrap();
-    let medium = |name: &str| casemate_blockdev::Medium::open(path(name), Access::Read).unwrap();
+    let medium = |name: &str| casemate_blockdev::Medium::open(path(name), Access::ReadUnlocked).unwrap();
     let noted = |name: &str| RecoveryFile::new(path(&format!("{name}.redo"))).noted_on(medium(name));
     medium("image").set_recovery_path(Path::new("/nowhere")).unwrap();
     if medium("other").recovery_path().unwrap().is_none() {

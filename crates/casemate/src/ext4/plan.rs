@@ -147,7 +147,7 @@ impl BuildSpec {
             None => Identity::random()?,
         };
         let mut options = self.file_system.clone();
-        options.time = time;
+        options.time = time.or(options.time);
         options.hash_seed = Some(options.hash_seed.unwrap_or(identity.hash_seed));
         options.size = self.chosen_size(volume.as_ref())?;
         let encrypting = self.encrypting(&tree, keys, options.block_size, work)?;

@@ -1,4 +1,4 @@
-//! What superblocks and headers say of themselves, as facts.
+//! Facts that superblocks and headers tell of themselves.
 
 use std::sync::Arc;
 

@@ -75,7 +75,7 @@ fn a_file_system_in_a_volume_is_read_and_changed() {
         let crypt = format!(
             "-c {cipher} --key-file vk --key-size {bits} --sector-size {sector} --crypt-offset {offset}"
         );
-        yes(place.own(&format!("crypt encrypt plain disk {crypt}")));
+        yes(place.own(&format!("crypt encrypt plain disk {crypt} --overwrite")));
         place.file("f", "hello\n");
         yes(place.own("ext4 put --luks --key-file key disk f /f"));
         assert_eq!(yes(place.own("ext4 cat --luks --key-file key disk /f")), "hello\n");

@@ -91,6 +91,7 @@ fn command_lines_of_cryptsetup_end_as_they_do_there() {
             "token remove --token-id 5 DISK",
             "token remove --token-id 0 DISK",
             "token add --key-description name --token-replace DISK",
+            "token remove --token-id 0 DISK",
             "token remove --token-id -5 DISK",
             "luksFormat -q --type plain DISK one",
             "token nonsense DISK",

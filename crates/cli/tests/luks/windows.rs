@@ -334,17 +334,22 @@ fn work_that_cryptsetup_began_for_the_first_bytes_alone_goes_on() {
     let cut = place.read("vol");
     is_whole(&place, "vol");
     // The same bytes alone, as cryptsetup does, which takes the same keys from the header.
-    let finished = |program: &std::ffi::OsStr, line: &str| {
+    let finished = |program: &std::ffi::OsStr, lines: &[&str]| {
         place.file("vol", &cut[..]);
-        run(Command::new(program).args(line.split_whitespace()).current_dir(place.folder()));
+        for line in lines {
+            run(Command::new(program).args(line.split_whitespace()).current_dir(place.folder()));
+        }
         place.read("vol")
     };
     let theirs = finished(
         cryptsetup.as_os_str(),
-        "reencrypt vol --resume-only -q --force-offline-reencrypt --key-file key",
+        &[
+            "repair vol -q --key-file key",
+            "reencrypt vol --resume-only -q --force-offline-reencrypt --key-file key",
+        ],
     );
     let resume = "luks reencrypt vol --resume-only --batch-mode --key-file key";
-    let ours = finished(CASEMATE.as_ref(), &format!("{resume} --device-size 1M"));
+    let ours = finished(CASEMATE.as_ref(), &[&format!("{resume} --device-size 1M")]);
     assert!(ours[1 << 20..] == theirs[1 << 20..], "the data");
     place.file("vol", &cut[..]);
     says(place.own(&format!("{resume} --device-size 512K")), 2, "for 1048576 bytes of the data");

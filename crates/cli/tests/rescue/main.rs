@@ -1,4 +1,4 @@
-//! What can still be read of damaged images.
+//! Reading what is left of damaged images.
 
 mod copies;
 mod cut;

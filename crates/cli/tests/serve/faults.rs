@@ -51,7 +51,7 @@ fn damaged_blocks_fail_alone_and_are_named() {
     assert_eq!(running.end(), 0);
 }
 
-/// What clients have written would be in no file: a flush says so, and so does the end.
+/// An image that was removed would lose what clients have written: a flush says so, and so does the end.
 #[test]
 fn an_image_that_was_removed_or_replaced_is_told() {
     let folder = Folder::new();

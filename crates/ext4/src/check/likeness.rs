@@ -105,7 +105,7 @@ fn is_used(raw: &[u8]) -> bool {
     inode.kind().is_some() && inode.links() > 0 && inode.deleted() == 0
 }
 
-/// What an inode in use, at an index of a run, tells of the run as a group's table.
+/// Evidence of an inode in use, at an index of a run, that the run is a group's table.
 fn likeness_of(fs: &Ext4, group: GroupNo, index: u32, raw: &[u8]) -> Result<Likeness> {
     let has_sums = fs.checksums().covers(Subject::Inode);
     let Some(number) = fs.layout().inode_at(group, index).filter(|_| is_used(raw)) else {

@@ -163,7 +163,7 @@ impl Bench {
         }
     }
 
-    /// What e2fsck makes of a copy of an image: whether it is clean by then, and what it says.
+    /// Result of e2fsck on a copy of an image: whether it is clean by then, and what it says.
     fn theirs(&self, image: &Path) -> (PathBuf, bool, String) {
         let twin = self.path("twin");
         std::fs::copy(image, &twin).unwrap();

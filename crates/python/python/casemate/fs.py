@@ -91,7 +91,7 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         return self._ext4.path(str(self._strip_protocol(path)))
 
     def _row(self, path: Path, name: str, follows: bool = True) -> dict[str, Any]:
-        """What fsspec tells of a path; without `follows` a link to a directory is a link."""
+        """Facts of a path as fsspec has them; without `follows` a link to a directory is a link."""
         found = path.lstat()
         row = {
             "name": name,

@@ -73,7 +73,7 @@ class Urls(World):
         self.assertEqual(fs.cat_file("etc/a/b/os-release"), b"ID=casemate\n")
 
     def test_directories_that_lead_up_end(self):
-        """Those of a damaged image, in which a directory is an entry of itself."""
+        """Paths of a damaged image, in which a directory is an entry of itself."""
         image = self.image()
         run(tool("debugfs"), "-w", "-R", "ln /etc /etc/again", image)
         fs = fsspec.filesystem("ext4", fo=str(image))

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 
 import casemate
@@ -26,6 +27,9 @@ class Texts(World):
         for name, size in (("noise", 1 << 20), ("key", 64), ("luks.img", 20 << 20)):
             (self.folder / name).write_bytes(os.urandom(min(size, 1 << 20)))
             os.truncate(name, size)
+        # These are in no use when they are opened to be written.
+        shutil.copy("root.img", "twin.img")
+        shutil.copy("noise", "scrap")
         (self.folder / "empty").touch()
         (self.folder / "folder").mkdir()
         (self.folder / "folder/f").write_text("hi\n")
@@ -96,7 +100,7 @@ class Texts(World):
             ("root_hash 'xyz'", lambda _: image().verity("xyz")),
             ("noise verity", lambda _: image().verity("00" * 32, noise())),
             ("none/x", lambda _: image().overlay("none/x")),
-            ("noise overlay", lambda _: image().overlay("noise")),
+            ("scrap overlay", lambda _: image().overlay("scrap")),
             ("root.img", lambda stack: [stack.enter_context(casemate.open("root.img", writable=True)) for _ in range(2)]),
         ])
 
@@ -263,7 +267,7 @@ class Texts(World):
             ("'x' UUID", lambda _: verity.format("root.img", "h", uuid="x")),
             ("root.img data blocks", lambda _: verity.format("root.img", "h", data_blocks=1 << 40)),
             ("hash offset 7", lambda _: verity.format("root.img", "h", hash_offset=7)),
-            ("data_blocks=N hash_offset=", lambda _: verity.format("root.img", "root.img")),
+            ("data_blocks=N hash_offset=", lambda _: verity.format("twin.img", "twin.img")),
             ("empty", lambda _: verity.format("empty", "h")),
             ("threads=0", lambda _: verity.format("root.img", "h", threads=0)),
             ("noise", lambda _: verity.verify("root.img", "noise", "00" * 32)),

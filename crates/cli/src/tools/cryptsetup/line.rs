@@ -387,7 +387,7 @@ impl Tool {
         let is_part = remaining || self.key_file().is_some();
         Ok(KillSlot {
             header: self.header(device),
-            slot: slot.parse().map_err(|_| format!("luksKillSlot: '{slot}' is no number of a key slot"))?,
+            slot: slot.parse().map_err(|_| format!("luksKillSlot: '{slot}': a key slot is a number"))?,
             key_file: self.key_file().cloned(),
             keyfile_offset: if is_part { self.keyfile_offset } else { 0 },
             keyfile_size: self.keyfile_size().filter(|_| is_part),
