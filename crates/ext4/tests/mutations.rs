@@ -358,14 +358,6 @@ const REASONS: &[Reason] = &[
         case.is_ours_alone_of("quota file: ends before block")
     }),
     (
-        "e2fsck writes to the journal where it may not, and fails",
-        "-t ext4 -b 1024 -g 256 -O ea_inode,^flex_bg,^resize_inode 482",
-        |case| {
-            case.ours.0 == Verdict::Clean
-                && case.theirs.1.iter().any(|line| line.starts_with("Error writing block"))
-        },
-    ),
-    (
         "e2fsck refuses features that change nothing for whoever does not know them",
         "4k-bigalloc 582",
         |case| {

@@ -92,7 +92,7 @@ findings! {
     JournalInode "journal-inode" Fault "The journal's inode is not that of a journal.";
     JournalSuperblock "journal-superblock" Fault "The journal's superblock makes no sense.";
     JournalFeature "journal-feature" Fault "What the superblock says of a journal is not so.";
-    JournalLog "journal-log" Fault "The log of the journal is damaged, and not all of it can be replayed.";
+    JournalLog "journal-log" Fault "The log of the journal is damaged, or lies on another device, and not all of it can be replayed.";
     ResizeInode "resize-inode" Fault "The inode that reserves blocks for descriptors is not as it must be.";
     QuotaInode "quota-inode" Fault "The inode of a quota file is none.";
     QuotaFile "quota-file" Fault "A quota file is damaged.";
