@@ -22,7 +22,7 @@ pub struct FileDevice {
     file: Held,
     /// Block devices have no size in their metadata and never grow, so theirs is found once.
     fixed_size: Option<u64>,
-    /// Whether it is a file that had a name when it was opened: without one its contents go when it is closed.
+    /// True for a file that had a name when it was opened: without one its contents go when it is closed.
     is_named: bool,
     /// The process that opened it, which alone writes to it: what a fork makes of that one is a second writer.
     process: u32,

@@ -327,10 +327,10 @@ class Device(io.RawIOBase):
         return "<Device closed>" if self.closed else f"<Device {self.name!r} of {self.size} bytes>"
 
 
-def open(path: StrPath, *, writable: bool = False, locked: bool = True) -> Device:
-    """An image file or a block device. No other process can change it meanwhile, nor read it if it is writable.
+def open(path: StrPath, *, writable: bool = False, locked: bool = False) -> Device:
+    """An image file or a block device. If it is writable, nobody else can change it meanwhile, nor read it with a lock.
 
-    `locked=False` reads without a lock, whatever others write meanwhile: to look at a header, say, of what is in use."""
+    `locked=True` shares a lock with other readers, and keeps those who write away, this program included."""
     return Device(_casemate.Device.open(path, writable, locked))
 
 
@@ -338,7 +338,7 @@ def open_spec(
     spec: StrPath,
     *,
     writable: bool = False,
-    locked: bool = True,
+    locked: bool = False,
     passphrase: str | Buffer | None = None,
     threads: int | None = None,
 ) -> Device:

@@ -870,7 +870,6 @@ class Ext4(World):
             self.assertEqual(device.pread(5, 0), bytes(5))
             device.pwrite(b"parent", 0)
             server = casemate.nbd.serve(device, socket)
-            in_child(server.stop)
             run(tool("nbdcopy"), server.uri, self.folder / "copy")
             server.stop()
         self.assertEqual((self.folder / "copy").read_bytes(), image.read_bytes())

@@ -126,16 +126,16 @@ class Sharing(World):
 
     def test_who_reads_keeps_others_from_changes(self):
         image = self.image()
-        with casemate.open(image) as reader, casemate.open_spec(image) as other:
+        with casemate.open(image, locked=True) as reader, casemate.open_spec(image, locked=True) as other:
             with self.assertRaises(OSError) as busy:
                 casemate.open(image, writable=True)
             self.assertEqual((busy.exception.errno, reader.size), (errno.EBUSY, other.size))
         with casemate.open(image, writable=True):
             for open in (casemate.open, casemate.open_spec):
                 with self.assertRaises(OSError) as busy:
-                    open(image)
+                    open(image, locked=True)
                 self.assertEqual(busy.exception.errno, errno.EBUSY)
-                open(image, locked=False).close()
+                open(image).close()
 
     def test_what_is_below_may_go_first(self):
         image, rng = self.image(), random.Random(7)

@@ -36,7 +36,7 @@ struct Logged {
 pub(crate) enum Copies {
     /// All that count. A damaged one is an error.
     Whole,
-    /// Those that are sound.
+    /// Sound ones alone.
     Sound,
 }
 
