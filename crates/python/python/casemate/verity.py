@@ -34,7 +34,7 @@ class Report(NamedTuple):
 def _device(device: StrPath | Device) -> _casemate.Device:
     if isinstance(device, Device):
         return device._open()
-    return _casemate.Device.open(os.fspath(device), False, True)
+    return _casemate.Device.open(os.fspath(device), False, False)
 
 
 @ranged
