@@ -8,10 +8,6 @@ use crate::step::Outcome;
 
 /// Tests that run ciphers, hashes and checksums: units, vectors of other programs, and commands over small images.
 const TESTS: &[&str] = &[
-    // Libraries of other languages have no units.
-    "--exclude=casemate-capi",
-    "--exclude=casemate-libfsverity",
-    "--exclude=casemate-python",
     "--lib",
     "--test=ciphers",
     "--test=sha2",
