@@ -114,7 +114,7 @@ fn a_file_system_does_not_grow_over_the_next_partition() {
     let mut disk = vec![0; 1 << 20];
     disk.extend(fs::read(place.path("image")).unwrap());
     let second = disk.len();
-    disk.extend([7; 4 << 20]);
+    disk.extend(vec![7; 4 << 20]);
     for (number, (start, end)) in [(1 << 20, second), (second, disk.len())].into_iter().enumerate() {
         let entry = &mut disk[446 + 16 * number..][..16];
         entry[4] = 0x83;
