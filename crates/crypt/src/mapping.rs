@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::signatures::{self, HEAD};
+use casemate_blockdev::signatures::{self, HEAD, Held};
 use casemate_blockdev::target::{self, Consent, Made, Target};
 use casemate_blockdev::{
     Access, AtFile, BlockDevice, Contents, FileDevice, Mark, Medium, MemoryDevice, Named, NamedStream,
@@ -18,6 +18,9 @@ use casemate_providers::{Direction, Hash, Providers, Work};
 use crate::image::{Holes, transform, transform_stream};
 use crate::in_place::{self, DEFAULT_HOT_ZONE, Job};
 use crate::{Advice, Code, CryptDevice, Error, Params, SectorCipher, Table};
+
+/// Signatures of LUKS volumes.
+const LUKS: [&str; 3] = [signatures::LUKS, signatures::LUKS_REENCRYPTED, signatures::LUKS_SECOND];
 
 /// A mapping with its key, ready to transform images.
 #[derive(Debug)]
@@ -52,7 +55,7 @@ pub struct InPlaceOptions {
     pub hot_zone: u64,
     /// Whether nothing is written: all is checked, and all of the image that is to be transformed is read.
     pub dry_run: bool,
-    /// Whether what is on the data may be cut, where they end before the file, device or partition does: a file system of which one
+    /// Whether what [`Mapping::cut`] names may be cut, or become noise: a file system of which one
     /// part is transformed, and the rest is not.
     pub allow_cut: bool,
     /// Knowledge of what the plain data hold, for work on a part of them. Without it none is begun.
@@ -484,8 +487,9 @@ impl Mapping {
         done
     }
 
-    /// Text that names what a transformation in place would cut: a file system or partition that reaches behind the data, whose end is
-    /// that of a window or of the mapping. `None` if nothing known does.
+    /// Text that names what a transformation in place would cut, or make noise to others: a file system or partition that reaches
+    /// behind the data, whose end is that of a window or of the mapping; before an encryption, what the data lie in the middle of, and
+    /// a LUKS volume. `None` if nothing known is there.
     ///
     /// # Errors
     /// `Unsupported` without knowledge of contents, for data that end before what they lie in does; `Argument` for sizes that do not
@@ -498,6 +502,22 @@ impl Mapping {
         providers: &Providers,
     ) -> Result<Option<String>, Error> {
         let Range { start, end } = self.data_range(image.top().size()).at(image.name())?;
+        if direction == Direction::Encrypt {
+            if let Some(contents) = image.enclosing(start)? {
+                let what = contents.what;
+                return Ok(Some(format!(
+                    "the data belong to {what}, which begins elsewhere and will read them as noise"
+                )));
+            }
+            let data = image.clone().window(start, None)?;
+            if let Held::Known(what) = signatures::held(data.top()).at(image.name())?
+                && LUKS.contains(&what)
+            {
+                return Ok(Some(format!(
+                    "contains {what}, which will be encrypted: the volume can't be opened until all is decrypted again"
+                )));
+            }
+        }
         if image.left_out() == 0 && end == image.top().size() {
             return Ok(None);
         }

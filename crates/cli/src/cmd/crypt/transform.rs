@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use serde_json::json;
 
-use casemate::blockdev::signatures::{self, Held};
-use casemate::blockdev::{AtFile, BlockDevice, FileDevice, PartitionId, Stream};
+use casemate::blockdev::{BlockDevice, FileDevice, PartitionId, Stream};
 use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, InPlaceOptions, Mapping};
 use casemate::image_spec::{ImageSpec, LayerSpec};
 use casemate::target::{Loss, Made};
-use casemate::{Access, Error, Image, Output, probe};
+use casemate::{Access, Error, Output, probe};
 
 use super::mapping::OwnMappingArgs;
 use crate::answer::Answer;
@@ -74,9 +73,6 @@ pub struct Args {
     mapping: OwnMappingArgs,
 }
 
-/// Signatures of LUKS volumes.
-const LUKS: [&str; 3] = [signatures::LUKS, signatures::LUKS_REENCRYPTED, signatures::LUKS_SECOND];
-
 impl Args {
     pub fn run(self, direction: Direction, context: &Context) -> Result<Answer, Error> {
         let given = self.mapping.get();
@@ -115,9 +111,6 @@ impl Args {
                     true => from.open_part_to_look(access)?,
                     false => from.open_part(access, false)?,
                 };
-                if !self.resume {
-                    self.ask_about_volume(direction, &mapping, &image)?;
-                }
                 if !self.resume
                     && let Some(text) = image.crypt_cut(direction, &mapping, context.providers())?
                 {
@@ -194,28 +187,6 @@ impl Args {
         let done = if direction == Direction::Encrypt { "encrypted" } else { "decrypted" };
         context.done_or_tried(self.dry_run, target.unwrap_or(source_file), done);
         Ok(Answer::Yes)
-    }
-
-    /// Asks before a LUKS volume is encrypted, or data in the middle of something.
-    fn ask_about_volume(&self, direction: Direction, mapping: &Mapping, image: &Image) -> Result<(), Error> {
-        let start = mapping.data_range(image.device().size())?.start;
-        if direction == Direction::Decrypt {
-            return Ok(());
-        }
-        let name = image.name();
-        if let Some(contents) = image.enclosing(start)? {
-            self.overwrite.confirm(&format!(
-                "{name}: the data belong to {}, which begins elsewhere and will read them as noise",
-                contents.what
-            ))?;
-        }
-        let data = image.clone().window(start, None)?;
-        match signatures::held(data.top()).at(name)? {
-            Held::Known(what) if LUKS.contains(&what) => self.overwrite.confirm(&format!(
-                "{name}: contains {what}, which will be encrypted: the volume can't be opened until all is decrypted again"
-            )),
-            _ => Ok(()),
-        }
     }
 
     /// Refuses a specification that decrypts the side which the command itself encrypts or decrypts.
