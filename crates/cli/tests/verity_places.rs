@@ -82,6 +82,9 @@ fn what_lies_at_any_offset_is_asked_for() {
     let lines = [
         ("verity format large late --hash-offset 1M".to_owned(), unknown),
         ("verity format large new --fec-device late --fec-offset 1M".to_owned(), unknown),
+        ("integrity format late".to_owned(), unknown),
+        (format!("luks format late --key-file key {CHEAP}"), unknown),
+        ("integrity format late,offset=1M".to_owned(), unknown),
     ];
     refuses(&place, "late", &lines);
 
