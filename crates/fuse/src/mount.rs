@@ -46,6 +46,9 @@ pub struct MountOptions {
     /// Where keys of encrypted files are added and removed while the folder is mounted: a socket that is made, for the user
     /// alone who mounts, and root ([`FolderKeys`](crate::FolderKeys)).
     pub control: Option<PathBuf>,
+    /// Files that are used by their names while the folder is mounted: the image, a recovery file. None may lie in the folder, which
+    /// would hide it.
+    pub files: Vec<PathBuf>,
     /// The listener, told of each fault in a note, from any thread.
     pub events: Option<Arc<dyn Events + Send + Sync>>,
 }
@@ -124,6 +127,8 @@ impl Mount {
         if !std::fs::metadata(folder).map_err(at)?.is_dir() {
             return Err(at(std::io::ErrorKind::NotADirectory.into()));
         }
+        let control = options.control.as_deref().map(std::path::absolute).transpose().map_err(at)?;
+        refuse_hiding(folder, &path, options.files.iter().chain(&control))?;
         if !Path::new(DEVICE).exists() {
             let text = "there is no /dev/fuse: the module fuse is not loaded (modprobe fuse), or this container has not been \
                         given the device";
@@ -149,7 +154,6 @@ impl Mount {
         config.clone_fd = takes_clones();
         let owner = Owner { uid: options.uid, gid: options.gid };
         let kernel = Kernel::default();
-        let control = options.control.as_deref().map(std::path::absolute).transpose().map_err(at)?;
         let options = MountOptions { control, ..options.clone() };
         let tree = Arc::new(Tree::new(fs, changes, known, owner, &options)?);
         let control = options.control.as_deref().map(Control::bind).transpose()?;
@@ -193,10 +197,40 @@ impl fmt::Debug for Mount {
 
 impl fmt::Debug for MountOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MountOptions { allow_other, uid, gid, flags, readers, control, events: _ } = self;
+        let MountOptions { allow_other, uid, gid, flags, readers, control, files, events: _ } = self;
         let mut text = f.debug_struct("MountOptions");
         text.field("allow_other", allow_other).field("uid", uid).field("gid", gid).field("flags", flags);
-        text.field("readers", readers).field("control", control).finish_non_exhaustive()
+        text.field("readers", readers).field("control", control).field("files", files).finish_non_exhaustive()
+    }
+}
+
+/// Refuses a folder that would hide files which the mount itself uses: to look for one, it would have to answer itself.
+fn refuse_hiding<'a>(
+    folder: &Path,
+    path: &Path,
+    mut files: impl Iterator<Item = &'a PathBuf>,
+) -> Result<(), Error> {
+    // Links on the way are in the folder, too.
+    let ways = |file: &Path| {
+        let whole = std::path::absolute(file).ok();
+        let parent = whole.as_deref().and_then(Path::parent).and_then(|parent| parent.canonicalize().ok());
+        let named =
+            parent.zip(whole.as_deref().and_then(Path::file_name)).map(|(parent, name)| parent.join(name));
+        [whole, named, file.canonicalize().ok()]
+    };
+    let places = [std::path::absolute(folder).ok(), Some(path.to_owned())];
+    let is_hidden = |file: &&PathBuf| {
+        ways(file).iter().flatten().any(|file| places.iter().flatten().any(|place| file.starts_with(place)))
+    };
+    match files.find(is_hidden) {
+        None => Ok(()),
+        Some(file) => {
+            let text = format!(
+                "this folder contains {}, which the mount needs and would hide: mount on another folder",
+                file.display()
+            );
+            Err(Error::argument(text).at(folder.display()))
+        }
     }
 }
 

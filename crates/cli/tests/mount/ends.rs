@@ -267,3 +267,22 @@ fn a_kernel_that_clones_no_files_is_answered() {
     let log = fs::read_to_string(folders.path("log")).unwrap();
     assert!(log.contains("INJECTED"), "{log}");
 }
+
+#[test]
+fn a_mount_does_not_hide_its_own_image() {
+    let Some(folders) = Folders::with_image() else { return };
+    folders.sh("mkdir -p over/deep elsewhere && cp root.img over/deep/ && ln -s ../root.img over/link && ln -s over again");
+    for (image, folder) in [
+        ("over/deep/root.img", "over"),
+        ("over/deep/root.img", "again"),
+        ("again/deep/root.img", "over/deep"),
+        ("over/link", "over"),
+        ("root.img", "."),
+    ] {
+        folders.is(&format!("mount --write {image} {folder}"), 2, "the mount needs and would hide");
+        assert!(!folders.is_mounted("over"));
+    }
+    folders.is("mount root.img over --control over/socket", 2, "the mount needs and would hide");
+    folders.mount("--write over/deep/root.img", "elsewhere");
+    folders.unmount("elsewhere");
+}

@@ -90,6 +90,11 @@ impl ImageArgs {
         self.image.file()
     }
 
+    /// The files that are found by their names also while the image is in use.
+    pub fn files_by_name(&self) -> impl Iterator<Item = &Path> {
+        [self.file()].into_iter().chain(self.recovery_file.as_deref())
+    }
+
     /// The image with all that lies on it.
     fn spec(&self) -> Result<ImageSpec, Error> {
         self.part.under(&self.image, self.layers.specs()?)

@@ -2,7 +2,7 @@
 
 mod kernel_options;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -100,6 +100,7 @@ impl Args {
         options.flags = self.options.flags();
         options.readers = context.threads();
         options.control = self.control.clone();
+        options.files = self.image.files_by_name().map(Path::to_owned).collect();
         options.events = Some(Arc::new(Faults::default()));
         let log = self.log.open(&[self.image.file()])?;
         let manager = if self.forked { Manager::none() } else { Manager::of_environment() };
