@@ -6,11 +6,13 @@
 //! An offset may also lie in the middle of something: work that makes noise of plain data asks [`Medium::enclosing`].
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 use crate::medium::InWindow;
 use crate::{
-    Advice, AtFile, BlockDevice, Code, Error, Medium, Partition, Result, partitions, table_to_read, target,
+    Advice, AtFile, BlockDevice, Code, Error, Medium, Partition, Result, partitions, signatures,
+    table_to_read, target,
 };
 
 impl Medium {
@@ -33,22 +35,46 @@ impl Medium {
         check_down(self.windows_above(), self.top(), range).at(self.name())
     }
 
-    /// Something known that begins before a byte of the medium, there or around its windows, and reaches behind it: a file system, a
-    /// volume, a partition; also a partition that begins behind the byte, where no partition begins at it. Around a window that a
-    /// partition begins nothing is looked for.
+    /// Something known that begins before some bytes of the medium, there or around its windows, and reaches into them: a file system, a
+    /// volume, a partition; also a partition that begins among them, where none begins with them. Around a window that a partition
+    /// begins nothing is looked for.
     ///
     /// # Errors
     /// `Io`.
-    pub fn enclosing(&self, byte: u64) -> Result<Option<Enclosing>> {
+    pub fn enclosing(&self, bytes: Range<u64>) -> Result<Option<Enclosing>> {
+        let mut windows = self.windows_without_partition();
         let find = || -> Result<Option<Enclosing>> {
-            let mut range = byte..self.top().size();
-            let mut found = enclosing(self.top(), &range)?;
-            for (below, window) in self.windows_without_partition() {
+            let mut range = bytes;
+            let mut found = begun_before(self.top(), &range)?;
+            while let (None, Some((below, window))) = (&found, windows.next()) {
+                range = range.start.saturating_add(window.start)..range.end.saturating_add(window.start);
+                found = begun_before(&*below, &range)?;
+            }
+            Ok(found)
+        };
+        find().at(self.name())
+    }
+
+    /// Something known that some bytes of the medium are a part of, and not all: what [`Medium::enclosing`] finds, and what reaches
+    /// behind their end. Bytes that begin with a partition table are a part of all partitions. Bytes in a partition may begin anywhere
+    /// in it, but have to reach to its end.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn divided(&self, bytes: Range<u64>) -> Result<Option<Enclosing>> {
+        let find = || -> Result<Option<Enclosing>> {
+            let mut range = bytes;
+            let mut found = divided(self.top(), &range)?;
+            for (below, window) in self.windows_outwards() {
+                let is_whole = range.end >= window.end - window.start;
+                range = range.start.saturating_add(window.start)..range.end.saturating_add(window.start);
+                if let (None, Some(partition)) = (&found, partition_of(&*below, &window)) {
+                    return Ok((!is_whole).then(|| Enclosing::partition(&partition)));
+                }
                 if found.is_some() {
                     break;
                 }
-                range = range.start.saturating_add(window.start)..range.end.saturating_add(window.start);
-                found = enclosing(&*below, &range)?;
+                found = divided(&*below, &range)?;
             }
             Ok(found)
         };
@@ -56,7 +82,14 @@ impl Medium {
     }
 }
 
-/// Contents that begin before some bytes and reach into them, or a partition among them.
+/// The partition that a window is.
+fn partition_of(disk: &dyn BlockDevice, window: &Range<u64>) -> Option<Partition> {
+    let end = |one: &Partition| one.start.saturating_add(one.len).min(disk.size());
+    let mut all = table_to_read(disk).ok()?.partitions.into_iter();
+    all.find(|one| one.start == window.start && end(one) == window.end)
+}
+
+/// Known contents of which some bytes are a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enclosing {
     /// Their name, such as "a LUKS volume" or "partition 2".
@@ -65,23 +98,58 @@ pub struct Enclosing {
     pub says_end: bool,
 }
 
-fn enclosing(device: &dyn BlockDevice, range: &Range<u64>) -> Result<Option<Enclosing>> {
-    if range.start == 0 {
+/// What becomes of contents of which a part is changed.
+impl fmt::Display for Enclosing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.says_end { "are" } else { "may be" };
+        write!(f, "the data {verb} only a part of {}: nothing reads that as a whole afterwards", self.what)
+    }
+}
+
+impl Enclosing {
+    fn partition(one: &Partition) -> Enclosing {
+        Enclosing { what: format!("partition {}", one.number).into(), says_end: true }
+    }
+}
+
+/// What begins before some bytes and reaches into them.
+fn begun_before(device: &dyn BlockDevice, bytes: &Range<u64>) -> Result<Option<Enclosing>> {
+    if bytes.start == 0 {
         return Ok(None);
     }
-    if let Ok(table) = table_to_read(device) {
-        let is_in = |one: &&Partition| {
-            let end = one.start.saturating_add(one.len);
-            one.start != range.start && one.start < range.end && range.start < end
-        };
-        let all = table.partitions;
-        let is_one = all.iter().any(|one| one.start == range.start);
-        let found = all.iter().find(is_in).filter(|_| !is_one);
-        return Ok(
-            found.map(|one| Enclosing { what: format!("partition {}", one.number).into(), says_end: true })
-        );
+    let partitions = table_to_read(device).map_or_else(|_| Vec::new(), |table| table.partitions);
+    if !partitions.is_empty() {
+        let is_in =
+            |one: &&Partition| one.start < bytes.end && bytes.start < one.start.saturating_add(one.len);
+        let is_one = partitions.iter().any(|one| one.start == bytes.start);
+        return Ok(partitions.iter().find(is_in).filter(|_| !is_one).map(Enclosing::partition));
     }
-    let contents = target::beginning(device)?.filter(|contents| contents.reaches(range.start));
+    contents_to(device, bytes.start)
+}
+
+/// What begins before some bytes, or with them, and is not all in them.
+fn divided(device: &dyn BlockDevice, bytes: &Range<u64>) -> Result<Option<Enclosing>> {
+    let before = begun_before(device, bytes)?;
+    if before.is_some() || bytes.end >= device.size() {
+        return Ok(before);
+    }
+    let partitions = table_to_read(device).map_or_else(|_| Vec::new(), |table| table.partitions);
+    let reaches = |one: &&Partition| {
+        // The table goes with the first bytes.
+        (bytes.start == 0 || one.start == bytes.start) && one.start.saturating_add(one.len) > bytes.end
+    };
+    match partitions.is_empty() {
+        true if bytes.start == 0 => contents_to(device, bytes.end),
+        true => Ok(None),
+        false => Ok(partitions.iter().find(reaches).map(Enclosing::partition)),
+    }
+}
+
+/// Contents from the device's first byte on that hold another one.
+fn contents_to(device: &dyn BlockDevice, byte: u64) -> Result<Option<Enclosing>> {
+    let contents = target::beginning(device)?;
+    let contents = contents.filter(|contents| ![signatures::GPT, signatures::MBR].contains(&contents.what));
+    let contents = contents.filter(|contents| contents.reaches(byte));
     Ok(contents.map(|contents| Enclosing { what: contents.what.into(), says_end: contents.end.is_some() }))
 }
 
@@ -122,7 +190,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{MemoryDevice, signatures};
+    use crate::MemoryDevice;
 
     /// A disk of 4 MiB with an MBR: partitions of 1 MiB at 1 MiB and at 2 MiB.
     fn disk() -> Medium {
@@ -176,8 +244,10 @@ mod tests {
     #[test]
     fn what_a_window_lies_in_is_found() {
         const MIB: u64 = 1 << 20;
-        let around =
-            |medium: Medium, byte| medium.enclosing(byte).unwrap().map(|found| found.what.into_owned());
+        let around = |medium: Medium, from| {
+            let end = medium.top().size();
+            medium.divided(from..end).unwrap().map(|found| found.what.into_owned())
+        };
         let window = |offset, len| disk().window(offset, len).unwrap();
         let part = |number: u32| disk().partition(number).unwrap();
         let one = || Some("partition 1".to_owned());
@@ -189,12 +259,23 @@ mod tests {
             (window(512, Some(512)), None),
             (disk(), None),
             (part(1), None),
-            (window(MIB, Some(512)), None),
+            (window(MIB, Some(512)), one()),
+            (window(MIB, Some(MIB)), None),
+            (window(MIB, Some(MIB + 512)), None),
+            (window(2 * MIB, Some(512)), Some("partition 2".to_owned())),
+            (window(0, Some(512)), one()),
+            (window(0, Some(2 * MIB)), Some("partition 2".to_owned())),
+            (window(0, Some(3 * MIB - 512)), Some("partition 2".to_owned())),
+            (window(0, Some(3 * MIB)), None),
+            (part(1).window(0, Some(512)).unwrap(), one()),
             (part(1).window(512, None).unwrap(), None),
         ] {
             assert_eq!(around(medium, 0), found);
         }
-        assert_eq!((around(disk(), MIB + 512), around(disk(), MIB)), (one(), None));
+        assert_eq!((around(disk(), MIB + 512), around(disk(), 2 * MIB)), (one(), None));
+        // What is written over may be less than the partition that it begins with.
+        assert!(window(MIB, Some(512)).enclosing(0..512).unwrap().is_none());
+        assert!(disk().enclosing(0..512).unwrap().is_none());
         let mut bytes = vec![0; 4 << 20];
         // An ext4 file system of 3 MiB.
         bytes[1028..1032].copy_from_slice(&3072u32.to_le_bytes());
@@ -206,5 +287,7 @@ mod tests {
             (Some(signatures::EXT.into()), Some(signatures::EXT.into()))
         );
         assert_eq!((from(3 * MIB), around(file(), MIB)), (None, Some(signatures::EXT.into())));
+        let first = |len: u64| around(file().window(0, Some(len)).unwrap(), 0);
+        assert_eq!((first(3 * MIB), first(3 * MIB - 1)), (None, Some(signatures::EXT.into())));
     }
 }

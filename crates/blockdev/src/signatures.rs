@@ -35,6 +35,12 @@ pub const SPARSE: &str = "an Android sparse image";
 pub const XFS: &str = "an XFS file system";
 /// A btrfs file system.
 pub const BTRFS: &str = "a btrfs file system";
+/// A FAT file system.
+pub const FAT: &str = "a FAT file system";
+/// An NTFS file system.
+pub const NTFS: &str = "an NTFS file system";
+/// An exFAT file system.
+pub const EXFAT: &str = "an exFAT file system";
 /// An EROFS file system.
 pub const EROFS: &str = "an EROFS file system";
 /// A squashfs file system.
@@ -73,11 +79,11 @@ const SIGNATURES: &[Signature] = &[
     (65_600, b"_BHRfS_M", BTRFS),
     (32_769, b"CD001", "an ISO 9660 file system"),
     (0, b"\x45\x3d\xcd\x28", "a cramfs file system"),
-    (3, b"NTFS    ", "an NTFS file system"),
-    (3, b"EXFAT   ", "an exFAT file system"),
-    (54, b"FAT12   ", "a FAT file system"),
-    (54, b"FAT16   ", "a FAT file system"),
-    (82, b"FAT32   ", "a FAT file system"),
+    (3, b"NTFS    ", NTFS),
+    (3, b"EXFAT   ", EXFAT),
+    (54, b"FAT12   ", FAT),
+    (54, b"FAT16   ", FAT),
+    (82, b"FAT32   ", FAT),
     // Swap's signature ends the first page, whatever the size of pages is.
     (4086, b"SWAPSPACE2", SWAP),
     (16_374, b"SWAPSPACE2", SWAP),
@@ -299,6 +305,11 @@ pub fn is_made_again(what: &str) -> bool {
     let belongs = [LVM, MD, ZFS, BCACHE, SWAP, RAID, DRBD, VMFS, ORACLE, UBI];
     let keys = [LUKS, LUKS_REENCRYPTED, LUKS_SECOND, INTEGRITY, BITLOCKER];
     ![GPT, MBR].contains(&what) && !keys.contains(&what) && !belongs.contains(&what)
+}
+
+/// Whether contents go by the size of the device that they lie on: they are lost on a smaller one.
+pub fn is_as_large_as_its_device(what: &str) -> bool {
+    [INTEGRITY, LVM, MD, ZFS, BCACHE, RAID, DRBD, VMFS, ORACLE, BITLOCKER].contains(&what)
 }
 
 /// Whether contents are those of an ordinary file, which programs replace by others of any kind.

@@ -78,7 +78,7 @@ impl<M: AsRef<Medium>> Target<M> {
     /// `Io`; errors of the consent.
     pub fn on(image: M, made: Made, consent: Consent<'_>) -> Result<Target<M>, Error> {
         let medium = image.as_ref();
-        match medium.enclosing(0)? {
+        match medium.enclosing(0..medium.top().size())? {
             Some(contents) => consent(&Loss::new(medium.name(), contents.what))?,
             None => look_at_all(medium.name(), medium.top(), made, consent)?,
         }
@@ -340,7 +340,7 @@ pub fn look(
 ) -> Result<(), Error> {
     let what = match signatures::held(device).at(name)? {
         Held::Nothing => return Ok(()),
-        Held::Unknown if is_replaced => return Ok(()),
+        Held::Unknown if is_replaced || is_unwritten(device).at(name)? => return Ok(()),
         Held::Unknown => UNKNOWN,
         Held::Known(what) if made == Made::Known(what) => match what {
             signatures::VERITY => return Ok(()),
@@ -352,28 +352,55 @@ pub fn look(
     consent(&Loss::new(name, what))
 }
 
+/// Whether a device shows bytes that nobody wrote: zeros below it, which it decrypts to noise.
+fn is_unwritten(device: &dyn BlockDevice) -> Result<bool, Error> {
+    let Some(below) = device.below() else { return Ok(false) };
+    Ok(!holds_data(below, 0..below.size())? || is_unwritten(below)?)
+}
+
 /// Bytes of a file system of a kind that says its size.
+///
+/// Sources: file systems that the mkfs programs make; the layouts of superblocks that Microsoft (FAT, exFAT) and the Linux kernel (ext4,
+/// XFS, btrfs, EROFS, squashfs, NTFS) document.
 fn file_system_size(device: &dyn BlockDevice, what: &str) -> Result<Option<u64>, Error> {
-    let mut head = vec![0; 2048];
-    if device.size() < u64_of(head.len()) {
-        return Ok(None);
-    }
+    // At most as far as the superblock of btrfs.
+    let mut head = vec![0; usize_of(device.size().min(u64_of(signatures::HEAD)))];
     device.read_at(&mut head, 0)?;
+    Ok(size_said(&head, what))
+}
+
+fn size_said(head: &[u8], what: &str) -> Option<u64> {
     let number = |at: usize, len: usize| {
-        head[at..at + len].iter().rev().fold(0, |number: u64, byte| number << 8 | u64::from(*byte))
+        let bytes = head.get(at..at + len)?;
+        Some(bytes.iter().rev().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)))
     };
-    Ok(match what {
+    // The first byte is the highest.
+    let big = |at: usize, len: usize| {
+        Some(head.get(at..at + len)?.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)))
+    };
+    let power = |number: u64| 1_u64.checked_shl(u32::try_from(number).ok()?);
+    match what {
         signatures::EXT => {
-            let has_high_half = number(1024 + 0x60, 4) & 0x80 != 0;
-            let high = if has_high_half { number(1024 + 0x150, 4) } else { 0 };
+            let has_high_half = number(1024 + 0x60, 4)? & 0x80 != 0;
+            let high = if has_high_half { number(1024 + 0x150, 4)? } else { 0 };
             // A signature of ext has a size of blocks below 2^17.
-            let shift = u32::try_from(number(1024 + 24, 4)).ok();
-            let block = shift.and_then(|shift| 1024_u64.checked_shl(shift));
-            block.and_then(|block| block.checked_mul(high << 32 | number(1024 + 4, 4)))
+            power(number(1024 + 24, 4)?.checked_add(10)?)?.checked_mul(high << 32 | number(1024 + 4, 4)?)
         }
-        signatures::SQUASHFS => Some(number(40, 8)),
+        signatures::SQUASHFS => number(40, 8),
+        signatures::FAT => {
+            let sectors = number(19, 2).filter(|sectors| *sectors > 0).or_else(|| number(32, 4))?;
+            number(11, 2)?.checked_mul(sectors)
+        }
+        // The copy of the first sector lies behind the sectors that are counted.
+        signatures::NTFS => number(11, 2)?.checked_mul(number(0x28, 8)?.checked_add(1)?),
+        signatures::EXFAT => power(number(108, 1)?)?.checked_mul(number(72, 8)?),
+        signatures::XFS => big(4, 4)?.checked_mul(big(8, 8)?),
+        signatures::BTRFS => number((64 << 10) + 0x70, 8),
+        // In pages, the last of which is named; those of other sizes than 4096 bytes have their signature elsewhere.
+        signatures::SWAP if head.get(4086..4096)? == b"SWAPSPACE2" => Some((number(1024 + 4, 4)? + 1) * 4096),
+        signatures::EROFS => power(number(1024 + 12, 1)?)?.checked_mul(number(1024 + 36, 4)?),
         _ => None,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -447,6 +474,68 @@ mod tests {
             assert!(holds(at..at + part), "{at}");
         }
         assert!(!holds(0..0));
+    }
+
+    /// A device that shows another one's bytes changed, as a cipher does.
+    struct Noise(MemoryDevice);
+
+    impl BlockDevice for Noise {
+        fn below(&self) -> Option<&dyn BlockDevice> {
+            Some(&self.0)
+        }
+
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> crate::Result<()> {
+            self.0.read_at(buffer, offset)?;
+            buffer.iter_mut().for_each(|byte| *byte ^= 0x5c);
+            Ok(())
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> crate::Result<()> {
+            unreachable!("nothing is written")
+        }
+
+        fn flush(&self) -> crate::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn file_systems_say_their_size() {
+        let said = |what, fields: &[(usize, &[u8])]| {
+            let mut head = vec![0; signatures::HEAD];
+            fields.iter().for_each(|(at, bytes)| head[*at..at + bytes.len()].copy_from_slice(bytes));
+            size_said(&head, what)
+        };
+        let fat: [(usize, &[u8]); 2] = [(11, &[0, 2]), (19, &[0, 8])];
+        assert_eq!(said(signatures::FAT, &fat), Some(512 * 2048));
+        assert_eq!(said(signatures::FAT, &[fat[0], (32, &[0, 0, 1, 0])]), Some(512 << 16));
+        assert_eq!(said(signatures::NTFS, &[fat[0], (0x28, &[255, 1])]), Some(512 * 512));
+        assert_eq!(said(signatures::EXFAT, &[(108, &[9]), (72, &[0, 1])]), Some(512 * 256));
+        assert_eq!(said(signatures::EXFAT, &[(108, &[200]), (72, &[0, 1])]), None);
+        assert_eq!(said(signatures::SWAP, &[(1028, &[7]), (4086, b"SWAPSPACE2")]), Some(8 * 4096));
+        assert_eq!(said(signatures::VERITY, &[]), None);
+        for what in [signatures::EXT, signatures::XFS, signatures::BTRFS, signatures::NTFS, signatures::EROFS]
+        {
+            assert_eq!(
+                size_said(&[255; signatures::HEAD], what).filter(|size| *size < 1 << 40),
+                None,
+                "{what}"
+            );
+            assert_eq!(size_said(&[0; 512], what).filter(|size| *size > 0), None, "{what}");
+        }
+    }
+
+    #[test]
+    fn zeros_that_are_decrypted_hold_nothing() {
+        let noise = |bytes| Medium::over("volume", Arc::new(Noise(MemoryDevice::new(bytes))));
+        assert_eq!(refused(noise(vec![0; 1 << 20])), None);
+        let mut written = vec![0; 1 << 20];
+        written[(1 << 20) - 1] = 1;
+        assert!(refused(noise(written)).unwrap().contains("data of no known kind"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Data encrypted, reencrypted and decrypted where they lie, which first looks for what the plain data hold: nothing of that may be
 //! lost.
 
-use casemate_blockdev::{Medium, Used};
+use casemate_blockdev::target::beginning;
+use casemate_blockdev::{AtFile, Medium, Used, signatures};
 use casemate_providers::{Direction, Providers, Work};
 
 use crate::crypt::{InPlaceOptions, Mapping};
@@ -96,7 +97,16 @@ fn knowing(options: &ReencryptOptions) -> ReencryptOptions {
 /// File systems and partitions on plain data, as far as it is known where they end.
 fn used(plain: &Medium) -> Result<Vec<Used>, Error> {
     let found = probe::look(&Image::from(plain.clone()))?;
-    let whole = found.fact("bytes").and_then(|bytes| bytes.parse().ok()).map(|end| (&found, end, true));
+    let said = found.fact("bytes").and_then(|bytes| bytes.parse().ok());
+    let said = match said {
+        None => beginning(plain.top()).at(plain.name())?.and_then(|contents| {
+            contents
+                .end
+                .or_else(|| signatures::is_as_large_as_its_device(contents.what).then(|| plain.top().size()))
+        }),
+        end => end,
+    };
+    let whole = said.map(|end| (&found, end, true));
     let parts = found.inside.iter().filter(|part| part.partition.is_some());
     let parts = parts.map(|part| (part, part.start.saturating_add(part.len), false));
     let used = whole.into_iter().chain(parts).map(|(part, end, is_whole)| {

@@ -487,9 +487,9 @@ impl Mapping {
         done
     }
 
-    /// Text that names what a transformation in place would cut, or make noise to others: a file system or partition that reaches
-    /// behind the data, whose end is that of a window or of the mapping; before an encryption, what the data lie in the middle of, and
-    /// a LUKS volume. `None` if nothing known is there.
+    /// Text that names what a transformation in place would cut, or make noise of: a file system or partition that reaches behind the
+    /// data, whose end is that of a window or of the mapping; what the data are only a part of; before an encryption a LUKS volume, before
+    /// a decryption anything known that is not encrypted. `None` if nothing known is there.
     ///
     /// # Errors
     /// `Unsupported` without knowledge of contents, for data that end before what they lie in does; `Argument` for sizes that do not
@@ -502,22 +502,34 @@ impl Mapping {
         providers: &Providers,
     ) -> Result<Option<String>, Error> {
         let Range { start, end } = self.data_range(image.top().size()).at(image.name())?;
-        if direction == Direction::Encrypt {
-            if let Some(contents) = image.enclosing(start)? {
-                let what = contents.what;
-                return Ok(Some(format!(
-                    "the data belong to {what}, which begins elsewhere and will read them as noise"
-                )));
-            }
-            let data = image.clone().window(start, None)?;
-            if let Held::Known(what) = signatures::held(data.top()).at(image.name())?
-                && LUKS.contains(&what)
-            {
-                return Ok(Some(format!(
-                    "contains {what}, which will be encrypted: the volume can't be opened until all is decrypted again"
-                )));
-            }
+        let cut = self.cut_end(direction, image, start..end, contents, providers)?;
+        if cut.is_some() {
+            return Ok(cut);
         }
+        if let Some(contents) = image.divided(start..end)? {
+            return Ok(Some(contents.to_string()));
+        }
+        let data = image.clone().window(start, None)?;
+        Ok(match (direction, signatures::held(data.top()).at(image.name())?) {
+            (Direction::Encrypt, Held::Known(what)) if LUKS.contains(&what) => Some(format!(
+                "contains {what}, which will be encrypted: the volume can't be opened until all is decrypted again"
+            )),
+            (Direction::Decrypt, Held::Known(what)) => {
+                Some(format!("contains {what}, so it is not encrypted: decryption makes noise of it"))
+            }
+            _ => None,
+        })
+    }
+
+    /// Text that names what a transformation of these bytes of an image would cut at their end.
+    fn cut_end(
+        &self,
+        direction: Direction,
+        image: &Medium,
+        Range { start, end }: Range<u64>,
+        contents: Option<Contents>,
+        providers: &Providers,
+    ) -> Result<Option<String>, Error> {
         if image.left_out() == 0 && end == image.top().size() {
             return Ok(None);
         }
@@ -592,6 +604,12 @@ impl Mapping {
                 let text = format!("{}: the journal exists: earlier work was stopped", journal.display());
                 Error::coded(Code::Unfinished, text).advise(Advice::Resume)
             }
+            Code::NotFound if resume && matches!(image.mark(), Ok(Some(_))) => Error::argument(format!(
+                "{}: no journal, and the mark of {} says that its work was not completed: give the journal's new name if it was \
+                 moved; if work on a copy of the image has completed that and removed it, go on with the copy",
+                journal.display(),
+                image.name()
+            )),
             Code::NotFound if resume => Error::argument(format!(
                 "{}: no journal, so there is nothing to resume: the work was never begun, or it is done",
                 journal.display()

@@ -62,6 +62,12 @@ impl Medium {
         self.free_windows(|one, range| one.start == range.start)
     }
 
+    /// The windows that the medium lies in, the innermost first, as far as nothing was laid on them.
+    pub(crate) fn windows_outwards(&self) -> impl Iterator<Item = InWindow> {
+        let outermost = if self.laid.is_none() { self.loop_window() } else { None };
+        self.windows_above().to_vec().into_iter().rev().chain(outermost)
+    }
+
     /// The windows that the medium lies in, the innermost first, down to one that a partition gives: what lies around that is left out
     /// by none of them.
     fn free_windows(

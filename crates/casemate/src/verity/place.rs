@@ -82,7 +82,7 @@ impl Place<'_> {
     /// The contents that begin before the place, in the image or in what it is a part of, if the place lies in them.
     fn belongs_to(&self) -> Result<Option<Cow<'static, str>>, Error> {
         let image = self.image;
-        let found = image.as_ref().enclosing(self.bytes.start)?;
+        let found = image.as_ref().enclosing(self.bytes.clone())?;
         // Of the data's own contents the caller says where they end.
         let is_of_data = || self.data.path().is_some_and(|path| image.is_file(path));
         let found = found.filter(|contents| contents.says_end || !is_of_data());

@@ -284,7 +284,8 @@ fn the_middle_of_something_known_is_encrypted_after_a_question_alone() {
         (format!("{crypt} disk,offset=2M"), "disk", "partition 1"),
     ] {
         let before = place.read(device);
-        says(place.own(&line), 2, &format!("{device}: the data belong to {what}, which begins elsewhere"));
+        let verb = if what == "a LUKS header" { "may be" } else { "are" };
+        says(place.own(&line), 2, &format!("{device}: the data {verb} only a part of {what}: nothing reads"));
         assert!(place.read(device) == before && !place.path("new").exists(), "{line}");
     }
     // A volume, wherever it lies.
@@ -383,4 +384,83 @@ fn a_loop_device_of_a_part_of_a_file_is_a_window() {
     }
     is_whole(&place, "vol");
     is_whole(&place, "data --luks-header header");
+}
+
+/// A partition, and a file system that says where it ends, are encrypted and decrypted as a whole, or after a question.
+#[test]
+fn a_part_of_a_partition_or_of_any_file_system_is_transformed_after_a_question_alone() {
+    let place = place();
+    place.file("long", Rng::new(5).bytes(64));
+    let mut disk = Rng::new(6).bytes(8 << 20);
+    disk[..512].fill(0);
+    for (slot, start, len) in [(0, 2048_u32, 4096_u32), (1, 6144, 8192)] {
+        let entry = &mut disk[446 + 16 * slot..][..16];
+        entry[4] = 0x83;
+        entry[8..12].copy_from_slice(&start.to_le_bytes());
+        entry[12..16].copy_from_slice(&len.to_le_bytes());
+    }
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    // A FAT of 4 MiB, whose first sector looks like an MBR without partitions.
+    let mut fat = vec![0; 4 << 20];
+    fat[..3].copy_from_slice(&[0xeb, 0x3c, 0x90]);
+    fat[11..13].copy_from_slice(&512_u16.to_le_bytes());
+    fat[19..21].copy_from_slice(&8192_u16.to_le_bytes());
+    fat[54..62].copy_from_slice(b"FAT16   ");
+    fat[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let encrypt = format!("luks reencrypt --encrypt --luks-header new --key-file key {CHEAP}");
+    let crypt = |direction: &str| format!("crypt {direction} --in-place --key-file long --key-size 512");
+    let lines = [encrypt, crypt("encrypt"), crypt("decrypt")];
+    for (device, bytes, what) in [
+        // What begins with the table, and ends in a partition or between two.
+        ("disk,offset=0,size=2M", &disk, "partition "),
+        ("disk,offset=0,size=4M", &disk, "partition 2"),
+        ("disk,offset=1M,size=1M", &disk, "partition 1"),
+        ("disk,partition=1,offset=0,size=1M", &disk, "partition 1"),
+        ("disk,partition=2,offset=1M,size=1M", &disk, "partition 2"),
+        ("disk,offset=2M,size=1M", &disk, "partition 1"),
+        ("fat,offset=1M", &fat, "a FAT file system"),
+        ("fat,offset=0,size=1M", &fat, "a FAT file system"),
+    ] {
+        let file = device.split(',').next().unwrap();
+        for line in &lines {
+            place.file(file, bytes);
+            let output = place.own(&format!("{line} {device}"));
+            let said = casemate_testkit::stderr(&output);
+            assert!(
+                said.contains(what) || said.contains("bytes alone; the other"),
+                "{line} {device}: {said}"
+            );
+            says(output, 2, "");
+            assert!(place.read(file) == *bytes && !place.path("new").exists(), "{line} {device}");
+        }
+    }
+    // What holds a size of its own gives no bytes up.
+    place.file("fat", &fat);
+    says(
+        place.own(&format!("luks reencrypt --encrypt fat --reduce-device-size 1M --key-file key {CHEAP}")),
+        2,
+        "a FAT file system ends at byte 4194304 of the data, of which 3145728 are left",
+    );
+    // All of a partition, wherever that is said.
+    for device in ["disk,partition=1", "disk,offset=1M,size=2M", "disk,partition=2,offset=1M"] {
+        place.file("disk", &disk);
+        yes(place.own(&format!("{} {device}", lines[1])));
+        yes(place.own(&format!("{} {device}", lines[2])));
+        assert!(place.read("disk") == disk, "{device}");
+    }
+}
+
+#[test]
+fn what_is_known_is_not_encrypted_so_it_is_decrypted_after_a_question_alone() {
+    let place = place();
+    place.file("long", Rng::new(5).bytes(64));
+    file_system(&place, "fs", 42);
+    let decrypt = "crypt decrypt --in-place --key-file long --key-size 512";
+    for (file, what) in [("fs", "an ext2, ext3 or ext4 file system"), ("vol", "a LUKS header")] {
+        let before = place.read(file);
+        says(place.own(&format!("{decrypt} {file}")), 2, &format!("contains {what}, so it is not encrypted"));
+        assert!(place.read(file) == before);
+        yes(place.own(&format!("{decrypt} {file} --overwrite")));
+        assert!(place.read(file) != before);
+    }
 }

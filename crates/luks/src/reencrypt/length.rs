@@ -74,17 +74,14 @@ pub(super) fn refuse_cut(data: &Medium, start: u64, options: &ReencryptOptions) 
     }
 }
 
-/// Refuses to encrypt plain data from a byte on that are in the middle of something known, unless it is allowed.
+/// Refuses to encrypt plain data from a byte on that are only a part of something known, unless it is allowed.
 ///
 /// # Errors
 /// `Argument`: what would be noise; `Io`.
 pub(super) fn refuse_middle(data: &Medium, start: u64, options: &ReencryptOptions) -> Result<(), Error> {
-    match data.enclosing(start)?.filter(|_| !options.allow_window) {
+    match data.divided(start..data.top().size())?.filter(|_| !options.allow_window) {
         None => Ok(()),
-        Some(contents) => Err(Error::argument(format!(
-            "the data belong to {}, which begins elsewhere and would read them as noise: encrypt all of it",
-            contents.what
-        ))),
+        Some(contents) => Err(Error::argument(contents.to_string())),
     }
 }
 

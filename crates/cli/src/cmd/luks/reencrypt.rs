@@ -140,13 +140,11 @@ impl Args {
             let data = place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?;
             data.check_partitions_in(offset..data.device().size())?;
         }
-        if let Some(beginning) = self.fate_of_beginning(is_new, is_export, context)? {
-            self.confirm.ask(&format!("{name}: {beginning}"))?;
-            self.is_part_meant = true;
-        }
         let rest = self.fate_of_rest(is_new, is_export, context)?;
-        if let Some(rest) = &rest {
-            self.confirm.ask(&format!("{name}: {rest}"))?;
+        let beginning = self.fate_of_beginning(is_new, is_export, context)?;
+        // Of plain data that is one question.
+        for fate in rest.iter().chain(beginning.iter().filter(|_| rest.is_none() || !is_new)) {
+            self.confirm.ask(&format!("{name}: {fate}"))?;
             self.is_part_meant = true;
         }
         let place = &self.volume.place;
@@ -208,12 +206,8 @@ impl Args {
         let place = &self.volume.place;
         if is_new {
             let image = place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?;
-            return Ok(image.enclosing(self.start())?.map(|contents| {
-                format!(
-                    "the data belong to {}, which begins elsewhere and will read them as noise",
-                    contents.what
-                )
-            }));
+            let bytes = self.start()..image.device().size();
+            return Ok(image.divided(bytes)?.map(|contents| contents.to_string()));
         }
         let header = self.volume.unlock.luks_header.as_ref().filter(|_| !is_export);
         let Some(header) = header else { return Ok(None) };
@@ -325,6 +319,7 @@ impl Args {
     /// Makes plain data of a volume.
     fn decrypt(&self, volume: Volume, context: &Context) -> Result<bool, Error> {
         if self.resume_only {
+            volume.check_usable(context.providers())?;
             return Err(Error::argument("no decryption was begun: there is nothing to go on with"));
         }
         let export = self.volume.unlock.luks_header.as_ref().filter(|path| !path.exists());
