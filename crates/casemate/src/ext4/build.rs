@@ -79,6 +79,8 @@ pub enum BuildTarget {
         /// The partition: its number, counted from 1, or a GPT's UUID or name.
         id: PartitionId,
     },
+    /// An image that is open for changes, such as a LUKS volume. It has its size.
+    Image(Image),
     /// Standard output.
     Stream,
 }
@@ -117,6 +119,7 @@ impl BuildTarget {
                 let image = Image::open(path, Access::ReadUnlocked)?.partition_named(id, false)?;
                 return Ok(Some(image.device().size()));
             }
+            BuildTarget::Image(image) => return Ok(Some(image.device().size())),
             BuildTarget::Stream => return Ok(None),
         };
         let metadata = std::fs::metadata(path);
@@ -144,6 +147,7 @@ impl BuildTarget {
             BuildTarget::Partition { path, id } => {
                 Target::on(image(path)?.partition_named(id, false)?, EXT, consent).map(drop)
             }
+            BuildTarget::Image(image) => Target::on(image.clone(), EXT, consent).map(drop),
             BuildTarget::Stream => Ok(()),
         }
     }
@@ -155,6 +159,7 @@ impl BuildTarget {
             | BuildTarget::Within { path, .. }
             | BuildTarget::InPlace { path, .. }
             | BuildTarget::Partition { path, .. } => Some(path),
+            BuildTarget::Image(image) => image.path(),
             BuildTarget::Stream => None,
         }
     }
@@ -170,6 +175,7 @@ impl BuildTarget {
             BuildTarget::Partition { path, id } => {
                 Target::on(image(path)?.partition_named(id, false)?, made, consent)
             }
+            BuildTarget::Image(image) => Target::on(image.clone(), made, consent),
             BuildTarget::Stream => Err(Error::argument(
                 "standard output can't be opened as an image; build into a file or block device",
             )),
@@ -383,16 +389,12 @@ impl Build {
             }
             BuildTarget::Partition { path, id } => {
                 let image = Image::open(path, Access::Change)?.partition_named(id, false)?;
-                let (size, room) = (self.size(), image.device().size());
-                if room < size {
-                    let text = format!("partition {id} has {room} bytes; the file system has {size}");
-                    let error = Error::from(io::Error::new(io::ErrorKind::StorageFull, text));
-                    return Err(error.at(path.display()));
-                }
-                let target = Target::on(image, EXT, consent)?;
-                signatures::erase(target.top(), target.name(), work.events).at(target.name())?;
-                let report = self.plan.write(&*target.device(), false, work);
-                report.map_err(|error| error.within(path.display()))
+                let name = format!("partition {id}");
+                self.to_image(image, &name, consent, work).map_err(|error| error.within(path.display()))
+            }
+            BuildTarget::Image(image) => {
+                let name = image.name().to_owned();
+                self.to_image(image.clone(), "the device", consent, work).map_err(|error| error.within(name))
             }
             BuildTarget::Stream => self.stream(io::stdout().lock(), Path::new("standard output"), work),
         }
@@ -523,11 +525,33 @@ impl Build {
                     output.into_inner().map_err(|error| Error::io(path.display(), error.into_error()))?;
                 output.commit()?;
             }
-            BuildTarget::Within { .. } | BuildTarget::InPlace { .. } | BuildTarget::Partition { .. } => {
+            BuildTarget::Within { .. }
+            | BuildTarget::InPlace { .. }
+            | BuildTarget::Partition { .. }
+            | BuildTarget::Image(_) => {
                 return Err(Error::argument("a sparse image is a file of its own; not within another one"));
             }
         }
         Ok(report)
+    }
+
+    /// Writes all of an open image, or its beginning.
+    fn to_image(
+        &self,
+        image: Image,
+        what: &str,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<BuildReport, Error> {
+        let (size, room) = (self.size(), image.device().size());
+        if room < size {
+            let text = format!("{what} has {room} bytes; the file system has {size}");
+            return Err(io::Error::new(io::ErrorKind::StorageFull, text).into());
+        }
+        let _lease = image.lease()?;
+        let target = Target::on(image, EXT, consent)?;
+        signatures::erase(target.top(), target.name(), work.events).at(target.name())?;
+        self.plan.write(&*target.device(), false, work)
     }
 
     fn to_device(

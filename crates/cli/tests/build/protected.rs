@@ -341,7 +341,8 @@ fn images_lie_in_luks_volumes_and_partitions() {
         // The offset alone reaches to the end of the disk.
         ("build disk,offset=22528s", "give partition 2 alone"),
         ("build disk,partition=2 -P 2", "give all of them in one place"),
-        ("build disk,partition=2,luks,key-file=key", "a new file system can't go through 'luks'"),
+        ("build disk,partition=2,luks,key-file=pass -P 2", "give all of them in one place"),
+        ("build disk,partition=2,luks,key-file=pass", "no valid LUKS header"),
         ("build disk,partition=2,offset=1M", "goes to one place"),
         ("build disk,offset=1M,size=9M", "with --size, not with size="),
         ("build disk,partition=2 --dm-verity append", "dm-verity over a file system in a part of an image"),
@@ -432,4 +433,45 @@ fn images_get_dm_verity() {
         place.is(&format!("build {arguments}"), 2, text);
         assert_eq!(place.read("image"), b"old", "{arguments}");
     }
+}
+
+#[test]
+fn a_file_system_goes_into_a_volume_that_is_there() {
+    let place = place();
+    place.file("other", "another passphrase");
+    place.file("pass", "a passphrase");
+    let cheap = "--key-file pass --pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+    place.file("volume", vec![0; 40 << 20]);
+    let format = format!("luks format volume {cheap}");
+    run(Command::new(CASEMATE).args(format.split_whitespace()).current_dir(place.folder()));
+    let header = place.read("volume")[..16 << 20].to_vec();
+    let inside = "volume,luks,key-file=pass";
+    place.is("build volume,luks,key-file=other --from tree", 2, "does not open with this passphrase");
+    place.yes(&format!("build -n {inside} --from tree"));
+    assert!(place.read("volume")[16 << 20..].iter().all(|byte| *byte == 0));
+    // Nobody wrote what an unused volume decrypts to.
+    place.yes(&format!("build {inside} --from tree"));
+    place.yes(&format!("check {inside}"));
+    assert!(place.yes(&format!("info {inside}")).contains("6144"));
+    assert_eq!(place.yes(&format!("cat {inside} /one")), "1\n");
+    assert_eq!(place.read("volume")[..16 << 20], header);
+    // Now it holds something, also where that is not known.
+    place.is(&format!("build {inside} --from tree"), 2, "contains an ext2, ext3 or ext4 file system");
+    let again = "volume,luks,key-file=pass,offset=1M";
+    place.is(&format!("build {again} --from tree"), 2, "contains an ext2, ext3 or ext4 file system");
+    place.yes(&format!("build {inside} --from tree --overwrite --size 12M"));
+    assert!(place.yes(&format!("info {inside}")).contains("3072"));
+    place.is(&format!("build {inside} --overwrite --size 25M"), 2, "has 25165824 bytes");
+    place.is(
+        &format!("build {inside} --overwrite --android-sparse"),
+        2,
+        "a sparse image is a file of its own",
+    );
+    // Data under dm-verity never change.
+    place.yes("build sealed --from tree --dm-verity sealed.hash --root-hash-file root.txt");
+    place.is(
+        "build sealed,verity,hash-device=sealed.hash,root-hash=@root.txt --from tree --overwrite",
+        2,
+        "can't be changed",
+    );
 }

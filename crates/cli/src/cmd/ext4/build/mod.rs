@@ -22,7 +22,7 @@ use casemate::image_spec::{ImageSpec, LayerSpec};
 use casemate::signature::SigningKey;
 use casemate::target::Loss;
 use casemate::verity::Formatted;
-use casemate::{Error, Output, SecretSource, hex as hexadecimal};
+use casemate::{Access, Error, Output, SecretSource, hex as hexadecimal};
 
 use format::FormatArgs;
 use luks::LuksArgs;
@@ -32,15 +32,18 @@ use crate::answer::Answer;
 use crate::cmd::fscrypt::FscryptPolicyArgs;
 use crate::cmd::fsverity::{Hex, hex};
 use crate::cmd::info::quoted;
-use crate::cmd::layers::spec_parser;
+use crate::cmd::layers::{Asking, spec_parser};
 use crate::cmd::overwrite::OverwriteArgs;
-use crate::cmd::place::refuse_layers;
 use crate::cmd::signer::read_certificate;
 use crate::cmd::verity::info;
 use crate::cmd::verity::options::FecArgs;
 use crate::context::{Context, read_small};
 use crate::hints::is_slip;
 use crate::size::bytes;
+
+/// Text of an error: a place that is said twice.
+const TWICE: &str =
+    "the image specification has layers, and options give others: give all of them in one place";
 
 /// Help of --overwrite: a build replaces an ext4 image without it.
 const OVERWRITE: &str = "Destroy what the target holds: a volume, a partition table, a file system of another kind; on a \
@@ -69,10 +72,11 @@ const OVERWRITE: &str = "Destroy what the target holds: a volume, a partition ta
     casemate ext4 build root.img --oci image:latest\n  \
     casemate ext4 build root.img --from rootfs --device-table devices --file-contexts file_contexts\n  \
     casemate ext4 build root.img --from rootfs --dm-verity append --root-hash-file root.hash.txt\n  \
-    casemate ext4 build empty.img --size 1G")]
+    casemate ext4 build empty.img --size 1G\n  \
+    casemate ext4 build volume.img,luks,key-file=pw --from data")]
 pub struct Args {
-    /// The image to make: a file, which appears only when it is complete, or a block device, or a partition of either, such as
-    /// disk.img,partition=2; "-" is standard output.
+    /// The image to make: a file, which appears only when it is complete, or a block device; a partition of either, such as
+    /// disk.img,partition=2, or an existing volume, such as disk.img,luks,key-file=pw; "-" is standard output.
     #[arg(value_name = "IMAGE", value_parser = spec_parser(), value_hint = ValueHint::FilePath)]
     image: ImageSpec,
     #[command(flatten)]
@@ -288,7 +292,7 @@ impl Args {
 
     /// Specification of the image to build.
     fn spec(&self, context: &Context) -> Result<BuildSpec, Error> {
-        let mut spec = BuildSpec::new(self.target()?);
+        let mut spec = BuildSpec::new(self.target(context)?);
         spec.luks = self.luks.spec(self.seed.is_some(), self.image.file(), context)?;
         spec.android_sparse = self.android_sparse;
         spec.sources = self.tree.sources();
@@ -319,26 +323,29 @@ impl Args {
         self.image.file() == Path::new("-")
     }
 
-    fn target(&self) -> Result<BuildTarget, Error> {
+    fn target(&self, context: &Context) -> Result<BuildTarget, Error> {
         let part = match (self.offset, self.partition.clone()) {
             (Some(offset), _) => Some(LayerSpec::Window { offset, size: None }),
             (None, id) => id.map(LayerSpec::Partition),
         };
         let wrong = |text: &str| Err(Error::argument(text.to_owned()).at(self.image.file().display()));
-        refuse_layers(&self.image, "a new file system").map_err(|error| match self.image.parts().1 {
-            [LayerSpec::Luks(_)] => error.map_text(|text| {
-                format!("{text}; --luks makes a new volume around the file system (--overwrite in place of one that is there)")
-            }),
-            _ => error,
-        })?;
+        if !self.image.parts().1.is_empty() {
+            if part.is_some() {
+                return wrong(TWICE);
+            }
+            let access = if self.dry_run { Access::ReadUnlocked } else { Access::Change };
+            let image = self.image.open(access, &Asking::of(context))?;
+            if !self.dry_run {
+                image.check_writable()?;
+            }
+            return Ok(BuildTarget::Image(image));
+        }
         let path = self.image.file().to_owned();
         let target = match (self.image.layers(), part) {
             ([], None) if self.is_stream() => return Ok(BuildTarget::Stream),
             ([], None) => return Ok(BuildTarget::File(path)),
             ([_, ..], Some(_)) => {
-                return wrong(
-                    "the image specification has layers, and options give others: give all of them in one place",
-                );
+                return wrong(TWICE);
             }
             ([], Some(part)) => part,
             ([part], None) => part.clone(),
