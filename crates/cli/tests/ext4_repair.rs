@@ -188,6 +188,54 @@ fn a_repair_can_be_undone() {
     undo();
 }
 
+/// `e2undo` is given the whole image, in which the file system lies at an offset.
+#[test]
+fn a_repair_of_a_partition_can_be_undone() {
+    let place = Place::new(CASEMATE);
+    let (Some(_), Some(e2undo)) = (damaged(&place, DAMAGE), tool("e2undo")) else { return };
+    let image = place.read("image");
+    let mut disk = vec![0; 1 << 20];
+    // An MBR with one partition.
+    disk[450] = 0x83;
+    disk[454..458].copy_from_slice(&2048_u32.to_le_bytes());
+    disk[458..462].copy_from_slice(&u32::try_from(image.len() / 512).unwrap().to_le_bytes());
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk.extend(&image);
+    for part in ["disk,partition=1", "disk,offset=1M", "disk --partition 1"] {
+        place.file("disk", &disk);
+        let casemate = PathBuf::from(CASEMATE);
+        let ours = place.run(&casemate, &format!("ext4 check --repair --yes --undo undo {part}"));
+        assert_eq!(status(&ours), 0, "{}", stderr(&ours));
+        assert!(place.read("disk") != disk);
+        let output = run_any(Command::new(&e2undo).arg(place.path("undo")).arg(place.path("disk")));
+        assert_eq!(status(&output), 0, "{part}: {}{}", stdout(&output), stderr(&output));
+        assert!(place.read("disk") == disk, "{part}: another image than before");
+        fs::remove_file(place.path("undo")).unwrap();
+    }
+}
+
+#[test]
+fn an_undo_file_of_a_volume_is_told_as_what_it_is() {
+    let place = Place::new(CASEMATE);
+    let (Some(_), Some(e2undo)) = (damaged(&place, DAMAGE), tool("e2undo")) else { return };
+    let casemate = PathBuf::from(CASEMATE);
+    let plain = place.read("image");
+    place.file("key", Vec::from_iter(0..64_u8));
+    let run = |line: &str| {
+        let output = place.run(&casemate, line);
+        assert_eq!(status(&output), 0, "{line}: {}", stderr(&output));
+        stderr(&output)
+    };
+    run("crypt encrypt image volume --key-file key --key-size 512");
+    let said =
+        run("ext4 check --repair --yes --undo undo volume,crypt=aes-xts-plain64,key-file=key,key-size=512");
+    assert!(said.contains("DECRYPTED; e2undo puts them back on a device that shows it so"), "{said}");
+    run("crypt decrypt volume opened --key-file key --key-size 512");
+    let output = run_any(Command::new(&e2undo).arg(place.path("undo")).arg(place.path("opened")));
+    assert_eq!(status(&output), 0, "{}{}", stdout(&output), stderr(&output));
+    assert!(place.read("opened") == plain);
+}
+
 /// A journal with a transaction, and a superblock that does not say so: `-p` leaves it to somebody, as e2fsck's does.
 #[test]
 fn a_journal_that_nothing_tells_of_is_left_to_somebody() {

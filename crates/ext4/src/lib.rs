@@ -100,7 +100,9 @@ pub use read::unread::Unread;
 pub use read::usage::Usage;
 pub use read::verity::VerityMetadata;
 pub use read::xattr::Xattr;
-pub use repair::{Alteration, Altered, Approve, Depth as RepairDepth, RepairOptions, RepairReport, repair};
+pub use repair::{
+    Alteration, Altered, Approve, Depth as RepairDepth, RepairOptions, RepairReport, UndoFile, repair,
+};
 pub use resize::{ResizeReport, ResizeTo, least_blocks, resize};
 pub use transaction::patch::Patching;
 pub use transaction::recovery_file::{Interrupted, RecoveryFile};

@@ -561,8 +561,12 @@ fn what_is_completed_before_a_repair_is_not_undone_with_it() {
     std::fs::write(&image, &half).unwrap();
     std::fs::write(place.recovery(), &kept).unwrap();
     let recovery = Some(RecoveryFile::new(place.recovery()));
-    let options =
-        RepairOptions { depth: RepairDepth::All, recovery, undo: Some(undo.clone()), ..Default::default() };
+    let options = RepairOptions {
+        depth: RepairDepth::All,
+        recovery,
+        undo: Some(undo.clone().into()),
+        ..Default::default()
+    };
     let device = Arc::new(FileDevice::open_writable(&image).unwrap());
     repair(device, options, &mut |_, _| Ok(true), &Work::default()).unwrap();
     assert!(!place.recovery().exists());
@@ -779,4 +783,36 @@ fn no_copy_is_made_of_a_superblock_with_faults() {
         assert!(error.to_string().contains("damaged"), "{to:?}: {error}");
     }
     assert!(bytes_of(&*device) == image);
+}
+
+#[test]
+fn the_recovery_file_of_an_image_that_had_the_name_before_stays() {
+    let Some(place) = Place::new() else { return };
+    let recovery = place.recovery();
+    let Some(before) = before_the_change(&place, "-t ext2 -b 1024") else { return };
+    let (middle, kept) = in_the_middle(&before, &recovery);
+    let at = |name: &str| place.folder.path().join(name);
+    let medium = |name: &str| casemate_blockdev::Medium::open(at(name), Access::Change).unwrap();
+    std::fs::write(at("torn"), &middle).unwrap();
+    medium("torn").set_recovery_path(&recovery).unwrap();
+    if medium("torn").recovery_path().unwrap().is_none() {
+        return casemate_testkit::skip("no extended attributes here");
+    }
+    // A copy of the day before has taken the name of the image.
+    std::fs::write(at("copy"), &before).unwrap();
+    std::fs::write(&recovery, &kept).unwrap();
+    let interrupted = |name: &str| {
+        let medium = medium(name);
+        let file = RecoveryFile::new(&recovery).noted_on(medium.clone());
+        let options = WriteOptions { recovery: Some(file), ..WriteOptions::default() };
+        Writer::open(medium.device(), options).unwrap().interrupted()
+    };
+    assert_eq!(interrupted("copy"), Interrupted::SetAside);
+    assert!(!recovery.exists() && medium("copy").recovery_path().unwrap().is_none());
+    let aside = PathBuf::from(format!("{}.1", recovery.display()));
+    assert_eq!(std::fs::read(&aside).unwrap(), kept);
+    // Its own image is completed from it, and needs it no more.
+    std::fs::rename(&aside, &recovery).unwrap();
+    assert_eq!(interrupted("torn"), Interrupted::Completed);
+    assert!(!recovery.exists() && medium("torn").recovery_path().unwrap().is_none());
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::{Advice, AtFile};
-use casemate_ext4::{Compat, Superblock};
+use casemate_ext4::{Compat, Superblock, UndoFile};
 use casemate_fscrypt::{Context, InodeInfo, Ivs, KeyId, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -18,6 +18,10 @@ use super::encrypted::KeyUse;
 use super::live_keys::LiveKeys;
 use super::{FileSystem, ReadOptions, Time, VerityPolicy};
 use crate::{Error, Image, Keys};
+
+/// What became of a recovery file that was found by its name alone.
+const SET_ASIDE: &str = "a recovery file with this image's name keeps a change that was interrupted, and may belong to the image \
+    that had the name before: it was renamed, to its name and a number";
 
 /// Options of changing a file system.
 #[derive(Clone, Debug, Default)]
@@ -137,6 +141,7 @@ impl Image {
             Interrupted::Dropped => {
                 "removed the recovery file of an interrupted change: the file system is clean without it"
             }
+            Interrupted::SetAside => SET_ASIDE,
         };
         work.events.note(&format!("{}: {text}", self.name()));
         Ok((writer, keys))
@@ -195,12 +200,27 @@ impl Image {
                         take another name";
             return Err(Error::argument(text).at(self.name()));
         }
+        let undo = how.undo.clone().map(|path| {
+            if !self.layers().is_empty() {
+                work.events.note(&format!(
+                    "{}: keeps blocks of the file system as they are behind {}'s layers{}; e2undo puts them back on a device that \
+                     shows it so, such as one of dm-crypt or casemate serve, not on {}",
+                    path.display(),
+                    self.name(),
+                    if self.is_decrypted() { ", DECRYPTED" } else { "" },
+                    self.name()
+                ));
+            }
+            // Places behind other layers are none of the file.
+            let fs_offset = if self.layers().is_empty() { self.start() } else { 0 };
+            UndoFile { path, fs_offset }
+        });
         let (keys, superblock) = (options.keys.clone(), options.superblock);
         let reading = ReadOptions { keys, superblock, ..ReadOptions::default() };
         let options = casemate_ext4::RepairOptions {
             check: self.checking(&reading, &Arc::default(), work)?,
             depth: how.depth,
-            undo: how.undo.clone(),
+            undo,
             seed: options.seed,
             time: options.time,
             recovery: recovery.map(|path| self.keeping(path)),

@@ -29,7 +29,12 @@ const BLOCK_SIZE: Le32 = Le32(0x20);
 const FS_BLOCK_SIZE: Le32 = Le32(0x24);
 const SUPERBLOCK_SUM: Le32 = Le32(0x28);
 const STATE: Le32 = Le32(0x2c);
+const COMPATIBLE: Le32 = Le32(0x30);
+const FS_OFFSET: Le64 = Le64(0x40);
 const HEADER_SUM: Le32 = Le32(0x1fc);
+
+/// Compatible feature: the header names the byte of the image that the file system begins at.
+const HAS_FS_OFFSET: u32 = 1;
 
 /// The magic number within a superblock.
 const MAGIC_OF_SUPERBLOCK: Le16 = Le16(0x38);
@@ -50,6 +55,8 @@ pub(crate) struct Header {
     pub block_size: u32,
     pub superblock_sum: u32,
     pub is_whole: bool,
+    /// Byte of the image that the file system begins at, from which blocks are counted.
+    pub fs_offset: u64,
 }
 
 impl Header {
@@ -68,6 +75,10 @@ impl Header {
             (STATE, if self.is_whole { FINISHED } else { 0 }),
         ] {
             field.set(&mut bytes, value);
+        }
+        if self.fs_offset > 0 {
+            COMPATIBLE.set(&mut bytes, HAS_FS_OFFSET);
+            FS_OFFSET.set(&mut bytes, self.fs_offset);
         }
         let sum = crc.update(!0, &bytes[..HEADER_SUM.at()]);
         HEADER_SUM.set(&mut bytes, sum);

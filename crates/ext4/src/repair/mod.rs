@@ -31,7 +31,6 @@ mod undo;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, ErrorKind, Events, NoEvents};
@@ -56,6 +55,7 @@ use crate::repair::directory::Unsound;
 use crate::repair::obstacles::{Obstacles, rank};
 use crate::repair::rules::{Rule, rule};
 use crate::repair::taken::Taken;
+pub use crate::repair::undo::UndoFile;
 use crate::repair::undo::Undoable;
 use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::{Interrupted, RecoveryFile};
@@ -98,7 +98,7 @@ pub struct RepairOptions<'a> {
     /// How much is mended.
     pub depth: Depth,
     /// A new file for blocks as they were before: `e2undo` of e2fsprogs puts them back.
-    pub undo: Option<PathBuf>,
+    pub undo: Option<UndoFile>,
     /// As [`WriteOptions::seed`].
     pub seed: Option<u64>,
     /// The time to note as that of changes; the clock's if `None`.
@@ -155,7 +155,7 @@ pub fn repair(
     match (report, undoable.finish()) {
         (Ok(report), finished) => finished.map(|_| report),
         (Err(error), Ok(true)) => {
-            let undo = undo.display();
+            let undo = undo.path.display();
             let text = |error: &str| {
                 format!(
                     "{error}; the image was changed before that, and e2undo puts back what it was from {undo}"
@@ -180,11 +180,20 @@ fn complete(device: &Arc<dyn BlockDevice>, options: &RepairOptions<'_>) -> Resul
     superblock.ro_compat.check_writable()?;
     let plain = OpenOptions { verify_checksums: false, replay_journal: false, ..open.clone() };
     let _mmp = Mmp::start(device, &superblock, &plain, options.events)?;
-    if transaction::complete(device, open, options.recovery.as_ref())? == Interrupted::Completed {
-        let file = file.path().display();
-        let text =
-            format!("completed a change that was interrupted, from {file}; the undo file begins behind that");
-        options.events.note(&text);
+    let path = file.path().display();
+    match transaction::complete(device, open, options.recovery.as_ref())? {
+        Interrupted::Completed => {
+            let text = format!(
+                "completed a change that was interrupted, from {path}; the undo file begins behind that"
+            );
+            options.events.note(&text);
+        }
+        Interrupted::SetAside => {
+            options.events.note(&format!(
+                "{path} may keep a change of another image: it was renamed, to its name and a number"
+            ));
+        }
+        Interrupted::Nothing | Interrupted::Dropped => {}
     }
     Ok(())
 }

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use casemate_blockdev::{BlockDevice, os, sync_name};
@@ -24,6 +24,22 @@ use crate::format::undo_file::{HEADER, Header, KEY, KEYS, hide_superblock, key_b
 /// Bytes of the blocks that are kept.
 const BLOCK: u64 = 4096;
 
+/// Undo file that a repair makes.
+#[derive(Clone, Debug)]
+pub struct UndoFile {
+    /// Its path, where no file is yet.
+    pub path: PathBuf,
+    /// Byte of the image at which the file system begins, for `e2undo`, which is given the whole image.
+    pub fs_offset: u64,
+}
+
+/// The undo file of all of an image.
+impl From<PathBuf> for UndoFile {
+    fn from(path: PathBuf) -> UndoFile {
+        UndoFile { path, fs_offset: 0 }
+    }
+}
+
 /// A device that keeps the old contents of what is written to it first.
 pub(super) struct Undoable {
     below: Arc<dyn BlockDevice>,
@@ -34,6 +50,7 @@ pub(super) struct Undoable {
 struct Undo {
     file: File,
     path: PathBuf,
+    fs_offset: u64,
     crc: Crc32c,
     /// Blocks that were kept.
     kept: BTreeSet<u64>,
@@ -50,12 +67,14 @@ impl Undoable {
     ///
     /// # Errors
     /// `AlreadyExists` if there is such a file, and those of writing it.
-    pub fn new(below: Arc<dyn BlockDevice>, path: &Path, crc: Crc32c) -> Result<Undoable> {
+    pub fn new(below: Arc<dyn BlockDevice>, undo: &UndoFile, crc: Crc32c) -> Result<Undoable> {
+        let path = &undo.path;
         let at = |error: std::io::Error| Error::io(path.display(), error);
         let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(at)?;
         let mut undo = Undo {
             file,
-            path: path.to_owned(),
+            path: path.clone(),
+            fs_offset: undo.fs_offset,
             crc,
             kept: BTreeSet::new(),
             waiting: BTreeMap::new(),
@@ -206,6 +225,7 @@ impl Undo {
             block_size: BLOCK as u32,
             superblock_sum: self.superblock_sum,
             is_whole,
+            fs_offset: self.fs_offset,
         };
         self.write(&header.to_bytes(self.crc)[..HEADER], 0)
     }

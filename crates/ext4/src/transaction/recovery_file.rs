@@ -11,14 +11,15 @@
 //!
 //! Meanwhile the image has the file's path in an extended attribute. By that the file is found through hard links and loop
 //! devices, and after the image was moved. A copy of the image may have the attribute too, so a file that was found by it is
-//! read and never removed: beside the image whose change it keeps it means nothing as soon as that is complete.
+//! read and never removed: beside the image whose change it keeps it means nothing as soon as that is complete. An image that has
+//! taken the name of another one has no attribute: the file that it finds by its name may be that image's, and is renamed.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, Medium, OutputFile, sync_name};
+use casemate_blockdev::{BlockDevice, FileDevice, Medium, OutputFile, is_same_file, sync_name};
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Providers;
 
@@ -74,6 +75,8 @@ pub enum Interrupted {
     Completed,
     /// Its records are gone: the file system was clean without it.
     Dropped,
+    /// The file system is whole, and another image may need the records: their file was renamed, to its name and a number.
+    SetAside,
 }
 
 impl RecoveryFile {
@@ -128,8 +131,8 @@ impl RecoveryFile {
         let pending = match self.find(device, crc)? {
             Found::Nothing => return Ok(Interrupted::Nothing),
             Found::Void => {
-                self.remove()?;
-                return Ok(Interrupted::Dropped);
+                let is_removed = self.clear()?;
+                return Ok(if is_removed { Interrupted::Dropped } else { Interrupted::SetAside });
             }
             Found::Pending(pending) => pending,
         };
@@ -146,7 +149,7 @@ impl RecoveryFile {
         }
         match pending.is_led_to {
             true => self.forget()?,
-            false => self.remove()?,
+            false => drop(self.clear()?),
         }
         Ok(Interrupted::Completed)
     }
@@ -286,6 +289,34 @@ impl RecoveryFile {
         }
         self.forget()?;
         sync_name(&self.path)
+    }
+
+    /// Removes the file that was found by its name, which the image does not need any more, or renames it if it may be another
+    /// image's. Whether it was removed.
+    fn clear(&self) -> Result<bool> {
+        if self.is_own()? {
+            return self.remove().map(|()| true);
+        }
+        let numbered = |number: u32| {
+            let mut path = self.path.clone().into_os_string();
+            path.push(format!(".{number}"));
+            PathBuf::from(path)
+        };
+        let free = (1..1000).map(numbered).find(|path| !path.exists());
+        std::fs::rename(&self.path, free.ok_or_else(|| std::io::Error::from(ErrorKind::AlreadyExists))?)?;
+        sync_name(&self.path).map(|()| false)
+    }
+
+    /// Whether the file keeps a change of this image: its attribute says so. Where there are no attributes the name has to do.
+    fn is_own(&self) -> Result<bool> {
+        let Some(image) = &self.image else { return Ok(true) };
+        if let Some(path) = image.recovery_path()? {
+            return Ok(!path.exists() || is_same_file(&path, &self.path));
+        }
+        image.set_recovery_path(&self.path)?;
+        let takes_attributes = image.recovery_path()?.is_some();
+        image.remove_recovery_path()?;
+        Ok(!takes_attributes)
     }
 
     fn forget(&self) -> Result<()> {

@@ -96,7 +96,8 @@ fn every_moment_of_a_repair_can_be_undone() {
             undo: undo.clone(),
             steps: Mutex::default(),
         });
-        let options = RepairOptions { depth: RepairDepth::All, undo: Some(undo.clone()), ..options(&path) };
+        let options =
+            RepairOptions { depth: RepairDepth::All, undo: Some(undo.clone().into()), ..options(&path) };
         repair(device.clone(), options, &mut |_, _| Ok(true), &Work::default()).unwrap();
         let whole = std::fs::read(&undo).unwrap();
         let mut steps = std::mem::take(&mut *device.steps.lock().unwrap());
@@ -150,7 +151,7 @@ fn a_repair_that_stops_leaves_a_whole_undo_file() {
     bytes[1024 + CHECKSUM_TYPE] = 0x2e;
     std::fs::write(&path, &bytes).unwrap();
     let device = Arc::new(casemate_blockdev::FileDevice::open_writable(&path).unwrap());
-    let how = RepairOptions { depth: RepairDepth::All, undo: Some(undo.clone()), ..options(&path) };
+    let how = RepairOptions { depth: RepairDepth::All, undo: Some(undo.clone().into()), ..options(&path) };
     let error = repair(device, how, &mut |_, _| Ok(true), &Work::default()).unwrap_err();
     assert!(std::fs::read(&path).unwrap() != bytes, "{error}");
     assert!(error.to_string().contains("the image was changed before that"), "{error}");
