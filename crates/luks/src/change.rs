@@ -406,7 +406,7 @@ impl Volume {
             && let Some(name) = header.metadata.requirements().first()
         {
             let mut text = format!("the LUKS2 header requires {name}, and was not changed");
-            let is_under_way = matches!(self.reencryption(), Ok(Some(_)));
+            let is_under_way = matches!(self.noted_reencryption(), Ok(Some(_)));
             if is_under_way {
                 text += ": the volume is being reencrypted";
             }

@@ -441,8 +441,7 @@ impl Volume {
     pub(crate) fn check_readable(&self) -> Result<(), Error> {
         self.check_segments()?;
         if self.is_attached && self.geometry().2 < self.header.metadata_end() {
-            let text = "this is the header of data that lie elsewhere, which are opened with it beside them";
-            return Err(Error::argument(text).advise(Advice::LuksHeader));
+            return Err(header_alone());
         }
         if !self.is_attached && self.data.check_writable().is_ok() {
             let (len, offset) = (self.header.metadata_end(), self.geometry().2);
@@ -473,6 +472,12 @@ impl Volume {
             let text = format!("the LUKS2 header has {} segments; one is supported", segments.len());
             return Err(Error::unsupported(text));
         };
+        if kind == "linear" {
+            return Err(Error::unsupported(
+                "segment 0 is of type 'linear': by the header, which nothing proves, the data are not encrypted. A decryption that is \
+                 complete leaves such a header, and nobody needs it: look at the data, then remove it",
+            ));
+        }
         if kind != "crypt" {
             return Err(Error::unsupported(format!("segment 0 is of type '{kind}'; 'crypt' is supported")));
         }
@@ -489,4 +494,10 @@ impl fmt::Debug for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Volume(LUKS{} of {:?})", self.header.version(), self.data)
     }
+}
+
+/// The error for a header whose data are needed and lie elsewhere.
+pub(crate) fn header_alone() -> Error {
+    let text = "this is the header of data that lie elsewhere, which are opened with it beside them";
+    Error::argument(text).advise(Advice::LuksHeader)
 }

@@ -455,3 +455,35 @@ fn a_backup_of_the_other_version_is_restored_where_the_data_are_the_same_alone()
     yes(own("header-restore older older.backup --batch-mode"));
     yes(own("test-passphrase older --key-file key"));
 }
+
+/// What is being reencrypted lies elsewhere, and its header is looked after all the same.
+#[test]
+fn a_header_alone_is_mended_and_saved_in_the_middle_of_a_reencryption() {
+    let place = Place::new(CASEMATE);
+    place.file("key", "pass");
+    let plain = vec![7; 2 << 20];
+    place.file("data", &plain);
+    let encrypt = "luks reencrypt data --luks-header header --key-file key";
+    yes(place.own(&format!("{encrypt} --encrypt --init-only {CHEAP}")));
+    let sound = place.read("header");
+    let elsewhere = "a reencryption is not finished, and its data lie elsewhere";
+    says(place.own("luks repair header"), 0, elsewhere);
+    assert!(place.read("header") == sound);
+    fs::File::options().write(true).open(place.path("header")).unwrap().write_all_at(&[7; 4], 100).unwrap();
+    let mended = place.own("luks repair header");
+    says(mended.clone(), 0, elsewhere);
+    assert!(yes(mended).contains("the primary header was invalid"));
+    says(place.own("luks header-backup header saved"), 0, "restoring the backup would destroy data");
+    says(place.own("luks config header --label x"), 2, "the volume is being reencrypted");
+    says(
+        place.own("luks extract header out --key-file key"),
+        2,
+        "this is the header of data that lie elsewhere",
+    );
+    yes(place.own(&format!("{encrypt} --resume-only")));
+    yes(place.own("luks extract data out --luks-header header --key-file key"));
+    assert!(place.read("out") == plain);
+    // A decryption that is done leaves a header that nobody needs.
+    yes(place.own(&format!("{encrypt} --decrypt")));
+    assert!(place.read("data") == plain);
+}

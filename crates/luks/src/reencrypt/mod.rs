@@ -13,6 +13,7 @@ use casemate_providers::{Providers, Work};
 
 use super::locks::HeaderLock;
 use super::random::Source;
+use super::volume::header_alone;
 use super::{LuksKey, LuksOptions, Volume};
 use crate::pbkdf::Pbkdf;
 use crate::{Advice, Error};
@@ -160,7 +161,7 @@ impl Volume {
     /// # Errors
     /// `Unsupported` for work that only cryptsetup can go on with; `Corrupt` for metadata that contradict themselves.
     pub fn begun(&self) -> Result<Option<Mode>, Error> {
-        let course = self.reencryption().at(self.header_image.name())?;
+        let course = self.noted_reencryption().at(self.header_image.name())?;
         Ok(course.or_else(|| self.ending().map(|ending| ending.course)).map(|course| course.mode))
     }
 
@@ -170,14 +171,26 @@ impl Volume {
             Header::Luks1(_) => Ok(None),
             Header::Luks2(header) => {
                 let course = header.metadata.reencryption()?;
-                match &course {
-                    Some(course) if self.is_attached && !is_behind(course, self.header.metadata_end()) => {
-                        Err(Error::corrupt("LUKS2 reencryption: data lie where the header before them is"))
-                    }
-                    _ => Ok(course),
+                match course {
+                    Some(_) if self.is_header_alone() => Err(header_alone()),
+                    course => Ok(course),
                 }
             }
         }
+    }
+
+    /// The reencryption that the header tells of, wherever its data lie.
+    pub(super) fn noted_reencryption(&self) -> Result<Option<Reencryption>, Error> {
+        match &self.header {
+            Header::Luks1(_) => Ok(None),
+            Header::Luks2(header) => header.metadata.reencryption(),
+        }
+    }
+
+    /// Whether the header tells of a reencryption of data that can't lie behind it.
+    pub(super) fn is_header_alone(&self) -> bool {
+        let course = self.noted_reencryption().ok().flatten();
+        self.is_attached && course.is_some_and(|course| !is_behind(&course, self.header.metadata_end()))
     }
 
     /// Whether the data may be a mixture that nothing tells apart: of a reencryption that nothing protects the header says that

@@ -23,6 +23,8 @@ pub enum ReencryptionState {
     Clean,
     /// It was cut off while a part of the data was rewritten.
     CutOff,
+    /// The header alone is there: how the data stand, which lie elsewhere, is not known.
+    HeaderAlone,
 }
 
 impl Volume {
@@ -35,6 +37,9 @@ impl Volume {
         let state = || {
             if header.metadata.unproven_reencryption()?.is_some() {
                 return Ok(Some(ReencryptionState::Unproven));
+            }
+            if self.is_header_alone() {
+                return Ok(Some(ReencryptionState::HeaderAlone));
             }
             let Some(course) = self.reencryption()? else { return Ok(None) };
             let parts = course.parts(self.data.top().size())?;

@@ -77,6 +77,16 @@ impl Args {
             found => found?,
         };
         let Some(state) = state else { return Ok(None) };
+        if state == ReencryptionState::HeaderAlone {
+            Events::note(
+                context,
+                &format!(
+                    "{}: a reencryption is not finished, and its data lie elsewhere: casemate luks reencrypt goes on with both",
+                    self.header.place.file().display()
+                ),
+            );
+            return Ok(Some("not checked"));
+        }
         let is_asked = context.is_other_tool() || self.passphrase.source().is_some();
         let image = self.header.place.file().display();
         if !is_asked && state != ReencryptionState::Unproven {
