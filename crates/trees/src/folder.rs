@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::DirBuilder;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use casemate_blockdev::os::DirBuilderExt;
@@ -54,7 +55,14 @@ pub fn open_folder(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
 
 fn open(folder: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(folder, name, flags, Mode::empty())?)
+    openat(folder, name, flags, Mode::empty()).map_err(|error| match error {
+        Errno::NOTDIR | Errno::LOOP => {
+            let text =
+                "what has this name on the host is not a folder; a symbolic link to one is not followed";
+            Error::path(ErrorKind::NotADirectory, text)
+        }
+        error => error.into(),
+    })
 }
 
 /// Makes a folder that only we can enter until its attributes are set.

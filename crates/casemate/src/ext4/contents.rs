@@ -1,6 +1,8 @@
 //! Contents of files in images, checked against their fs-verity trees while they are read.
 
-use casemate_blockdev::{BlockDevice, Window};
+use std::ops::Range;
+
+use casemate_blockdev::{BlockDevice, Window, u64_of, usize_of};
 use casemate_ext4::{Contents, Ext4, Inode, InodeFlags};
 use casemate_primitives::sha256::Sha256;
 use casemate_providers::{Providers, Work};
@@ -67,7 +69,53 @@ pub fn open_file(
     let tree = Window::new(metadata.whole, metadata.tree_offset, metadata.tree_room)
         .map_err(|error| Error::io(place(), error))?;
     let verified = descriptor.verified(providers, plain()?, tree, 0).map_err(|error| error.at(place()))?;
-    Ok(Box::new(verified))
+    Ok(Box::new(ProvenHoles(verified)))
+}
+
+/// A file whose reads are checked. Its holes are read, and so proven to be zeros, before anybody passes over them.
+struct ProvenHoles<D>(D);
+
+impl<D: BlockDevice> BlockDevice for ProvenHoles<D> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.0)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        self.0.flush()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, Error> {
+        let size = self.size();
+        let Some(plain) = self.0.below() else { return self.0.next_data(offset) };
+        let data = plain
+            .next_data(offset)?
+            .filter(|data| data.start < size)
+            .map(|data| data.start..data.end.min(size));
+        let hole = offset..data.as_ref().map_or(size, |data| data.start);
+        let mut buffer = Vec::new();
+        let mut at = hole.start;
+        while at < hole.end {
+            buffer.resize(usize_of((hole.end - at).min(1 << 20)), 0);
+            // Whoever reads what is no hole by its tree is told.
+            if self.0.read_at(&mut buffer, at).is_err() {
+                return Ok(Some(at..data.map_or(size, |data| data.end)));
+            }
+            at += u64_of(buffer.len());
+        }
+        Ok(data)
+    }
 }
 
 /// The fs-verity descriptor of a file; `None` for files without.

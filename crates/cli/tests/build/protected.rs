@@ -475,3 +475,28 @@ fn a_file_system_goes_into_a_volume_that_is_there() {
         "can't be changed",
     );
 }
+
+/// A hole is read before it is passed over: its zeros have digests as other bytes have.
+#[test]
+fn holes_of_files_with_fs_verity_stay_holes() {
+    let place = place();
+    place.sh("truncate -s 40M tree/hole && printf end >> tree/hole && printf middle | dd of=tree/hole bs=1 seek=20000000 conv=notrunc");
+    place.yes("build image --from tree --verity");
+    place.yes("extract image out --fsverity require");
+    place.yes("extract image --tar out.tar --fsverity require");
+    assert!(place.read("out/hole") == place.read("tree/hole"));
+    let stored = |name: &str| place.sh(&format!("du -k {name} | cut -f1")).trim().parse::<u64>().unwrap();
+    assert!(
+        stored("out/hole") < 1024 && stored("out.tar") < 4096,
+        "{} {}",
+        stored("out/hole"),
+        stored("out.tar")
+    );
+    if tool("debugfs").is_none() {
+        return;
+    }
+    // Data that became a hole are no zeros by their tree.
+    place.sh("debugfs -w -R 'punch /hole 4882 4882' image");
+    place.is("extract image again --fsverity require", 2, "/hole");
+    assert!(!place.path("again/hole").exists());
+}
