@@ -159,8 +159,16 @@ impl RecoveryFile {
         let named = Place { path: self.path.clone(), is_led_to: false };
         match &self.image {
             Some(image) if !self.path.exists() => {
-                let path = image.recovery_path()?.filter(|path| *path != self.path);
-                Ok(path.map_or(named, |path| Place { path, is_led_to: true }))
+                let Some(path) = image.recovery_path()? else { return Ok(named) };
+                // It may have been renamed for an image that has taken the name of this one.
+                let renamed =
+                    || (1..MOST_RENAMED).map(|number| numbered(&path, number)).find(|path| path.exists());
+                let found = if path.exists() { None } else { renamed() };
+                Ok(match found {
+                    Some(path) => Place { path, is_led_to: true },
+                    None if path == self.path => named,
+                    None => Place { path, is_led_to: true },
+                })
             }
             _ => Ok(named),
         }
@@ -297,12 +305,7 @@ impl RecoveryFile {
         if self.is_own()? {
             return self.remove().map(|()| true);
         }
-        let numbered = |number: u32| {
-            let mut path = self.path.clone().into_os_string();
-            path.push(format!(".{number}"));
-            PathBuf::from(path)
-        };
-        let free = (1..1000).map(numbered).find(|path| !path.exists());
+        let free = (1..MOST_RENAMED).map(|number| numbered(&self.path, number)).find(|path| !path.exists());
         std::fs::rename(&self.path, free.ok_or_else(|| std::io::Error::from(ErrorKind::AlreadyExists))?)?;
         sync_name(&self.path).map(|()| false)
     }
@@ -322,6 +325,16 @@ impl RecoveryFile {
     fn forget(&self) -> Result<()> {
         self.image.as_ref().map_or(Ok(()), Medium::remove_recovery_path)
     }
+}
+
+/// Numbers of files that were renamed.
+const MOST_RENAMED: u32 = 1000;
+
+/// The name that a file gets which may be another image's.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut path = path.to_owned().into_os_string();
+    path.push(format!(".{number}"));
+    path.into()
 }
 
 /// Whether a file keeps a change that gives the file system another UUID, this one, which the image has already.
