@@ -98,7 +98,7 @@ pub struct Enclosing {
     pub says_end: bool,
 }
 
-/// What becomes of contents of which a part is changed.
+/// Text of what becomes of contents of which a part is changed.
 impl fmt::Display for Enclosing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.says_end { "are" } else { "may be" };
@@ -112,7 +112,7 @@ impl Enclosing {
     }
 }
 
-/// What begins before some bytes and reaches into them.
+/// Contents that begin before some bytes and reach into them.
 fn begun_before(device: &dyn BlockDevice, bytes: &Range<u64>) -> Result<Option<Enclosing>> {
     if bytes.start == 0 {
         return Ok(None);
@@ -127,7 +127,7 @@ fn begun_before(device: &dyn BlockDevice, bytes: &Range<u64>) -> Result<Option<E
     contents_to(device, bytes.start)
 }
 
-/// What begins before some bytes, or with them, and is not all in them.
+/// Contents that begin before some bytes, or with them, and end elsewhere.
 fn divided(device: &dyn BlockDevice, bytes: &Range<u64>) -> Result<Option<Enclosing>> {
     let before = begun_before(device, bytes)?;
     if before.is_some() || bytes.end >= device.size() {

@@ -610,11 +610,7 @@ fn slips_of_new_users_are_answered() {
         ("ext4 mv root.img /nope /x", 2, "root.img: /nope: no such file"),
         ("ext4 mkdir root.img /lost+found", 2, "root.img: /lost+found: exists already"),
         ("ext4 build new.img --from nope", 2, "casemate: nope: No such file or directory\n"),
-        (
-            "ext4 build vault.img,luks,key-file=pw --from folder",
-            2,
-            "--luks makes a new volume around the file system",
-        ),
+        ("ext4 build vault.img,luks,key-file=pw --from folder", 2, "vault.img: no space left"),
         (
             "luks format new.img --from folder",
             2,

@@ -19,7 +19,7 @@ use super::live_keys::LiveKeys;
 use super::{FileSystem, ReadOptions, Time, VerityPolicy};
 use crate::{Error, Image, Keys};
 
-/// What became of a recovery file that was found by its name alone.
+/// Text on a recovery file that was found by its name alone.
 const SET_ASIDE: &str = "a recovery file with this image's name keeps a change that was interrupted, and may belong to the image \
     that had the name before: it was renamed, to its name and a number";
 

@@ -456,7 +456,7 @@ fn a_backup_of_the_other_version_is_restored_where_the_data_are_the_same_alone()
     yes(own("test-passphrase older --key-file key"));
 }
 
-/// What is being reencrypted lies elsewhere, and its header is looked after all the same.
+/// A header is looked after while data that lie elsewhere are reencrypted.
 #[test]
 fn a_header_alone_is_mended_and_saved_in_the_middle_of_a_reencryption() {
     let place = Place::new(CASEMATE);
