@@ -94,11 +94,12 @@ impl Helper {
     /// Arguments of casemate that mean this command line.
     fn arguments(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["mount".into()];
+        let mut of_kernel = Vec::new();
         for option in self.options.iter().flat_map(|list| list.split(',')) {
             let name = option.split('=').next().unwrap_or_default();
             match option {
                 "" => {}
-                _ if KernelOptions::has(option) => words.extend(["-o".into(), option.into()]),
+                _ if KernelOptions::has(option) => of_kernel.push(option),
                 _ if OTHERS.contains(&option) || name.starts_with("x-") || name == "comment" => {}
                 _ => {
                     // mount(8)'s own options have underscores.
@@ -106,6 +107,10 @@ impl Helper {
                     words.push(own.into());
                 }
             }
+        }
+        // One list: an option is given once.
+        if !of_kernel.is_empty() {
+            words.extend(["-o".into(), of_kernel.join(",").into()]);
         }
         words.extend(["--".into(), self.image.clone(), self.folder.clone()]);
         words
@@ -118,9 +123,9 @@ mod tests {
 
     #[test]
     fn options_of_fstab_are_those_of_the_command() {
-        let line = "mount.casemate disk.img /mnt -n -o rw,noauto,luks,key_file=/etc/a=b,allow_other,dev,x-systemd.automount";
+        let line = "mount.casemate disk.img /mnt -n -o rw,noauto,luks,key_file=/etc/a=b,allow_other,dev,noexec,x-systemd.automount";
         let helper = Helper::try_parse_from(line.split(' ')).unwrap();
-        let words = "mount --luks --key-file=/etc/a=b --allow-other -o dev -- disk.img /mnt";
+        let words = "mount --luks --key-file=/etc/a=b --allow-other -o dev,noexec -- disk.img /mnt";
         assert_eq!(helper.arguments(), words.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert!(understands(&line.split(' ').map(OsString::from).collect::<Vec<_>>()));
         assert!(!understands(&["mount.casemate", "a", "b", "-o", "none-such"].map(OsString::from)));
