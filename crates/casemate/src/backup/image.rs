@@ -21,7 +21,7 @@ const PIECE: usize = 1 << 20;
 /// Restores a backup as directory `path` of an image, without any key. The directory is made, unless it is there and
 /// neither it nor the backup's is encrypted; the same holds for the directories below. No other file may be there.
 ///
-/// Nothing is committed: the caller does that if there is no error, and drops the writer if there is one.
+/// Nothing is committed: the caller does that if there is no error. After one in the middle the writer commits nothing any more.
 ///
 /// # Errors
 /// `Unsupported` for policies whose IVs have inode numbers in them, for other block sizes than the backup's, for
@@ -44,19 +44,11 @@ pub fn restore(
         finish: Vec::new(),
         report: PutReport::default(),
     };
-    let mut tar = TarReader::new(input, name);
-    while let Some(member) = tar.next()? {
-        let result = restore.member(&mut tar, &member);
-        result.map_err(|error| error.within(member.shown()))?;
+    let done = restore.all(TarReader::new(input, name));
+    if done.is_err() && !restore.folders.is_empty() {
+        restore.writer.break_off();
     }
-    if restore.folders.is_empty() {
-        return Err(tar.corrupt("the backup holds no directory"));
-    }
-    // By now all names are in them, which changed their times.
-    for (number, member) in std::mem::take(&mut restore.finish) {
-        restore.attributes(number, &member, None)?;
-    }
-    Ok(restore.report)
+    done.map(|()| restore.report)
 }
 
 struct Restore<'a> {
@@ -81,6 +73,21 @@ struct Folder {
 }
 
 impl Restore<'_> {
+    /// Puts everything of a backup back.
+    fn all(&mut self, mut tar: TarReader<'_>) -> Result<(), Error> {
+        while let Some(member) = tar.next()? {
+            self.member(&mut tar, &member).map_err(|error| error.within(member.shown()))?;
+        }
+        if self.folders.is_empty() {
+            return Err(tar.corrupt("the backup holds no directory"));
+        }
+        // By now all names are in them, which changed their times.
+        for (number, member) in std::mem::take(&mut self.finish) {
+            self.attributes(number, &member, None)?;
+        }
+        Ok(())
+    }
+
     fn member(&mut self, tar: &mut TarReader<'_>, member: &Member) -> Result<(), Error> {
         let stored = trim(&member.path);
         let context = self.context(member)?;

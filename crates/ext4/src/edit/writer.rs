@@ -159,8 +159,8 @@ impl Writer {
         if self.files.space().transaction().is_large() { self.commit_with(behind) } else { Ok(()) }
     }
 
-    /// Breaks off: nothing is committed any more. For a file whose contents were not written to their blocks.
-    pub(crate) fn break_off(&mut self) {
+    /// Breaks off: nothing is committed any more, because changes that belong together were not all made.
+    pub fn break_off(&mut self) {
         self.files.inodes().transaction().break_off();
     }
 

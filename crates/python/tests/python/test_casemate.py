@@ -1156,6 +1156,20 @@ class Fscrypt(World):
                 fscrypt.restore(writer, self.folder / "none", "/third")
         self.assertGreater(heard[-1], 0)
 
+    def test_half_of_a_restoration_is_not_committed(self):
+        image = self.encrypted()
+        tar = self.folder / "secret.tar"
+        half = self.folder / "half.tar"
+        with casemate.open(image, writable=True) as device:
+            fscrypt.backup(device.ext4(), "/secret", tar)
+            half.write_bytes(tar.read_bytes()[: tar.stat().st_size // 2])
+            before = image.read_bytes()
+            with self.assertRaises(OSError), device.ext4_writer() as writer:
+                with self.assertRaises(casemate.Error):
+                    fscrypt.restore(writer, half, "/again")
+                writer.mkdir("/another")
+        self.assertEqual(image.read_bytes(), before)
+
     def test_what_makes_no_sense_is_refused(self):
         key = fscrypt.MasterKey(self.KEY)
         for policy in [
