@@ -311,6 +311,8 @@ impl Image {
             Store::format(new.device(), self.top().size(), &identity).at(path.display())?;
             new.commit(true).at(path.display())?;
         }
+        // What it keeps belongs to the image as it is now.
+        self.medium = self.medium.locked()?;
         let store = Access::Change.open(path)?;
         let device = Arc::new(Store::open(self.device(), store, &identity).at(path.display())?);
         self.layers.push(Layer::Overlay(Arc::clone(&device)));

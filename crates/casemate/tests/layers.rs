@@ -429,3 +429,18 @@ fn random_text_does_not_panic() {
         }
     }
 }
+
+/// An overlay keeps changes of the image as it is: nobody else changes that meanwhile.
+#[test]
+fn the_image_below_an_overlay_is_locked() {
+    let folder = casemate_testkit::tempdir().unwrap();
+    let path = folder.path().join("image");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let change = || Image::open(&path, Access::Change);
+    let image = Image::open(&path, Access::ReadUnlocked).unwrap();
+    drop(change().unwrap());
+    let overlay = image.overlay(&folder.path().join("overlay"), &Providers::default()).unwrap();
+    assert!(change().unwrap_err().is_busy());
+    drop(overlay);
+    change().unwrap();
+}
