@@ -216,7 +216,9 @@ fn refuse_hiding<'a>(
         let parent = whole.as_deref().and_then(Path::parent).and_then(|parent| parent.canonicalize().ok());
         let named =
             parent.zip(whole.as_deref().and_then(Path::file_name)).map(|(parent, name)| parent.join(name));
-        [whole, named, file.canonicalize().ok()]
+        let linked = std::fs::read_link(file).ok();
+        let linked = linked.and_then(|target| full_path(&file.parent()?.join(target)).ok());
+        [whole, named, linked, file.canonicalize().ok()]
     };
     let places = [std::path::absolute(folder).ok(), Some(path.to_owned())];
     let is_hidden = |file: &&PathBuf| {

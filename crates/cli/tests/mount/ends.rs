@@ -283,6 +283,8 @@ fn a_mount_does_not_hide_its_own_image() {
         assert!(!folders.is_mounted("over"));
     }
     folders.is("mount root.img over --control over/socket", 2, "the mount needs and would hide");
+    folders.sh("ln -s over/none dangling");
+    folders.is("mount -w root.img over --recovery-file dangling", 2, "the mount needs and would hide");
     folders.mount("--write over/deep/root.img", "elsewhere");
     folders.unmount("elsewhere");
 }
