@@ -297,7 +297,18 @@ impl Medium {
         }
         match self.output().as_ref().and_then(|new| new.as_ref()) {
             Some(new) => new.device().set_len(len).at(&self.name),
-            None => self.top.write_at(&[0], len - 1).at(&self.name),
+            None => {
+                let size = self.top.size();
+                let grown = self.top.write_at(&[0], len - 1).map_err(|error| match error.io_kind() {
+                    // A part of a disk has its end.
+                    Some(std::io::ErrorKind::UnexpectedEof) => {
+                        let text = format!("{len} bytes are needed, and {size} are there");
+                        Error::path(std::io::ErrorKind::StorageFull, text)
+                    }
+                    _ => error,
+                });
+                grown.at(&self.name)
+            }
         }
     }
 

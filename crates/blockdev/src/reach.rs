@@ -42,11 +42,15 @@ impl Medium {
     /// # Errors
     /// `Io`.
     pub fn enclosing(&self, bytes: Range<u64>) -> Result<Option<Enclosing>> {
-        let mut windows = self.windows_without_partition();
+        let mut windows = self.windows_outwards();
         let find = || -> Result<Option<Enclosing>> {
             let mut range = bytes;
             let mut found = begun_before(self.top(), &range)?;
             while let (None, Some((below, window))) = (&found, windows.next()) {
+                let partitions = table_to_read(&*below).map_or_else(|_| Vec::new(), |table| table.partitions);
+                if partitions.iter().any(|one| one.start == window.start) {
+                    break;
+                }
                 range = range.start.saturating_add(window.start)..range.end.saturating_add(window.start);
                 found = begun_before(&*below, &range)?;
             }

@@ -395,7 +395,8 @@ fn size_said(head: &[u8], what: &str) -> Option<u64> {
         signatures::NTFS => number(11, 2)?.checked_mul(number(0x28, 8)?.checked_add(1)?),
         signatures::EXFAT => power(number(108, 1)?)?.checked_mul(number(72, 8)?),
         signatures::XFS => big(4, 4)?.checked_mul(big(8, 8)?),
-        signatures::BTRFS => number((64 << 10) + 0x70, 8),
+        // Of this device, one of perhaps several.
+        signatures::BTRFS => number((64 << 10) + 0xd1, 8),
         // In pages, the last of which is named; those of other sizes than 4096 bytes have their signature elsewhere.
         signatures::SWAP if head.get(4086..4096)? == b"SWAPSPACE2" => Some((number(1024 + 4, 4)? + 1) * 4096),
         signatures::EROFS => power(number(1024 + 12, 1)?)?.checked_mul(number(1024 + 36, 4)?),

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use casemate_testkit::{Rng, TempDir, run, tempdir, tool, wait_until};
+use casemate_testkit::{Place, Rng, TempDir, run, stderr, tempdir, tool, wait_until};
 
 const KEY: &[&str] = &["--key-file", "key", "--key-size", "512"];
 
@@ -645,4 +645,27 @@ fn cryptsetup_names_are_taken() {
         let said = String::from_utf8_lossy(&ours.stderr);
         assert!(!said.contains(&format!("argument '{option}' found")), "{said}");
     }
+}
+
+#[test]
+fn targets_and_journals_that_can_not_be_are_told_as_what_they_are() {
+    let place = Place::new(env!("CARGO_BIN_EXE_casemate"));
+    place.file("key", Vec::from_iter(0..64_u8));
+    place.file("plain", vec![7; 2 << 20]);
+    place.file("disk", vec![0; 1 << 20]);
+    let own = |line: &str| place.own(&format!("crypt {line} --key-file key --key-size 512"));
+    let output = own("encrypt plain disk,offset=512K");
+    assert!(
+        stderr(&output).contains("2097152 bytes are needed, and 524288 are there"),
+        "{}",
+        stderr(&output)
+    );
+    place.file("other", "precious");
+    let output = own("encrypt --in-place plain --journal other");
+    assert!(
+        stderr(&output).contains("has the name of the journal, and is another file"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(place.read("other") == b"precious" && place.read("plain") == vec![7; 2 << 20]);
 }

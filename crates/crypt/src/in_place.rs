@@ -17,9 +17,10 @@
 //!
 //! The journal file, byte by byte: docs/formats/in-place.md.
 
+use std::path::Path;
 use std::sync::Mutex;
 
-use casemate_blockdev::{BlockDevice, MARK_NAME, samples, u64_of, usize_of};
+use casemate_blockdev::{BlockDevice, FileDevice, MARK_NAME, samples, u64_of, usize_of};
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
 use casemate_providers::{Direction, Hash, Hmac, Work};
 
@@ -352,6 +353,16 @@ impl Record {
     fn slot(&self, zone: u64) -> u64 {
         RECORDS + (zone % 2) * self.hot_zone
     }
+}
+
+/// Whether a file begins as a journal does: with a record, or with room for the first one.
+pub(crate) fn is_journal(path: &Path) -> bool {
+    let mut bytes = [0; MAGIC.len()];
+    let read = FileDevice::open(path).and_then(|file| {
+        let begins = |at: u64, bytes: &mut [u8; 16]| file.read_at(bytes, at).map(|()| bytes == MAGIC);
+        Ok(begins(0, &mut bytes)? || begins(RECORD, &mut bytes)?)
+    });
+    read.unwrap_or(false)
 }
 
 #[cfg(test)]

@@ -600,6 +600,10 @@ impl Mapping {
             }
         };
         let log = log.map_err(|error| match error.code() {
+            Code::Exists if !in_place::is_journal(journal) => {
+                let text = "has the name of the journal, and is another file: name a file that is not there";
+                Error::coded(Code::Exists, format!("{}: {text}", journal.display()))
+            }
             Code::Exists => {
                 let text = format!("{}: the journal exists: earlier work was stopped", journal.display());
                 Error::coded(Code::Unfinished, text).advise(Advice::Resume)

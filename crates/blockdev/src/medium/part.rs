@@ -58,7 +58,7 @@ impl Medium {
     }
 
     /// The windows that the medium lies in, the innermost first, down to one that begins where a partition does.
-    pub(crate) fn windows_without_partition(&self) -> impl Iterator<Item = InWindow> {
+    fn windows_without_partition(&self) -> impl Iterator<Item = InWindow> {
         self.free_windows(|one, range| one.start == range.start)
     }
 

@@ -467,6 +467,12 @@ fn a_file_system_goes_into_a_volume_that_is_there() {
         2,
         "a sparse image is a file of its own",
     );
+    // Blocks with tags, whose first bytes are those of the data, and not of the header before them.
+    let format = format!("luks format tagged --size 40M --integrity hmac-sha256 {cheap}");
+    run(Command::new(CASEMATE).args(format.split_whitespace()).current_dir(place.folder()));
+    place.yes("build tagged,luks,key-file=pass --from tree");
+    place.yes("check tagged,luks,key-file=pass");
+    place.is("build tagged,luks,key-file=pass --from tree", 2, "contains an ext2, ext3 or ext4 file system");
     // Data under dm-verity never change.
     place.yes("build sealed --from tree --dm-verity sealed.hash --root-hash-file root.txt");
     place.is(
