@@ -16,6 +16,18 @@ use crate::lease::check_process;
 use crate::os::{self, FileExt, FileTypeExt};
 use crate::{u64_of, usize_of};
 
+/// Sets a file's length, as [`File::set_len`] does, with a clear error for a length that no file has.
+///
+/// # Errors
+/// Those of the system.
+pub fn set_len(file: &File, len: u64) -> io::Result<()> {
+    if i64::try_from(len).is_err() {
+        let text = format!("{len} bytes are more than any file can have");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    file.set_len(len)
+}
+
 /// A file or block device, opened for reading or for both.
 #[derive(Debug)]
 pub struct FileDevice {
@@ -141,7 +153,7 @@ impl FileDevice {
     /// `Io`; [`Error::is_busy`] for another process than the one that opened it.
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.begin_write()?;
-        Ok(self.file.set_len(len)?)
+        Ok(set_len(&self.file, len)?)
     }
 
     /// Refuses a process that did not open the file, and notes that something is written.
@@ -249,6 +261,19 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+
+    #[test]
+    fn a_length_that_no_file_has_is_said_to_be_one() {
+        let file = tempfile::tempfile().unwrap();
+        let device = FileDevice::from_file(file).unwrap();
+        for len in [1 << 63, u64::MAX] {
+            let error = device.set_len(len).unwrap_err();
+            assert_eq!(error.io_kind(), Some(io::ErrorKind::FileTooLarge));
+            assert!(error.to_string().contains(&format!("{len} bytes are more than any file")), "{error}");
+        }
+        device.set_len(7).unwrap();
+        assert_eq!(device.size(), 7);
+    }
 
     #[test]
     fn a_short_read_says_where_the_file_ends() {

@@ -64,7 +64,7 @@ pub use code::Code;
 pub use device::BlockDevice;
 pub use error::{AtFile, Error, ErrorKind, Place, Result};
 pub use events::{Events, NoEvents};
-pub use file::FileDevice;
+pub use file::{FileDevice, set_len};
 pub use identity::{FileId, is_same_file, is_same_storage, sync_name};
 pub use lease::{Lease, check_process};
 pub use lock::{Lock, Sharing};

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use casemate_blockdev::os::{self, FileExt};
+use casemate_blockdev::set_len;
 use casemate_fscrypt::{ContentCipher, InodeInfo, Keyring, MasterKey, NameCipher};
 use casemate_primitives::base64::Base64;
 use casemate_providers::Work;
@@ -345,6 +346,6 @@ fn fill(
             at += buffer.len() as u64;
         }
     }
-    file.set_len(size).map_err(local)?;
+    set_len(&file, size).map_err(local)?;
     Ok(bytes)
 }

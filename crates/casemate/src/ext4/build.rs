@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::os::{FileTypeExt, inode};
 use casemate_blockdev::{
-    AtFile, BlockDevice, ErrorKind, FileDevice, PartitionId, Stream, Window, signatures,
+    AtFile, BlockDevice, ErrorKind, FileDevice, PartitionId, Stream, Window, set_len, signatures,
 };
 use casemate_ext4::{Encrypt, Plan, Seal, Tree, uuid_text};
 use casemate_providers::Work;
@@ -511,7 +511,7 @@ impl Build {
         work: &Work<'_>,
     ) -> Result<BuildReport, Error> {
         let kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
-        kept.set_len(self.size())?;
+        set_len(&kept, self.size())?;
         let written = Written::new(FileDevice::from_file(kept)?);
         let report = self.plan.write(&written, false, work)?;
         let (size, block_size) = (self.size(), self.geometry().block_size);
@@ -562,7 +562,7 @@ impl Build {
         work: &Work<'_>,
     ) -> Result<BuildReport, Error> {
         if is_new {
-            device.file().set_len(self.size())?;
+            set_len(device.file(), self.size())?;
         } else if device.size() < self.size() {
             let text = format!("{} bytes; the file system has {}", device.size(), self.size());
             return Err(io::Error::new(io::ErrorKind::StorageFull, text).into());

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use casemate_blockdev::os::{DirBuilderExt, OpenOptionsExt, OsStrExt, set_mode};
-use casemate_blockdev::{BlockDevice, ErrorKind, signatures};
+use casemate_blockdev::{BlockDevice, ErrorKind, set_len, signatures};
 use casemate_ext4::InodeFlags;
 use casemate_providers::Work;
 use casemate_trees::folder;
@@ -200,7 +200,7 @@ fn copy_new(
     let mut output = options.write(true).create_new(true).mode(0o600).open(target).map_err(at)?;
     let mut copy = || -> Result<u64, Error> {
         let size = contents.size();
-        output.set_len(size).map_err(at)?;
+        set_len(&output, size).map_err(at)?;
         // OK to cast: at most a MiB.
         let mut buffer = vec![0; PIECE.min(size) as usize];
         let mut from = 0;

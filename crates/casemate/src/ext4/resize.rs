@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use casemate_blockdev::AtFile;
+use casemate_blockdev::{AtFile, set_len};
 use casemate_ext4::{ResizeTo, least_blocks};
 use casemate_providers::Work;
 
@@ -159,7 +159,7 @@ impl Image {
         let at = |error| Error::io(self.name(), error);
         let Some(path) = self.path() else { return Ok(()) };
         let file = OpenOptions::new().write(true).open(path).map_err(at)?;
-        file.set_len(size).and_then(|()| file.sync_all()).map_err(at)
+        set_len(&file, size).and_then(|()| file.sync_all()).map_err(at)
     }
 
     /// Whether bytes of the image are zeros.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::os::FileExt;
-use casemate_blockdev::{BlockDevice, Buffer};
+use casemate_blockdev::{BlockDevice, Buffer, set_len};
 use casemate_providers::Work;
 use casemate_trees::folder::{self as host, AsFd, BorrowedFd, OwnedFd, open_folder};
 use casemate_trees::{Choice, join, split};
@@ -354,7 +354,7 @@ impl Extract<'_> {
         let size = contents.size();
         let copied = self.copy(&*contents, &file, 0..size, buffer).and_then(|end| match end {
             // What was written reaches the end by itself, unless there is a hole.
-            end if end < size => Ok(file.set_len(size)?),
+            end if end < size => Ok(set_len(&file, size)?),
             _ => Ok(()),
         });
         if let Err(error) = copied {
@@ -372,7 +372,7 @@ impl Extract<'_> {
             let file = std::fs::File::from(file);
             let size = contents.size();
             let buffer = || Buffer::new(CHUNK as usize);
-            let copied = file.set_len(size).map_err(Error::from).and_then(|()| {
+            let copied = set_len(&file, size).map_err(Error::from).and_then(|()| {
                 self.work.pool.run(size.div_ceil(LARGE_PIECE), buffer, |buffer, piece| {
                     let start = piece * LARGE_PIECE;
                     self.copy(&*contents, &file, start..(start + LARGE_PIECE).min(size), buffer).map(|_| ())
