@@ -504,8 +504,8 @@ typedef int (*casemate_approve_fn)(void *context, const char *kind, size_t count
 typedef int (*casemate_progress_fn)(void *context, uint64_t bytes);
 
 /**
- * Receives a file whose contents a repair changed, or that may be others': its inode and the change, "cut", "shared", "map", "size"
- * or "cleared", which docs/checks.md explains. The string lives as long as the call.
+ * Receives a file whose contents or attributes a repair changed, or that may be others': its inode and the change, "cut", "shared",
+ * "map", "size", "cleared" or "attributes", which docs/checks.md explains. The string lives as long as the call.
  */
 typedef void (*casemate_altered_fn)(void *context, uint64_t inode, const char *change);
 

@@ -19,8 +19,8 @@ use crate::progress::{Progress, ProgressFn};
 pub type ApproveFn =
     Option<unsafe extern "C" fn(context: *mut c_void, kind: *const c_char, count: usize) -> c_int>;
 
-/// Receives a file whose contents a repair changed, or that may be others': its inode and the change, "cut", "shared", "map", "size"
-/// or "cleared", which docs/checks.md explains. The string lives as long as the call.
+/// Receives a file whose contents or attributes a repair changed, or that may be others': its inode and the change, "cut", "shared",
+/// "map", "size", "cleared" or "attributes", which docs/checks.md explains. The string lives as long as the call.
 pub type AlteredFn = Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, change: *const c_char)>;
 
 /// Options of a repair. A field that is 0 or NULL has its default.

@@ -4,17 +4,15 @@
 use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
-use casemate_primitives::crc32c::Crc32c;
 
 use crate::check::findings::{Finding, FindingKind, Findings};
 use crate::check::likeness::{Likeness, first_block, likeness};
-use crate::check::superblocks::copies;
+use crate::check::superblocks::{copies, seal};
 use crate::check::worker::Check;
 use crate::check::{groups, journal, orphans, resize, superblock};
 use crate::error::{Place, Problem, Result, Structure};
 use crate::format::block_map::{self, DOUBLE};
-use crate::format::csum::{Checksums, Context, Subject, recipe};
-use crate::format::features::{Incompat, RoCompat};
+use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::raw_inode::RawInode;
 use crate::format::superblock::guess::{self, Guess, Hints};
@@ -74,18 +72,6 @@ pub(crate) fn fitting(
     )))
 }
 
-/// The superblock of these bytes, with the right checksum.
-fn seal(options: &OpenOptions, raw: &[u8; SUPERBLOCK_SIZE]) -> Result<Superblock> {
-    let superblock = Superblock::from_bytes(raw)?;
-    let sums = Checksums::new(Crc32c::new(options.providers.cpu()), &superblock)?;
-    if !sums.covers(Subject::Superblock) {
-        return Ok(superblock);
-    }
-    let mut raw = *raw;
-    sums.store(recipe(Subject::Superblock), &Context::default(), &mut raw);
-    Superblock::from_bytes(&raw)
-}
-
 fn guesses(
     device: &Arc<dyn BlockDevice>,
     options: &OpenOptions,
@@ -96,10 +82,16 @@ fn guesses(
     if let Some(fs) = primary.as_ref().and_then(|primary| open(device, options, primary)) {
         hints = facts(&fs, hints)?;
     }
-    let mut guesses = guess::single(raw, hints);
+    // Of guesses that fit as well the first is taken. What a copy has as a whole is more than a guess; beyond its features it
+    // may be older.
+    let (mut guesses, mut others) = (Vec::new(), Vec::new());
     for copy in copies(&**device, options, primary.as_ref()).take(MOST_COPIES) {
-        guesses.extend(guess::of_copy(raw, copy.as_bytes()));
+        let [features, numbers, all] = guess::of_copy(raw, copy.as_bytes());
+        guesses.push(features);
+        others.extend([numbers, all]);
     }
+    guesses.extend(guess::single(raw, hints));
+    guesses.extend(others);
     Ok(guesses)
 }
 
@@ -148,13 +140,18 @@ fn misfit(
     misfit += lacks(facts.has_large, superblock.ro_compat.has(RoCompat::LARGE_FILE));
     misfit += lacks(superblock.quota_inodes[2].is_some(), superblock.ro_compat.has(RoCompat::PROJECT));
     misfit += lacks(superblock.named_orphan_file().is_some(), superblock.orphan_file.is_some());
+    let (named, elsewhere) = superblock.named_journal();
+    misfit += u64::from(superblock.compat.has(Compat::HAS_JOURNAL) && named.is_none() && !elsewhere)
+        * JOURNAL_NOWHERE;
     misfit += forgotten * weight(FindingKind::QuotaInode);
     misfit += if is_reserved { FILES_RESERVED } else { 0 };
     Ok(Some(misfit))
 }
 
-/// Weights of a root that is none, and of inodes of files that are said to be reserved.
+/// Weights of a root that is none, of inodes of files that are said to be reserved, and of a journal that is nowhere: less than
+/// of one that is not said to hold something.
 const ROOT_LOST: u64 = 1000;
+const JOURNAL_NOWHERE: u64 = 10;
 const FILES_RESERVED: u64 = 100;
 
 /// Weight of a finding against the superblock: places of whole structures count more than fields, and these more than
@@ -165,7 +162,9 @@ fn weight(kind: FindingKind) -> u64 {
         K::GroupPlace | K::GroupConflict => 200,
         K::ResizeInode => 500,
         K::SuperblockField | K::Features | K::QuotaInode => 50,
-        K::OrphanFile | K::JournalFeature | K::JournalInode | K::JournalSuperblock => 50,
+        K::OrphanFile | K::JournalFeature => 50,
+        // A journal that holds what the superblock does not tell of is one, at least.
+        K::JournalInode | K::JournalSuperblock => 60,
         K::OddFeatures => 30,
         K::Checksum | K::Malformed => 5,
         _ => 1,

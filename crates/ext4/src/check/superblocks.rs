@@ -9,11 +9,14 @@ use crate::check::findings::{Finding, FindingKind, Findings, Fix};
 use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject, recipe};
 use crate::format::layout::Layout;
-use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockMut};
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockMut, guess};
 use crate::read::fs::{Ext4, OpenOptions, read_copy, read_superblock};
 use crate::read::journal::Journal;
 use crate::read::primary::read_primary;
 use crate::units::GroupNo;
+
+/// Copies that must agree on features that the primary superblock lost.
+const MOST_AGREEING: usize = 3;
 
 /// Opens the file system for a check: by its primary superblock, or where that is damaged by a sound copy; or by the copy that
 /// the options name.
@@ -173,9 +176,19 @@ pub(crate) fn restored(
     };
     let Some(copy) = copy else { return Ok(None) };
     let is_same = |primary: &Superblock| same_file_system(primary, &copy) && opens(primary).is_ok();
-    if primary.as_ref().is_ok_and(is_same) {
-        // At most its checksum, and what copies don't follow.
-        return Ok(None);
+    if let Ok(primary) = &primary
+        && is_same(primary)
+    {
+        // At most its checksum, what copies don't follow, and features that it lost.
+        let agreeing: Vec<Superblock> = copies(&**device, options, Some(primary))
+            .filter(|copy| same_file_system(primary, copy))
+            .take(MOST_AGREEING)
+            .collect();
+        let added = guess::with_added(primary.as_bytes(), agreeing.iter());
+        let Some(raw) = added.filter(|_| sound.is_none()) else { return Ok(None) };
+        let text = "lacks features that all its copies have";
+        let finding = Finding::new(FindingKind::SuperblockField, place, Problem::Malformed(text.into()));
+        return Ok(Some((finding, seal(options, &raw)?)));
     }
     let fs = opens(&copy)?;
     let journal = Journal::open(&fs).ok().flatten();
@@ -190,6 +203,18 @@ pub(crate) fn restored(
     }
     let finding = Finding::new(FindingKind::SuperblockField, place, Problem::Malformed(text.into()));
     Ok(Some((finding, Superblock::from_bytes(&raw)?)))
+}
+
+/// The superblock of these bytes, with the right checksum.
+pub(crate) fn seal(options: &OpenOptions, raw: &[u8; SUPERBLOCK_SIZE]) -> Result<Superblock> {
+    let superblock = Superblock::from_bytes(raw)?;
+    let sums = Checksums::new(Crc32c::new(options.providers.cpu()), &superblock)?;
+    if !sums.covers(Subject::Superblock) {
+        return Ok(superblock);
+    }
+    let mut raw = *raw;
+    sums.store(recipe(Subject::Superblock), &Context::default(), &mut raw);
+    Superblock::from_bytes(&raw)
 }
 
 fn fix() -> Fix {

@@ -3,7 +3,7 @@
 use crate::repair::Repair;
 use crate::units::InodeNo;
 
-/// A change of a file's contents, or a reason why they may not be what was written to it.
+/// A change of a file's contents or attributes, or a reason why they may not be what was written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Alteration {
@@ -17,6 +17,8 @@ pub enum Alteration {
     Size,
     /// The inode was emptied: nothing of what it was could be known.
     Cleared,
+    /// Extended attributes that made no sense, or lay nowhere, are left out.
+    Attributes,
 }
 
 impl Alteration {
@@ -28,6 +30,7 @@ impl Alteration {
             Alteration::Map => "map",
             Alteration::Size => "size",
             Alteration::Cleared => "cleared",
+            Alteration::Attributes => "attributes",
         }
     }
 
@@ -39,6 +42,7 @@ impl Alteration {
             Alteration::Map => "lost those parts of its map that could not be followed",
             Alteration::Size => "has another size",
             Alteration::Cleared => "was emptied",
+            Alteration::Attributes => "lost extended attributes",
         }
     }
 }

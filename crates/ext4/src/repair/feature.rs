@@ -91,6 +91,30 @@ impl Repair {
         rest.is_some_and(|rest| inode.size() <= 60 + rest)
     }
 
+    /// Whether nothing but the missing feature keeps an inode from having attributes in a block: it leads to a block of some.
+    pub(super) fn has_only_attributes(&self, inode: RawInode<'_>) -> Result<bool> {
+        let fs = self.files.fs();
+        let superblock = fs.superblock();
+        if superblock.compat.has(Compat::EXT_ATTR) {
+            return Ok(false);
+        }
+        let block = inode.xattr_block(superblock.incompat.has(Incompat::BITS64));
+        let block = block.filter(|block| fs.layout().contains(*block, 1) && fs.is_present(*block, 1));
+        let Some(block) = block else { return Ok(false) };
+        let (is_one, _, blocks) = xattr::block_header(&fs.read_block(block)?);
+        Ok(is_one && blocks == 1)
+    }
+
+    /// Sets the feature of attributes in blocks, by which inodes are looked at again.
+    pub(super) fn restore_attributes(&mut self) -> Result<bool> {
+        self.files.inodes().transaction().edit_superblock(|superblock| {
+            superblock.add_compat(Compat::EXT_ATTR);
+            Ok(())
+        })?;
+        self.is_other |= self.may_open;
+        Ok(true)
+    }
+
     /// Sets the feature of contents that lie in inodes, by which these are looked at again.
     pub(super) fn restore_inline_data(&mut self) -> Result<bool> {
         self.files.inodes().transaction().edit_superblock(|superblock| {

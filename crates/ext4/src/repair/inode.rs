@@ -61,6 +61,9 @@ impl Repair {
         if self.has_only_inline_data(RawInode { number, raw: &raw }) {
             return self.restore_inline_data();
         }
+        if self.has_only_attributes(RawInode { number, raw: &raw })? {
+            return self.restore_attributes();
+        }
         let mut new = raw.clone();
         if new.len() > OLD_INODE_SIZE {
             let room = new.len() - OLD_INODE_SIZE;
@@ -378,31 +381,39 @@ impl Repair {
                 && layout.contains(block, 1);
             if !is_there {
                 inode.set_xattr_block(None);
+                self.note(number, Alteration::Attributes);
             }
         }
         let kinds = [K::Xattr, K::XattrHash, K::XattrInode];
         if !kinds.iter().any(|kind| self.unsound.has(number, *kind)) {
             return Ok(());
         }
-        let list = match xattr::in_inode(inode.xattr_area()) {
+        let (list, mut is_less) = match xattr::in_inode(inode.xattr_area()) {
             Some(base) => self.sound_attributes(base, 0)?,
-            None => Vec::new(),
+            None => (Vec::new(), false),
         };
         let area = inode.xattr_area_mut();
         let room: usize = list.iter().map(Attribute::size).sum();
         match room <= xattr::room_in_inode(area) {
             true => xattr::write_area(area, &list),
-            false => xattr::write_area(area, &[]),
+            false => {
+                is_less = true;
+                xattr::write_area(area, &[]);
+            }
+        }
+        if is_less {
+            self.note(number, Alteration::Attributes);
         }
         Ok(())
     }
 
-    /// The attributes that make sense among those from `at` on.
-    fn sound_attributes(&mut self, base: &[u8], at: usize) -> Result<Vec<Attribute>> {
+    /// The attributes that make sense among those from `at` on, and whether there are others.
+    fn sound_attributes(&mut self, base: &[u8], at: usize) -> Result<(Vec<Attribute>, bool)> {
         let mut found = Vec::new();
         let end = xattr::raw_entries(base, at, |entry| found.push(entry));
         // Values lie behind the entries.
         let least = end.map_or(0, |end| end + 4);
+        let all = found.len();
         let mut taken: Vec<(usize, usize)> = Vec::new();
         let mut list: Vec<Attribute> = Vec::new();
         for entry in found {
@@ -431,7 +442,8 @@ impl Repair {
             };
             list.push(Attribute { index: entry.index, name: entry.name.to_vec(), value });
         }
-        Ok(list)
+        let is_less = list.len() < all || end.is_none();
+        Ok((list, is_less))
     }
 
     /// The hash of a value in an inode of its own, if the inode holds one of this size.
@@ -464,6 +476,7 @@ impl Repair {
                 }
                 inode.set_xattr_block(None);
                 write(self.space(), &inode)?;
+                self.note(number, Alteration::Attributes);
             }
             return Ok(true);
         }
@@ -472,7 +485,11 @@ impl Repair {
             _ => Some(self.sound_attributes(&bytes, xattr::IN_BLOCK)?),
         };
         let mut new = match list {
-            Some(list) => xattr::block_bytes(bytes.len(), list),
+            Some((list, is_less)) => {
+                let losers = if is_less { self.inodes_with(block)? } else { Vec::new() };
+                losers.into_iter().for_each(|number| self.note(number, Alteration::Attributes));
+                xattr::block_bytes(bytes.len(), list)
+            }
             None => bytes,
         };
         let expected = match finding.problem() {

@@ -3,6 +3,7 @@
 mod beside;
 #[path = "../common/mod.rs"]
 mod common;
+mod features;
 mod fields;
 mod journal;
 mod records;

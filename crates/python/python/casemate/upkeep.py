@@ -21,8 +21,8 @@ class Finding(NamedTuple):
 
 
 class Altered(NamedTuple):
-    """A file whose contents a repair changed, or that may be others': its inode, and the change: "cut", "shared", "map", "size" or
-    "cleared", which docs/checks.md explains."""
+    """A file whose contents or attributes a repair changed, or that may be others': its inode, and the change: "cut", "shared", "map",
+    "size", "cleared" or "attributes", which docs/checks.md explains."""
 
     inode: int
     change: str

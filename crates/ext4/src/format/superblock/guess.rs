@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use super::*;
 
-/// Bytes that change while a file system is used, and that copies don't follow: counts, times, state, the list of orphans, the
-/// copy of the journal's map, errors that were noted, the checksum.
-const OWN: [Range<usize>; 15] = [
+/// Bytes that change while a file system is used, and that copies don't follow: counts, times, state, the list of orphans,
+/// errors that were noted, the checksum.
+const OWN: [Range<usize>; 13] = [
     0xc..0x14,
     0x2c..0x36,
     0x3a..0x3c,
@@ -15,8 +15,6 @@ const OWN: [Range<usize>; 15] = [
     0x5a..0x5c,
     0x88..0xc8,
     0xe8..0xec,
-    0xfd..0xfe,
-    0x10c..0x150,
     0x158..0x15c,
     0x178..0x180,
     0x194..0x200,
@@ -25,11 +23,22 @@ const OWN: [Range<usize>; 15] = [
     0x3fc..0x400,
 ];
 
-/// Features that a mounted file system gets by itself, and that copies don't follow.
-const OWN_COMPAT: u32 = Compat::EXT_ATTR.0;
-const OWN_INCOMPAT: u32 = Incompat::RECOVER.0;
-const OWN_RO_COMPAT: u32 =
-    RoCompat::LARGE_FILE.0 | RoCompat::DIR_NLINK.0 | RoCompat::HUGE_FILE.0 | RoCompat::ORPHAN_PRESENT.0;
+/// The copy of the journal's map, with its kind: copies have it as it was when the journal was made.
+const OWN_MAP: [Range<usize>; 2] = [0xfd..0xfe, 0x10c..0x150];
+
+/// The sets of features.
+const FEATURES: [Le32; 3] = [COMPAT, INCOMPAT, RO_COMPAT];
+
+/// Features that say how a file system was left, and nothing of what it is: copies don't follow.
+const STATE: [u32; 3] = [0, Incompat::RECOVER.0, RoCompat::ORPHAN_PRESENT.0];
+
+/// Features that only add something, and that a mounted file system may get by itself: those of copies are its own, too, and
+/// it may have more.
+const ADDED: [u32; 3] = [
+    Compat::EXT_ATTR.0,
+    0,
+    RoCompat::LARGE_FILE.0 | RoCompat::DIR_NLINK.0 | RoCompat::HUGE_FILE.0 | RoCompat::EXTRA_ISIZE.0,
+];
 
 /// Groups that mke2fs lets keep their metadata together, as a power of two.
 const USUAL_FLEX: u8 = 4;
@@ -61,21 +70,43 @@ pub(crate) type Guess = (&'static str, [u8; SUPERBLOCK_SIZE]);
 /// A change of a superblock's bytes.
 type Change<'a> = &'a dyn Fn(&mut [u8]);
 
-/// A superblock with the sizes and places of a copy, and the counts and times of its own: with its own features, and with those
-/// of the copy.
-pub(crate) fn of_copy(raw: &[u8; SUPERBLOCK_SIZE], copy: &[u8; SUPERBLOCK_SIZE]) -> [Guess; 2] {
+/// Superblocks by a copy: with its features alone, with its sizes and places, and with all of these. Counts and times stay.
+pub(crate) fn of_copy(raw: &[u8; SUPERBLOCK_SIZE], copy: &[u8; SUPERBLOCK_SIZE]) -> [Guess; 3] {
     let mut all = *copy;
     for own in OWN {
         all[own.clone()].copy_from_slice(&raw[own]);
     }
-    let mut numbers = all;
-    for (field, own) in [(COMPAT, OWN_COMPAT), (INCOMPAT, OWN_INCOMPAT), (RO_COMPAT, OWN_RO_COMPAT)] {
-        numbers[field.at()..field.end()].copy_from_slice(&raw[field.at()..field.end()]);
-        field.set(&mut all, field.get(copy) & !own | field.get(raw) & own);
+    // One that was overwritten leads nowhere.
+    if JOURNAL_COPY_KIND.get(raw) == 1 {
+        for own in OWN_MAP {
+            all[own.clone()].copy_from_slice(&raw[own]);
+        }
+    }
+    let (mut numbers, mut features) = (all, *raw);
+    for (field, (state, added)) in FEATURES.into_iter().zip(STATE.into_iter().zip(ADDED)) {
+        let bits = field.get(copy) & !state | field.get(raw) & (state | added);
+        field.set(&mut numbers, field.get(raw));
+        field.set(&mut features, bits);
+        field.set(&mut all, bits);
     }
     GROUP.set(&mut all, 0);
     GROUP.set(&mut numbers, 0);
-    [("sizes and places", numbers), ("sizes, places and features", all)]
+    [("features", features), ("sizes and places", numbers), ("sizes, places and features", all)]
+}
+
+/// A superblock with those features that only add something and that all copies have; `None` if none is missing.
+pub(crate) fn with_added<'a>(
+    raw: &[u8; SUPERBLOCK_SIZE],
+    copies: impl Iterator<Item = &'a Superblock>,
+) -> Option<[u8; SUPERBLOCK_SIZE]> {
+    let agreed = copies
+        .map(Superblock::stored_features)
+        .reduce(|all, copy| [all[0] & copy[0], all[1] & copy[1], all[2] & copy[2]])?;
+    let mut other = *raw;
+    for (field, (agreed, added)) in FEATURES.into_iter().zip(agreed.into_iter().zip(ADDED)) {
+        field.set(&mut other, field.get(raw) | agreed & added);
+    }
+    (other != *raw && REVISION.get(raw) > 0).then_some(other)
 }
 
 /// Guesses at single numbers.
