@@ -10,6 +10,7 @@ use crate::format::inode::{FileType, Inode, InodeFlags, MODE};
 use crate::format::journal_superblock;
 use crate::format::orphan;
 use crate::format::raw_inode::RawInode;
+use crate::read::journal::Journal;
 use crate::read::map::Mapping;
 use crate::repair::Repair;
 use crate::units::{Block, InodeNo};
@@ -63,6 +64,9 @@ impl Repair {
         let (named, _) = superblock.named_journal();
         if named == Some(number) || number == InodeNo::ROOT {
             return Ok(false);
+        }
+        if number == InodeNo::JOURNAL && Journal::is_misnamed(self.files.fs()) {
+            return self.rename_journal();
         }
         self.clear_inode(number)
     }
@@ -146,6 +150,9 @@ impl Repair {
         }
         // Another inode that is named and holds none is a file of somebody.
         let number = InodeNo::JOURNAL;
+        if Journal::is_misnamed(&fs) {
+            return self.rename_journal();
+        }
         // What is committed now goes past it.
         self.files.inodes().transaction().leave_journal(self.recovery.clone())?;
         let layout = *fs.layout();
@@ -179,6 +186,18 @@ impl Repair {
         self.files.inodes().transaction().edit_superblock(|superblock| {
             superblock.set_journal(number, &map, size);
             superblock.set_needs_recovery(false);
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    /// Names the usual inode as the journal's: it has one, and what is named has none.
+    fn rename_journal(&mut self) -> Result<bool> {
+        let raw = read_raw(self.files.space(), InodeNo::JOURNAL)?;
+        let inode = RawInode { number: InodeNo::JOURNAL, raw: &raw };
+        let (map, size) = (*inode.block_area(), inode.size());
+        self.files.inodes().transaction().edit_superblock(|superblock| {
+            superblock.set_journal(InodeNo::JOURNAL, &map, size);
             Ok(())
         })?;
         Ok(true)

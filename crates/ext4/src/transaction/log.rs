@@ -487,7 +487,7 @@ fn replay_remains(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
             Err(error) if Corrupt::of(&error).is_some() => {}
             Err(error) => return Err(error),
         }
-        let raw = fs.read_block(journal.physical(0)?)?;
+        let raw = journal_superblock::as_it_was(&fs.read_block(journal.physical(0)?)?);
         let superblock = journal.superblock().clone();
         // No transaction that it can hold has a number as high as those to come.
         let next = superblock.sequence.wrapping_add(superblock.end() - superblock.first).wrapping_add(1);

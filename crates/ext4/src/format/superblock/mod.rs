@@ -478,10 +478,12 @@ impl Superblock {
         (inode, elsewhere)
     }
 
-    /// The copy of the map of the journal's inode, and its size, if there is one.
+    /// The copy of the map of the journal's inode, and its size, if there is one. That inode may be another than the one that is
+    /// named: the name may be what is damaged.
     pub(crate) fn journal_copy(&self) -> Option<(&[u8; 60], u64)> {
         let raw = &self.raw[..];
-        let is_one = JOURNAL_COPY_KIND.get(raw) == 1 && self.journal_inode == Some(InodeNo::JOURNAL);
+        let is_elsewhere = matches!(self.named_journal(), (None, true));
+        let is_one = JOURNAL_COPY_KIND.get(raw) == 1 && self.compat.has(Compat::HAS_JOURNAL) && !is_elsewhere;
         is_one.then(|| (JOURNAL_MAP.get(raw), JOURNAL_SIZE.get(raw)))
     }
 

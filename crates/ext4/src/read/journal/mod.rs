@@ -11,8 +11,9 @@ use std::ops::ControlFlow;
 
 use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject};
+use crate::format::features::Compat;
 use crate::format::inode::{FileType, Inode, InodeFlags};
-use crate::format::journal_superblock::{JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
+use crate::format::journal_superblock::{self, JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
 use crate::read::fs::Ext4;
 use crate::read::map::Mapping;
 use crate::read::runs::BlockRuns;
@@ -86,10 +87,30 @@ impl Journal {
         Journal::new(fs, runs, &raw, fs.verifies()).map(Some)
     }
 
-    /// The journal of a damaged file system: by its inode, or else by the copy of its map in the superblock. `None` if neither
-    /// leads to a sound one.
+    /// The journal of a damaged file system: by the inode that is named, or else by the one that journals usually have, or by
+    /// the copy of its map in the superblock. `None` if none leads to a sound one.
     pub(crate) fn salvage(fs: &Ext4) -> Option<Journal> {
-        let by_inode = Journal::locate(fs).ok().flatten();
+        let by_name = || Journal::locate(fs).ok().flatten();
+        let journal = |(runs, raw): (_, Vec<u8>)| {
+            let as_it_was = Journal::new(fs, runs, &journal_superblock::as_it_was(&raw), true);
+            as_it_was.ok()
+        };
+        by_name().and_then(journal).or_else(|| Journal::unnamed(fs).and_then(journal))
+    }
+
+    /// Whether there is a journal, and not by the inode that the superblock names.
+    pub(crate) fn is_misnamed(fs: &Ext4) -> bool {
+        let has_superblock = |raw: &[u8]| JournalSuperblock::from_bytes(raw).is_ok();
+        let is_one = |(_, raw): &(_, Vec<u8>)| has_superblock(raw);
+        fs.superblock().journal_inode != Some(InodeNo::JOURNAL)
+            && !Journal::locate(fs).ok().flatten().is_some_and(|found| is_one(&found))
+            && Journal::usual(fs).is_some_and(|found| is_one(&found))
+    }
+
+    /// Where the journal lies that the superblock does not name, with its first block: in the usual inode, or where the copy
+    /// of its map says.
+    fn unnamed(fs: &Ext4) -> Option<(Vec<Mapping>, Vec<u8>)> {
+        let is_one = |found: &(_, Vec<u8>)| journal_superblock::has_magic(&found.1);
         let by_copy = || {
             let (map, size) = fs.superblock().journal_copy()?;
             let mut inode =
@@ -102,8 +123,18 @@ impl Journal {
             inode.block_area_mut().copy_from_slice(map);
             Journal::of_inode(fs, &inode).ok()
         };
-        let journal = |(runs, raw): (_, Vec<u8>)| Journal::new(fs, runs, &raw, true).ok();
-        by_inode.and_then(journal).or_else(|| by_copy().and_then(journal))
+        Journal::usual(fs).filter(is_one).or_else(by_copy)
+    }
+
+    /// Where the inode leads that journals usually have. A file system whose journal lies on another device has none there.
+    fn usual(fs: &Ext4) -> Option<(Vec<Mapping>, Vec<u8>)> {
+        let superblock = fs.superblock();
+        let (named, elsewhere) = superblock.named_journal();
+        let is_elsewhere = named.is_none() && elsewhere;
+        if !superblock.compat.has(Compat::HAS_JOURNAL) || is_elsewhere {
+            return None;
+        }
+        Journal::of_inode(fs, &fs.inode(InodeNo::JOURNAL).ok()?).ok()
     }
 
     fn new(fs: &Ext4, runs: Vec<Mapping>, raw: &[u8], verify: bool) -> Result<Journal> {
@@ -232,6 +263,10 @@ pub(crate) fn recover(fs: &Ext4, must: bool) -> Result<Option<Replayable>> {
     let Some(journal) = Journal::open(fs)? else {
         if !fs.superblock().needs_recovery() {
             return Ok(None);
+        }
+        if let (None, false) = fs.superblock().named_journal() {
+            let text = "the journal must be replayed, and nothing says where it is";
+            return Err(Place::of(Structure::Superblock).malformed(text));
         }
         let text = "the journal must be replayed and lies on another device; \
                     open the image without it to see what is there";
