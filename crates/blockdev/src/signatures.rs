@@ -13,6 +13,8 @@ pub const HEAD: usize = (64 << 10) + 2048;
 pub const ZEROS: &str = "zeros";
 /// A file system of the ext family.
 pub const EXT: &str = "an ext2, ext3 or ext4 file system";
+/// The journal of such a file system on a device of its own: with its superblock, and without its files.
+pub const EXT_JOURNAL: &str = "an external journal of an ext3 or ext4 file system";
 /// A table of partitions.
 pub const GPT: &str = "a GPT partition table";
 /// A table of partitions, of the older kind.
@@ -277,8 +279,8 @@ fn in_head(head: &[u8]) -> Vec<Place> {
             found.push(Place { at: u64_of(*at), len: u64_of(bytes.len()), what });
         }
     }
-    if is_ext(head) {
-        found.push(Place { at: 1080, len: 2, what: EXT });
+    if let Some(what) = ext(head) {
+        found.push(Place { at: 1080, len: 2, what });
     }
     if is_mbr(head) {
         found.push(Place { at: 510, len: 2, what: MBR });
@@ -408,11 +410,19 @@ pub fn known(head: &[u8]) -> Option<&'static str> {
     let begins = |(at, bytes, _): &&Signature| head.get(*at..).is_some_and(|rest| rest.starts_with(bytes));
     match SIGNATURES.iter().find(begins) {
         Some((.., what)) => Some(what),
-        None if is_ext(head) => Some(EXT),
+        None if is_ext(head) => ext(head),
         None if is_mbr(head) => Some(MBR),
         None if !head.is_empty() && head.iter().all(|byte| *byte == 0) => Some(ZEROS),
         None => None,
     }
+}
+
+/// The name of what begins with a superblock of ext. An external journal says that it is one, and has no inodes.
+fn ext(head: &[u8]) -> Option<&'static str> {
+    let is_journal = head.get(1024 + 0x60).is_some_and(|feature| feature & 8 != 0)
+        && head.get(1024..1028) == Some(&[0; 4])
+        && head.get(1024 + 0x28..1024 + 0x2c) == Some(&[0; 4]);
+    is_ext(head).then_some(if is_journal { EXT_JOURNAL } else { EXT })
 }
 
 /// Two bytes of magic number are found in noise too, so more is looked at: `s_log_block_size` and `s_rev_level`.

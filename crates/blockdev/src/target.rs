@@ -380,7 +380,7 @@ fn size_said(head: &[u8], what: &str) -> Option<u64> {
     };
     let power = |number: u64| 1_u64.checked_shl(u32::try_from(number).ok()?);
     match what {
-        signatures::EXT => {
+        signatures::EXT | signatures::EXT_JOURNAL => {
             let has_high_half = number(1024 + 0x60, 4)? & 0x80 != 0;
             let high = if has_high_half { number(1024 + 0x150, 4)? } else { 0 };
             // A signature of ext has a size of blocks below 2^17.

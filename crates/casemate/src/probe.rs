@@ -27,8 +27,8 @@ pub use self::tags::Tag;
 use crate::ext4::Superblock;
 use crate::{Error, Image};
 pub use casemate_blockdev::signatures::{
-    EXT, GPT, HEAD, Held, INTEGRITY, LUKS, LUKS_REENCRYPTED, LUKS_SECOND, MBR, QCOW2, SPARSE, VERITY,
-    beginning, device, held, known, note_noise,
+    EXT, EXT_JOURNAL, GPT, HEAD, Held, INTEGRITY, LUKS, LUKS_REENCRYPTED, LUKS_SECOND, MBR, QCOW2, SPARSE,
+    VERITY, beginning, device, held, known, note_noise,
 };
 
 /// A structure that was found at a place, as it describes itself.
@@ -127,6 +127,7 @@ fn look_at(
         Some(EXT) => {
             found.describe_ext(&part, head.get(SUPERBLOCK_OFFSET as usize..).unwrap_or_default(), None)
         }
+        Some(EXT_JOURNAL) => found.describe_journal(&head),
         Some(VERITY) => found.describe_verity(&part, 0),
         Some(LUKS) => found.describe_luks(&part, &head),
         Some(INTEGRITY) => found.describe_integrity(&head),

@@ -78,7 +78,8 @@ pub use format::inode::{FileType, Inode, InodeFlags, Time};
 pub use format::journal_superblock::JournalSuperblock;
 pub use format::layout::Layout;
 pub use format::superblock::{
-    FoundError, HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockDetails,
+    ExternalJournal, FoundError, HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+    SuperblockDetails,
 };
 pub use format::xattr::{XattrEntries, XattrEntry};
 pub use read::casefold::fold as casefold;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::signatures::{BTRFS, EROFS, SQUASHFS, SWAP, XFS};
 use casemate_blockdev::{BlockDevice, Uuid};
-use casemate_ext4::SUPERBLOCK_SIZE;
+use casemate_ext4::{ExternalJournal, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use casemate_luks::Header;
 use casemate_luks::luks2::Metadata;
 use casemate_luks::luks2::reencrypt::{Mode, State};
@@ -106,6 +106,19 @@ impl Found {
             Mode::Reencrypt => "reencryption",
         };
         self.say("under way", format!("{what}{}, {direction}", done.unwrap_or_default()));
+    }
+
+    /// Describes an external journal by what it has of a superblock.
+    pub(super) fn describe_journal(&mut self, head: &[u8]) {
+        let raw = head.get(SUPERBLOCK_OFFSET as usize..).unwrap_or_default();
+        let Some(journal) = ExternalJournal::from_superblock(raw) else {
+            self.damage.push("the superblock is not one that could be read".to_owned());
+            return;
+        };
+        self.say("label", journal.label);
+        self.say("uuid", Uuid::from_bytes(journal.uuid).to_string());
+        self.say("block size", journal.block_size);
+        self.say_size(journal.blocks.saturating_mul(journal.block_size.into()));
     }
 
     /// Describes a file system by its superblock, the primary one or the backup in a block.

@@ -2,7 +2,7 @@
 
 use casemate_blockdev::signatures::{BTRFS, EROFS, SQUASHFS, SWAP, XFS};
 
-use super::{EXT, Found, GPT, INTEGRITY, LUKS, MBR, VERITY};
+use super::{EXT, EXT_JOURNAL, Found, GPT, INTEGRITY, LUKS, MBR, VERITY};
 
 /// The value of a tag: `blkid` prints all as text, and here numbers are numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,7 @@ pub enum Tag {
 
 /// Types that `blkid` has another name for than ours.
 const TYPES: &[(&str, &str)] = &[
+    (EXT_JOURNAL, "jbd"),
     (LUKS, "crypto_LUKS"),
     (VERITY, "DM_verity_hash"),
     (INTEGRITY, "DM_integrity"),
@@ -90,7 +91,7 @@ impl Found {
         add("PTUUID", self.fact("table id").map(text));
         add("UUID", self.fact("uuid").map(text));
         add("LABEL", self.fact("label").map(text));
-        let block_size = self.fact("block size").filter(|_| self.what == Some(EXT));
+        let block_size = self.fact("block size").filter(|_| matches!(self.what, Some(EXT | EXT_JOURNAL)));
         add("BLOCK_SIZE", block_size.and_then(|size| size.parse().ok()).map(Tag::Number));
         if self.partition.is_some() {
             add("PARTUUID", self.fact("partition uuid").map(text));

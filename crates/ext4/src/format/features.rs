@@ -126,7 +126,7 @@ impl Incompat {
     /// Refuses what a reader would misunderstand, by name.
     pub(crate) fn check_readable(self) -> Result<()> {
         if self.has(Incompat::JOURNAL_DEV) {
-            let text = "this is an external journal, not a file system";
+            let text = "this is an external journal, which holds no files";
             return Err(Error::unsupported(text.to_owned()));
         }
         refuse(self.0 & !READABLE, Incompat::NAMES, "can't be read")

@@ -159,7 +159,7 @@ fn commands_through_layers(found: &Found, place: &Place) -> Vec<String> {
             vec![format!("casemate luks dump {image}"), format!("casemate info {inner}")]
         }
         Some(probe::INTEGRITY) => vec![format!("casemate integrity dump {image}")],
-        Some(probe::VERITY | probe::GPT | probe::MBR) | None => Vec::new(),
+        Some(probe::VERITY | probe::GPT | probe::MBR | probe::EXT_JOURNAL) | None => Vec::new(),
         Some(_) => vec![format!("casemate serve -r -U - {image}   # for any NBD client")],
     }
 }
@@ -188,7 +188,7 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
             let offset = if start == 0 { String::new() } else { format!(" --hash-offset {start}") };
             vec![format!("casemate verity dump{offset} {image}")]
         }
-        Some(probe::GPT | probe::MBR) => Vec::new(),
+        Some(probe::GPT | probe::MBR | probe::EXT_JOURNAL) => Vec::new(),
         Some(probe::LUKS) if found.fact("under way").is_some() => {
             vec![format!("casemate luks dump{at} {image}"), format!("casemate luks reencrypt{at} {image}")]
         }

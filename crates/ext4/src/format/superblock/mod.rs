@@ -4,11 +4,13 @@
 
 mod details;
 mod edit;
+mod external_journal;
 pub(crate) mod guess;
 mod new;
 
 pub use details::{FoundError, SuperblockDetails};
 pub(crate) use edit::SuperblockMut;
+pub use external_journal::ExternalJournal;
 pub(crate) use new::NewSuperblock;
 
 use crate::error::{Error, Place, Result, Structure};
@@ -210,6 +212,11 @@ impl Superblock {
             return Err(Error::unsupported(format!("ext4 revision {s_rev_level}")));
         }
         let dynamic = s_rev_level == 1;
+        if ExternalJournal::from_superblock(bytes).is_some() {
+            let text =
+                "this is an external journal, which holds no files: name the file system that it is of";
+            return Err(Error::unsupported(text));
+        }
         let field = |field: Le32, old| if dynamic { field.get(bytes) } else { old };
         let compat = Compat(field(COMPAT, 0));
         let incompat = Incompat(field(INCOMPAT, 0));
