@@ -413,3 +413,45 @@ fn nothing_is_mended_unasked_that_stops_e2fsck() {
         assert!(status(&ours) == 16 && stderr(&ours).contains(" is not supported here"), "{}", stderr(&ours));
     }
 }
+
+/// Nobody is told of a mark that the file system was being changed, beyond the status.
+#[test]
+fn a_mark_that_is_set_right_is_told_by_the_status_of_e2fsck() {
+    let place = Place::under(CASEMATE, "ext4");
+    for (state, expected) in [(0, 1), (2, 1), (1, 0), (3, 0)] {
+        for mode in ["-y", "-p", "-fy"] {
+            let Some(e2fsck) = damaged(&place, &format!("ssv state {state}\n")) else { return };
+            fs::copy(place.path("image"), place.path("theirs")).unwrap();
+            let link = place.path("e2fsck");
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(CASEMATE, &link).unwrap();
+            let own = status(&run_any(Command::new(link).arg(mode).arg(place.path("image"))));
+            let theirs = status(&run_any(Command::new(e2fsck).arg(mode).arg(place.path("theirs"))));
+            assert_eq!((own, theirs), (expected, expected), "state {state}, {mode}");
+        }
+    }
+}
+
+/// A journal on a device of its own has a superblock, and no files: it is no damaged file system.
+#[test]
+fn an_external_journal_is_named() {
+    let place = Place::under(CASEMATE, "ext4");
+    let Some(make) = tool("mke2fs") else { return };
+    for size in ["1024", "4096"] {
+        let mut make = Command::new(&make);
+        let uuid = "00112233-4455-6677-8899-aabbccddeeff";
+        make.args(["-q", "-F", "-O", "journal_dev", "-U", uuid, "-b", size]);
+        run(make.arg(place.path("image")).arg("8M"));
+        let told = run_any(Command::new(CASEMATE).arg("info").arg(place.path("image")));
+        let text = stdout(&told);
+        assert_eq!(status(&told), 0, "{text}");
+        for part in ["an external journal of an ext3 or ext4 file system", uuid, size] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("damaged") && !text.contains("casemate ext4"), "{text}");
+        for command in ["check image", "check --repair=all --batch-mode image", "ls image /"] {
+            let failed = place.is(command, 2, "this is an external journal, which holds no files");
+            assert_eq!(stderr(&failed).lines().count(), 1, "{command}: {}", stderr(&failed));
+        }
+    }
+}

@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate_blockdev::{AtFile, Events};
-use casemate_ext4::{CheckOptions, OpenOptions, SUPERBLOCK_OFFSET, copy_to_read_by};
+use casemate_ext4::{CheckOptions, OpenOptions, copy_to_read_by};
 use casemate_fscrypt::Keyring;
 use casemate_providers::{Providers, Work};
 use casemate_verity::signature::Certificate;
@@ -38,8 +38,9 @@ pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
     Block, CheckReport, Compat, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType,
     Finding, FindingKind, FoundError, GroupNo, Incompat, Inode, InodeFlags, InodeNo, IntoNames, Level, Name,
-    Names, Place, Problem, RoCompat, SUPERBLOCK_SIZE, SeenDirectories, Structure, Superblock,
-    SuperblockDetails, Time, Tuning, Usage, VerityCount, Xattr, hash_name, mount_option_names, uuid_text,
+    Names, Place, Problem, RoCompat, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SeenDirectories, Structure,
+    Superblock, SuperblockDetails, Time, Tuning, Usage, VerityCount, Xattr, hash_name, mount_option_names,
+    uuid_text,
 };
 pub use casemate_trees::manifest::Format as DescriptionFormat;
 pub use casemate_trees::{Glob, Pattern, Selection};

@@ -14,8 +14,8 @@ use clap::{ArgAction, Parser};
 
 use casemate::blockdev::AtFile;
 use casemate::ext4::{
-    CheckReport, Finding, FindingKind, ReadOptions, RepairDepth, RepairHow, SUPERBLOCK_SIZE, Structure,
-    Superblock, WriteOptions,
+    CheckReport, Finding, FindingKind, ReadOptions, RepairDepth, RepairHow, SUPERBLOCK_OFFSET,
+    SUPERBLOCK_SIZE, Structure, Superblock, WriteOptions,
 };
 use casemate::{Access, Error, Image};
 
@@ -254,6 +254,7 @@ impl Tool {
                 return Ok(status);
             }
         }
+        let was_clean = is_clean(&image);
         let (mended, altered, report) = if self.no > 0 {
             let mut options = ReadOptions::default();
             options.superblock = superblock;
@@ -292,10 +293,12 @@ impl Tool {
         }
         text += &usage(&image, context).map_or(String::new(), |usage| format!("{name}: {usage}\n"));
         context.print(text)?;
-        Ok(match (report.is_clean(), mended.is_empty()) {
+        // That somebody was changing it is a state, and no finding.
+        let is_mended = !mended.is_empty() || was_clean == Some(false) && is_clean(&image) == Some(true);
+        Ok(match (report.is_clean(), is_mended) {
             (false, _) => DAMAGED,
-            (true, false) => MENDED,
-            (true, true) => 0,
+            (true, true) => MENDED,
+            (true, false) => 0,
         })
     }
 }
@@ -321,6 +324,13 @@ impl Tool {
 /// Whether the superblock itself is what is wrong.
 fn is_of_superblock(finding: &Finding) -> bool {
     matches!(finding.kind(), FindingKind::SuperblockField | FindingKind::Malformed | FindingKind::Checksum)
+}
+
+/// Whether the superblock says that nobody is changing the file system; `None` if there is none that could be read.
+fn is_clean(image: &Image) -> Option<bool> {
+    let mut raw = [0; SUPERBLOCK_SIZE];
+    image.device().read_at(&mut raw, SUPERBLOCK_OFFSET).ok()?;
+    Superblock::from_bytes(&raw).ok().map(|superblock| superblock.is_clean())
 }
 
 /// Line for a file system that need not be checked; `None` if it must be.
