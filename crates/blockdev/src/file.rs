@@ -19,7 +19,7 @@ use crate::{u64_of, usize_of};
 /// Sets a file's length, as [`File::set_len`] does, with a clear error for a length that no file has.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn set_len(file: &File, len: u64) -> io::Result<()> {
     if i64::try_from(len).is_err() {
         let text = format!("{len} bytes are more than any file can have");
