@@ -222,17 +222,12 @@ pub(crate) fn new_bytes(block_size: usize, blocks: u32, fast_commit_blocks: u32)
     raw
 }
 
-/// Whether a block begins as the journal's own ones do.
-pub(crate) fn has_magic(raw: &[u8]) -> bool {
-    raw.len() >= JOURNAL_SUPERBLOCK_SIZE && MAGIC_AT.get(raw) == MAGIC
-}
-
 /// A journal's superblock with the only type of checksums that there is, if it has some. Whether it was so before it was
 /// damaged, its own checksum tells.
 pub(crate) fn as_it_was(raw: &[u8]) -> Vec<u8> {
     let mut raw = raw.to_vec();
-    let has_features = has_magic(&raw) && KIND.get(&raw) == VERSION_2;
-    if has_features && INCOMPAT.get(&raw) & (CSUM_V2 | CSUM_V3) != 0 {
+    let is_one = raw.len() >= JOURNAL_SUPERBLOCK_SIZE && MAGIC_AT.get(&raw) == MAGIC;
+    if is_one && KIND.get(&raw) == VERSION_2 && INCOMPAT.get(&raw) & (CSUM_V2 | CSUM_V3) != 0 {
         CHECKSUM_TYPE.set(&mut raw, CRC32C);
     }
     raw

@@ -90,27 +90,10 @@ impl Journal {
     /// The journal of a damaged file system: by the inode that is named, or else by the one that journals usually have, or by
     /// the copy of its map in the superblock. `None` if none leads to a sound one.
     pub(crate) fn salvage(fs: &Ext4) -> Option<Journal> {
-        let by_name = || Journal::locate(fs).ok().flatten();
-        let journal = |(runs, raw): (_, Vec<u8>)| {
-            let as_it_was = Journal::new(fs, runs, &journal_superblock::as_it_was(&raw), true);
-            as_it_was.ok()
+        let journal = |found: Option<(Vec<Mapping>, Vec<u8>)>| {
+            let (runs, raw) = found?;
+            Journal::new(fs, runs, &journal_superblock::as_it_was(&raw), true).ok()
         };
-        by_name().and_then(journal).or_else(|| Journal::unnamed(fs).and_then(journal))
-    }
-
-    /// Whether there is a journal, and not by the inode that the superblock names.
-    pub(crate) fn is_misnamed(fs: &Ext4) -> bool {
-        let has_superblock = |raw: &[u8]| JournalSuperblock::from_bytes(raw).is_ok();
-        let is_one = |(_, raw): &(_, Vec<u8>)| has_superblock(raw);
-        fs.superblock().journal_inode != Some(InodeNo::JOURNAL)
-            && !Journal::locate(fs).ok().flatten().is_some_and(|found| is_one(&found))
-            && Journal::usual(fs).is_some_and(|found| is_one(&found))
-    }
-
-    /// Where the journal lies that the superblock does not name, with its first block: in the usual inode, or where the copy
-    /// of its map says.
-    fn unnamed(fs: &Ext4) -> Option<(Vec<Mapping>, Vec<u8>)> {
-        let is_one = |found: &(_, Vec<u8>)| journal_superblock::has_magic(&found.1);
         let by_copy = || {
             let (map, size) = fs.superblock().journal_copy()?;
             let mut inode =
@@ -123,7 +106,20 @@ impl Journal {
             inode.block_area_mut().copy_from_slice(map);
             Journal::of_inode(fs, &inode).ok()
         };
-        Journal::usual(fs).filter(is_one).or_else(by_copy)
+        journal(Journal::locate(fs).ok().flatten())
+            .or_else(|| journal(Journal::usual(fs)))
+            .or_else(|| journal(by_copy()))
+    }
+
+    /// Whether the inode that journals usually have leads to one, and what the superblock names does not.
+    pub(crate) fn is_misnamed(fs: &Ext4) -> bool {
+        let is_one = |found: Option<(Vec<Mapping>, Vec<u8>)>| {
+            let first = found.map(|(_, raw)| journal_superblock::as_it_was(&raw));
+            first.is_some_and(|raw| JournalSuperblock::from_bytes(&raw).is_ok())
+        };
+        fs.superblock().journal_inode != Some(InodeNo::JOURNAL)
+            && !is_one(Journal::locate(fs).ok().flatten())
+            && is_one(Journal::usual(fs))
     }
 
     /// Where the inode leads that journals usually have. A file system whose journal lies on another device has none there.
