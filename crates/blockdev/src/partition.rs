@@ -128,6 +128,10 @@ pub fn partition_table(device: &dyn BlockDevice) -> Result<PartitionTable> {
     let is_gpt = entries(&sector).any(|entry| entry.kind == 0xee);
     match is_gpt {
         true => gpt(device),
+        // The code of a boot sector may lie where the entries would be. The kernel goes by the same bytes.
+        false if (446..510).step_by(16).any(|at| sector[at] & 0x7f != 0) => {
+            Err(Error::argument("the device begins with a boot sector, and not with a partition table"))
+        }
         false => {
             let id = le32(&sector, 440);
             let id = if id == 0 { String::new() } else { format!("{id:08x}") };

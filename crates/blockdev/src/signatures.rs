@@ -43,6 +43,10 @@ pub const FAT: &str = "a FAT file system";
 pub const NTFS: &str = "an NTFS file system";
 /// An exFAT file system.
 pub const EXFAT: &str = "an exFAT file system";
+/// An ISO 9660 file system.
+pub const ISO: &str = "an ISO 9660 file system";
+/// An F2FS file system.
+pub const F2FS: &str = "an F2FS file system";
 /// An EROFS file system.
 pub const EROFS: &str = "an EROFS file system";
 /// A squashfs file system.
@@ -77,9 +81,9 @@ const SIGNATURES: &[Signature] = &[
     (0, b"XFSB", XFS),
     (0, b"hsqs", SQUASHFS),
     (1024, b"\xe2\xe1\xf5\xe0", EROFS),
-    (1024, b"\x10\x20\xf5\xf2", "an F2FS file system"),
+    (1024, b"\x10\x20\xf5\xf2", F2FS),
     (65_600, b"_BHRfS_M", BTRFS),
-    (32_769, b"CD001", "an ISO 9660 file system"),
+    (32_769, b"CD001", ISO),
     (0, b"\x45\x3d\xcd\x28", "a cramfs file system"),
     (3, b"NTFS    ", NTFS),
     (3, b"EXFAT   ", EXFAT),

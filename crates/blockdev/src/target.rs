@@ -77,11 +77,7 @@ impl<M: AsRef<Medium>> Target<M> {
     /// # Errors
     /// `Io`; errors of the consent.
     pub fn on(image: M, made: Made, consent: Consent<'_>) -> Result<Target<M>, Error> {
-        let medium = image.as_ref();
-        match medium.enclosing(0..medium.top().size())? {
-            Some(contents) => consent(&Loss::new(medium.name(), contents.what))?,
-            None => look_at_all(medium.name(), medium.top(), made, consent)?,
-        }
+        look_in_place(image.as_ref(), made, consent)?;
         Ok(Target(image))
     }
 
@@ -287,6 +283,17 @@ fn search(device: &dyn BlockDevice, bytes: Range<u64>, most: u64) -> Result<Sear
     Ok(Search::Zeros)
 }
 
+/// Looks at a medium that is written in place: at what it is a part of, and at all of it.
+///
+/// # Errors
+/// `Io`; errors of the consent.
+pub fn look_in_place(medium: &Medium, made: Made, consent: Consent<'_>) -> Result<(), Error> {
+    match medium.enclosing(0..medium.top().size())? {
+        Some(contents) => consent(&Loss::new(medium.name(), contents.what)),
+        None => look_at_all(medium.name(), medium.top(), made, consent),
+    }
+}
+
 /// Looks at a device that is written in place: at what it is ([`look`]), and at all of it where its beginning is empty.
 fn look_at_all(name: &str, device: &dyn BlockDevice, made: Made, consent: Consent<'_>) -> Result<(), Error> {
     let is_empty = matches!(signatures::held(device).at(name)?, Held::Nothing);
@@ -397,8 +404,14 @@ fn size_said(head: &[u8], what: &str) -> Option<u64> {
         signatures::XFS => big(4, 4)?.checked_mul(big(8, 8)?),
         // Of this device, one of perhaps several.
         signatures::BTRFS => number((64 << 10) + 0xd1, 8),
-        // In pages, the last of which is named; those of other sizes than 4096 bytes have their signature elsewhere.
-        signatures::SWAP if head.get(4086..4096)? == b"SWAPSPACE2" => Some((number(1024 + 4, 4)? + 1) * 4096),
+        signatures::ISO => number(0x8000 + 128, 2)?.checked_mul(number(0x8000 + 80, 4)?),
+        signatures::F2FS => power(number(1024 + 16, 4)?)?.checked_mul(number(1024 + 36, 8)?),
+        // In pages, the last of which is named. The signature is at the first one's end.
+        signatures::SWAP => {
+            let is_page = |size: &usize| head.get(size - 10..*size).is_some_and(|end| end == b"SWAPSPACE2");
+            let page = [4096, 8192, 16384, 32768, 65536].into_iter().find(is_page)?;
+            (number(1024 + 4, 4)? + 1).checked_mul(u64_of(page))
+        }
         signatures::EROFS => power(number(1024 + 12, 1)?)?.checked_mul(number(1024 + 36, 4)?),
         _ => None,
     }

@@ -97,15 +97,12 @@ fn knowing(options: &ReencryptOptions) -> ReencryptOptions {
 /// File systems and partitions on plain data, as far as it is known where they end.
 fn used(plain: &Medium) -> Result<Vec<Used>, Error> {
     let found = probe::look(&Image::from(plain.clone()))?;
-    let said = found.fact("bytes").and_then(|bytes| bytes.parse().ok());
-    let said = match said {
-        None => beginning(plain.top()).at(plain.name())?.and_then(|contents| {
-            contents
-                .end
-                .or_else(|| signatures::is_as_large_as_its_device(contents.what).then(|| plain.top().size()))
-        }),
-        end => end,
-    };
+    let said = beginning(plain.top()).at(plain.name())?.and_then(|contents| {
+        let whole = || signatures::is_as_large_as_its_device(contents.what).then(|| plain.top().size());
+        contents.end.or_else(whole)
+    });
+    // One that does not fit its device says so by this alone. A btrfs says here what it has on all its devices.
+    let said = said.or_else(|| found.fact("bytes")?.parse().ok());
     let whole = said.map(|end| (&found, end, true));
     let parts = found.inside.iter().filter(|part| part.partition.is_some());
     let parts = parts.map(|part| (part, part.start.saturating_add(part.len), false));

@@ -235,6 +235,12 @@ impl Image {
         self.check_key()?;
         if !self.is_decrypted() {
             let path = options.recovery_file.clone().or_else(|| self.recovery_file());
+            if let Some(folder) = options.recovery_file.as_deref().and_then(Path::parent)
+                && !folder.as_os_str().is_empty()
+            {
+                // No change could be committed.
+                std::fs::read_dir(folder).at(folder.display())?;
+            }
             if path.is_none()
                 && let Some(path) = self.recovery_path()?
                 && self.completed(None, &work.providers)?.is_some()

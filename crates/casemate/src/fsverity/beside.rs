@@ -41,7 +41,10 @@ impl Image {
             Beside::Tree if self.begins_with_tree()? => return Ok(()),
             Beside::Tree => Made::Data,
         };
-        target::look(self.name(), self.top(), made, is_replaced, consent)
+        match is_replaced {
+            true => target::look(self.name(), self.top(), made, true, consent),
+            false => target::look_in_place(self, made, consent),
+        }
     }
 
     /// Whether the image begins with a descriptor, and zeros up to the tree behind it.

@@ -406,6 +406,8 @@ fn a_part_of_a_partition_or_of_any_file_system_is_transformed_after_a_question_a
     fat[11..13].copy_from_slice(&512_u16.to_le_bytes());
     fat[19..21].copy_from_slice(&8192_u16.to_le_bytes());
     fat[54..62].copy_from_slice(b"FAT16   ");
+    // Code of the boot sector, where entries of partitions would be.
+    fat[446..462].copy_from_slice(b"Press any key to");
     fat[510..512].copy_from_slice(&[0x55, 0xaa]);
     let encrypt = format!("luks reencrypt --encrypt --luks-header new --key-file key {CHEAP}");
     let crypt = |direction: &str| format!("crypt {direction} --in-place --key-file long --key-size 512");
