@@ -346,6 +346,6 @@ fn fill(
             at += buffer.len() as u64;
         }
     }
-    set_len(&file, size).map_err(local)?;
+    set_len(file, size).map_err(local)?;
     Ok(bytes)
 }

@@ -80,7 +80,7 @@ pub enum BuildTarget {
         id: PartitionId,
     },
     /// An image that is open for changes, such as a LUKS volume. It has its size.
-    Image(Image),
+    Image(Box<Image>),
     /// Standard output.
     Stream,
 }
@@ -147,7 +147,7 @@ impl BuildTarget {
             BuildTarget::Partition { path, id } => {
                 Target::on(image(path)?.partition_named(id, false)?, EXT, consent).map(drop)
             }
-            BuildTarget::Image(image) => Target::on(image.clone(), EXT, consent).map(drop),
+            BuildTarget::Image(image) => Target::on(Image::clone(image), EXT, consent).map(drop),
             BuildTarget::Stream => Ok(()),
         }
     }
@@ -175,7 +175,7 @@ impl BuildTarget {
             BuildTarget::Partition { path, id } => {
                 Target::on(image(path)?.partition_named(id, false)?, made, consent)
             }
-            BuildTarget::Image(image) => Target::on(image.clone(), made, consent),
+            BuildTarget::Image(image) => Target::on(Image::clone(image), made, consent),
             BuildTarget::Stream => Err(Error::argument(
                 "standard output can't be opened as an image; build into a file or block device",
             )),
@@ -394,7 +394,8 @@ impl Build {
             }
             BuildTarget::Image(image) => {
                 let name = image.name().to_owned();
-                self.to_image(image.clone(), "the device", consent, work).map_err(|error| error.within(name))
+                self.to_image(Image::clone(image), "the device", consent, work)
+                    .map_err(|error| error.within(name))
             }
             BuildTarget::Stream => self.stream(io::stdout().lock(), Path::new("standard output"), work),
         }

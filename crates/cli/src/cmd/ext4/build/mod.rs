@@ -338,7 +338,7 @@ impl Args {
             if !self.dry_run {
                 image.check_writable()?;
             }
-            return Ok(BuildTarget::Image(image));
+            return Ok(BuildTarget::Image(Box::new(image)));
         }
         let path = self.image.file().to_owned();
         let target = match (self.image.layers(), part) {
