@@ -494,3 +494,35 @@ fn data_give_up_their_end_only_where_it_is_known_what_they_hold() {
     assert!(volume().reencrypt(std::slice::from_ref(&key), &unlocking, &options, &work).unwrap());
     assert!(read(2 << 20) == plain[..2 << 20]);
 }
+
+/// A copy that leads to what is being wiped is not taken when the newer one is lost.
+#[test]
+fn a_copy_that_is_superseded_is_never_taken_for_the_header() {
+    let providers = Providers::default();
+    let device = disk().0;
+    let read = || luks2::Header::read(&device, &providers);
+    let random = &mut |bytes: &mut [u8]| {
+        bytes.fill(7);
+        Ok(())
+    };
+    let mut header = read().unwrap();
+    let before = header.metadata.to_plain();
+    let mut seen = 0;
+    let between = || {
+        let found = read()?;
+        assert_eq!(found.superseded().unwrap().to_plain(), before);
+        assert!(matches!(&found.copies()[1], CopyState::Damaged(why) if why.contains("superseded")));
+        let mut byte = [0];
+        device.read_at(&mut byte, 100)?;
+        device.write_at(&[!byte[0]], 100)?;
+        let error = read().unwrap_err();
+        assert!(error.text().contains("of before the end of a reencryption"), "{error}");
+        device.write_at(&byte, 100)?;
+        seen += 1;
+        Ok(())
+    };
+    header.write_around(&device, &providers, random, between).unwrap();
+    assert_eq!(seen, 1);
+    let found = read().unwrap();
+    assert!(found.superseded().is_none() && found.copies()[1] == CopyState::Valid(found.seqid));
+}

@@ -5,7 +5,9 @@ use casemate_providers::Providers;
 
 use crate::{Error, Random, Result, changed};
 
-use super::binary::{BINARY_LEN, BinaryHeader, LARGEST_HEADER, Place, SALT_LEN, SMALLEST_HEADER};
+use super::binary::{
+    BINARY_LEN, BinaryHeader, LARGEST_HEADER, Place, SALT_LEN, SMALLEST_HEADER, invert_checksum,
+};
 use super::metadata::Metadata;
 
 /// A header of LUKS2.
@@ -33,6 +35,9 @@ pub struct Header {
     superseded: Option<Box<Metadata>>,
 }
 
+/// State of a copy that tells of work which the other copy says is done.
+const SUPERSEDED: &str = "it is of before the end of a reencryption, and superseded";
+
 /// The binary header of a copy, as it was read or written.
 type Head = Box<[u8; BINARY_LEN]>;
 
@@ -52,12 +57,15 @@ struct Found {
     state: CopyState,
     size: Option<u64>,
     copy: Option<(BinaryHeader, Metadata)>,
+    /// What a copy says that the other one has superseded.
+    superseded: Option<(BinaryHeader, Metadata)>,
     head: Option<Head>,
 }
 
 impl Found {
     fn damaged(why: impl Into<String>) -> Found {
-        Found { state: CopyState::Damaged(why.into()), size: None, copy: None, head: None }
+        let state = CopyState::Damaged(why.into());
+        Found { state, size: None, copy: None, superseded: None, head: None }
     }
 }
 
@@ -89,8 +97,8 @@ impl Header {
         let heads = [primary.head, secondary.head];
         let ((binary, metadata), other) = match (primary.copy, secondary.copy) {
             (Some(one), Some(two)) if two.0.seqid > one.0.seqid => (two, Some(one)),
-            (Some(one), other) => (one, other),
-            (None, Some(two)) => (two, None),
+            (Some(one), other) => (one, other.or(secondary.superseded)),
+            (None, Some(two)) => (two, primary.superseded),
             (None, None) => {
                 let [one, two] = copies.map(|copy| copy.reason().to_owned());
                 let text = format!("no valid LUKS header; primary: {one}; secondary: {two}");
@@ -172,11 +180,12 @@ impl Header {
         providers: &Providers,
         random: Random<'_>,
     ) -> Result<()> {
-        self.write_around(device, providers, random, || Ok(()))
+        self.write_both(device, providers, random, None::<fn() -> Result<()>>)
     }
 
     /// Writes both copies as [`Header::write`] does, and does something between them. When that is cut off, the copy that is
-    /// left tells what it was done for ([`Header::superseded`]).
+    /// left tells what it was done for ([`Header::superseded`]). Its checksum is inverted before that, so it is never taken for the
+    /// header if the new copy is lost: what is done may destroy what it leads to.
     ///
     /// # Errors
     /// Errors of [`Header::write`] and of `between`.
@@ -187,8 +196,17 @@ impl Header {
         random: Random<'_>,
         between: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
+        self.write_both(device, providers, random, Some(between))
+    }
+
+    fn write_both(
+        &mut self,
+        device: &dyn BlockDevice,
+        providers: &Providers,
+        random: Random<'_>,
+        mut between: Option<impl FnOnce() -> Result<()>>,
+    ) -> Result<()> {
         self.check_unchanged(device)?;
-        let mut between = Some(between);
         let seqid = self
             .seqid
             .checked_add(1)
@@ -199,7 +217,10 @@ impl Header {
             self.write_copy(k, seqid, device, providers, random)?;
             // From now on this is the newest: if the other copy fails, it is the first to be written again.
             self.seqid = seqid;
-            between.take().map_or(Ok(()), |between| between())?;
+            if let Some(between) = between.take() {
+                self.supersede(order[1], device)?;
+                between()?;
+            }
         }
         self.superseded = None;
         Ok(())
@@ -228,6 +249,18 @@ impl Header {
             self.superseded = None;
         }
         Ok(damaged)
+    }
+
+    /// Marks a whole copy as one that the other copy has superseded, until that is on stable storage.
+    fn supersede(&mut self, k: usize, device: &dyn BlockDevice) -> Result<()> {
+        let offset = if k == 0 { 0 } else { self.metadata.hdr_size() };
+        if let (CopyState::Valid(_), Some(head)) = (&self.copies[k], &mut self.heads[k]) {
+            invert_checksum(&mut head[..]);
+            self.copies[k] = CopyState::Damaged(SUPERSEDED.to_owned());
+            device.write_at(&head[..], offset)?;
+            device.flush()?;
+        }
+        Ok(())
     }
 
     /// Writes one copy, until it is on stable storage.
@@ -326,14 +359,30 @@ fn look_at_copy(
     }
     match binary.checksum_is_right(&copy, providers) {
         Ok(true) => {}
-        Ok(false) => return Ok(Found::damaged("the checksum is wrong")),
+        Ok(false) => {
+            invert_checksum(&mut copy);
+            let is_superseded = matches!(binary.checksum_is_right(&copy, providers), Ok(true));
+            let metadata = Metadata::from_bytes(&copy[BINARY_LEN..], binary.hdr_size).ok();
+            return Ok(match metadata.filter(|_| is_superseded) {
+                None => Found::damaged("the checksum is wrong"),
+                Some(metadata) => Found {
+                    size: Some(binary.hdr_size),
+                    superseded: Some((binary, metadata)),
+                    ..Found::damaged(SUPERSEDED)
+                },
+            });
+        }
         Err(error) => return Ok(Found::damaged(format!("checksum: {}", error.text()))),
     }
     let (size, head) = (Some(binary.hdr_size), None);
     Ok(match Metadata::from_bytes(&copy[BINARY_LEN..], binary.hdr_size) {
         Ok(metadata) => {
-            Found { state: CopyState::Valid(binary.seqid), size, copy: Some((binary, metadata)), head }
+            let state = CopyState::Valid(binary.seqid);
+            Found { state, size, copy: Some((binary, metadata)), superseded: None, head }
         }
-        Err(error) => Found { state: CopyState::Obsolete(error.text().into_owned()), size, copy: None, head },
+        Err(error) => {
+            let state = CopyState::Obsolete(error.text().into_owned());
+            Found { state, size, copy: None, superseded: None, head }
+        }
     })
 }

@@ -1,8 +1,9 @@
 //! The end of the work: the header that knows one segment and one key, and what is wiped when nothing needs it any more.
 //!
-//! The header's first copy is written, then the areas and places that are of no use are wiped, and then the second copy is
-//! written. So what is cut off in between is a volume as it will be, for every program, and its second copy still says what
-//! was to be done: the same command again does the rest of that, and begins nothing.
+//! The header's first copy is written, then the second one is marked as superseded, then the areas and places that are of no use
+//! are wiped, and then the second copy is written. So what is cut off in between is a volume as it will be, for every program, and its
+//! second copy still says what was to be done: the same command again does the rest of that, and begins nothing. Should the first copy
+//! be lost then, the second one is not taken in its place: it leads to what was wiped.
 
 use std::ops::Range;
 
