@@ -75,6 +75,40 @@ fn attributes_prove_their_feature() {
     }
 }
 
+/// Contents in inodes prove their feature, also where a block of attributes belongs to the inode.
+#[test]
+fn contents_in_inodes_prove_their_feature() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    for features in ["-t ext4 -b 1024 -O inline_data", "-t ext4 -b 4096 -O inline_data,^metadata_csum"] {
+        let image = maker.make(features, "image");
+        for path in ["/in", "/in/b"] {
+            maker.debugfs(&image, &format!("ea_set {path} user.large {}", "q".repeat(300)));
+        }
+        let expected = tree(&image);
+        let sound = std::fs::read(&image).unwrap();
+        for has_copies in [true, false] {
+            let what = format!("{features}, copies {has_copies}");
+            std::fs::write(&image, &sound).unwrap();
+            match has_copies {
+                true => {
+                    let mut bytes = sound.clone();
+                    bytes[FEATURES + 5] &= 0x7f;
+                    std::fs::write(&image, &bytes).unwrap();
+                }
+                false => drop(maker.debugfs(&image, "feature -inline_data")),
+            }
+            let repaired = mend_all(&image);
+            assert!(repaired.report.is_clean() && repaired.altered.is_empty(), "{what}: {repaired:?}");
+            compare(&tree(&image), &expected, &what);
+            assert_eq!(e2fsck(&fsck, &image).0, Some(0), "{what}");
+        }
+    }
+}
+
 #[test]
 fn files_that_lose_attributes_are_named() {
     let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
