@@ -114,7 +114,7 @@ fn crypt_in_place() {
     refused(&place, &format!("{encrypt} --hotzone-size 100"), "hot zone");
     refused(&place, &format!("{encrypt} --journal none/journal"), "none/journal");
     place.file("data.casemate-journal", "");
-    refused(&place, &encrypt, "--resume");
+    refused(&place, &encrypt, "has the name of the journal, and is another file");
     refused(&place, &format!("{encrypt} --resume"), "no whole record");
     fs::remove_file(place.path("data.casemate-journal")).unwrap();
     let plain = place.read("data");

@@ -36,6 +36,7 @@ casemate fscrypt backup root.img /home home.tar
 printf secret >pass.key; printf another >new.key
 tar -cf - private | casemate luks format --from - vault.img --key-file pass.key --pbkdf-memory 1M --pbkdf-force-iterations 4
 casemate luks format --from root.img disk.luks --key-file pass.key --pbkdf-memory 1M --pbkdf-force-iterations 4
+casemate luks format empty.luks --size 24M --key-file pass.key --pbkdf-memory 1M --pbkdf-force-iterations 4
 cp vault.img shared.img; casemate luks add-key shared.img --new-key-file new.key --key-file pass.key --pbkdf-memory 1M --pbkdf-force-iterations 4
 casemate ext4 build boot.img --from rootfs --dm-verity append --root-hash-file boot.txt >build.txt
 casemate integrity format volume.img --size 8M

@@ -73,7 +73,7 @@ const OVERWRITE: &str = "Destroy what the target holds: a volume, a partition ta
     casemate ext4 build root.img --from rootfs --device-table devices --file-contexts file_contexts\n  \
     casemate ext4 build root.img --from rootfs --dm-verity append --root-hash-file root.hash.txt\n  \
     casemate ext4 build empty.img --size 1G\n  \
-    casemate ext4 build volume.img,luks,key-file=pw --from data")]
+    casemate ext4 build empty.luks,luks,key-file=pass.key --from private")]
 pub struct Args {
     /// The image to make: a file, which appears only when it is complete, or a block device; a partition of either, such as
     /// disk.img,partition=2, or an existing volume, such as disk.img,luks,key-file=pw; "-" is standard output.
