@@ -622,8 +622,15 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "luks2-write-without-a-comparison",
         file: "crates/luks/src/luks2/header.rs",
         text: r"        self.check_unchanged(device)?;
-        let mut between",
-        by: "        let mut between",
+        let seqid",
+        by: "        let seqid",
+        suites: &[LUKS_HEADERS],
+    },
+    Mutation {
+        name: "luks2-superseded-copy-left-whole",
+        file: "crates/luks/src/luks2/header.rs",
+        text: "                self.supersede(order[1], device)?;\n",
+        by: "",
         suites: &[LUKS_HEADERS],
     },
     Mutation {
