@@ -57,7 +57,7 @@ struct Found {
     state: CopyState,
     size: Option<u64>,
     copy: Option<(BinaryHeader, Metadata)>,
-    /// What a copy says that the other one has superseded.
+    /// Contents of a copy that the other one has superseded.
     superseded: Option<(BinaryHeader, Metadata)>,
     head: Option<Head>,
 }
