@@ -99,7 +99,7 @@ fn contents_in_inodes_prove_their_feature() {
                     bytes[FEATURES + 5] &= 0x7f;
                     std::fs::write(&image, &bytes).unwrap();
                 }
-                false => drop(maker.debugfs(&image, "feature -inline_data")),
+                false => maker.debugfs(&image, "feature -inline_data"),
             }
             let repaired = mend_all(&image);
             assert!(repaired.report.is_clean() && repaired.altered.is_empty(), "{what}: {repaired:?}");
