@@ -102,6 +102,14 @@ pub trait BlockDevice: Send + Sync {
         let size = self.size();
         Ok((offset < size).then_some(offset..size))
     }
+
+    /// Whether the device decrypts bytes that nobody wrote, zeros, to what it shows. Any other device shows what somebody wrote.
+    ///
+    /// # Errors
+    /// Errors of reading.
+    fn is_unwritten(&self) -> Result<bool> {
+        Ok(false)
+    }
 }
 
 /// How many zeros are written at a time where nothing better can be done.
@@ -145,6 +153,9 @@ macro_rules! forward {
             }
             fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
                 (**self).next_data(offset)
+            }
+            fn is_unwritten(&self) -> Result<bool> {
+                (**self).is_unwritten()
             }
         }
     )*};

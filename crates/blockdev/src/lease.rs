@@ -225,6 +225,10 @@ impl BlockDevice for Leased {
         self.device.read_at(buf, offset)
     }
 
+    fn is_unwritten(&self) -> Result<bool> {
+        self.device.is_unwritten()
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.lease.check_process()?;
         self.device.write_at(buf, offset)

@@ -54,6 +54,10 @@ impl<D: BlockDevice> BlockDevice for Named<D> {
         self.name(self.inner.zero_fast(offset, len, may_punch))
     }
 
+    fn is_unwritten(&self) -> Result<bool> {
+        self.name(self.inner.is_unwritten())
+    }
+
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.name(self.inner.discard(offset, len))
     }

@@ -347,7 +347,7 @@ pub fn look(
 ) -> Result<(), Error> {
     let what = match signatures::held(device).at(name)? {
         Held::Nothing => return Ok(()),
-        Held::Unknown if is_replaced || is_unwritten(device).at(name)? => return Ok(()),
+        Held::Unknown if is_replaced || device.is_unwritten().at(name)? => return Ok(()),
         Held::Unknown => UNKNOWN,
         Held::Known(what) if made == Made::Known(what) => match what {
             signatures::VERITY => return Ok(()),
@@ -357,12 +357,6 @@ pub fn look(
         Held::Known(what) => what,
     };
     consent(&Loss::new(name, what))
-}
-
-/// Whether a device shows bytes that nobody wrote: zeros below it, which it decrypts to noise.
-fn is_unwritten(device: &dyn BlockDevice) -> Result<bool, Error> {
-    let Some(below) = device.below() else { return Ok(false) };
-    Ok(!holds_data(below, 0..below.size())? || is_unwritten(below)?)
 }
 
 /// Bytes of a file system of a kind that says its size.
@@ -490,33 +484,6 @@ mod tests {
         assert!(!holds(0..0));
     }
 
-    /// A device that shows another one's bytes changed, as a cipher does.
-    struct Noise(MemoryDevice);
-
-    impl BlockDevice for Noise {
-        fn below(&self) -> Option<&dyn BlockDevice> {
-            Some(&self.0)
-        }
-
-        fn size(&self) -> u64 {
-            self.0.size()
-        }
-
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> crate::Result<()> {
-            self.0.read_at(buffer, offset)?;
-            buffer.iter_mut().for_each(|byte| *byte ^= 0x5c);
-            Ok(())
-        }
-
-        fn write_at(&self, _: &[u8], _: u64) -> crate::Result<()> {
-            unreachable!("nothing is written")
-        }
-
-        fn flush(&self) -> crate::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn file_systems_say_their_size() {
         let said = |what, fields: &[(usize, &[u8])]| {
@@ -541,15 +508,6 @@ mod tests {
             );
             assert_eq!(size_said(&[0; 512], what).filter(|size| *size > 0), None, "{what}");
         }
-    }
-
-    #[test]
-    fn zeros_that_are_decrypted_hold_nothing() {
-        let noise = |bytes| Medium::over("volume", Arc::new(Noise(MemoryDevice::new(bytes))));
-        assert_eq!(refused(noise(vec![0; 1 << 20])), None);
-        let mut written = vec![0; 1 << 20];
-        written[(1 << 20) - 1] = 1;
-        assert!(refused(noise(written)).unwrap().contains("data of no known kind"));
     }
 
     #[test]

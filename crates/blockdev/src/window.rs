@@ -69,6 +69,10 @@ impl<D: BlockDevice> BlockDevice for Window<D> {
         self.inner.zero_fast(self.position_of(offset, len)?, len, may_punch)
     }
 
+    fn is_unwritten(&self) -> Result<bool> {
+        self.inner.is_unwritten()
+    }
+
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.inner.discard(self.position_of(offset, len)?, len)
     }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use casemate::blockdev::{BlockDevice, MemoryDevice, Named, Overlay, OverlayFile, Result, Window};
 use casemate::crypt::{CryptDevice, Mapping, Params, SectorCipher};
 use casemate::image_spec::{ImageSpec, KINDS, KeyPlace, LayerSpec};
+use casemate::target::{self, Made, Target};
 use casemate::verity::{Fec, FormatOptions, VerityOptions};
 use casemate::{Access, Image, Providers, SecretVec, Work};
 use casemate_testkit::{Rng, tempdir};
@@ -443,4 +444,29 @@ fn the_image_below_an_overlay_is_locked() {
     assert!(change().unwrap_err().is_busy());
     drop(overlay);
     change().unwrap();
+}
+
+/// Zeros that nobody wrote decrypt to noise, which is nothing that would be lost; what an overlay keeps over zeros is.
+#[test]
+fn noise_of_zeros_is_nothing_and_what_an_overlay_keeps_is_something() {
+    let folder = tempdir().unwrap();
+    let zeros = || Image::over("zeros", Arc::new(MemoryDevice::new(vec![0; SIZE as usize])));
+    let providers = Providers::default();
+    let plain = |image: Image| {
+        let key = SecretVec::new((0..64).collect());
+        let mapping =
+            Mapping::new(Params::new("aes-xts-plain64".parse().unwrap()), key, 0, &providers).unwrap();
+        image.crypt(mapping).unwrap()
+    };
+    let asked = |image: Image| Target::on(image, Made::Data, &target::refuse).is_err();
+    assert!(!asked(zeros()) && !asked(plain(zeros())) && !asked(plain(zeros()).window(4096, None).unwrap()));
+    let written = plain(zeros());
+    written.device().write_at(&[7; 512], SIZE - 512).unwrap();
+    assert!(asked(written));
+    let overlay = zeros().overlay(&folder.path().join("overlay"), &providers).unwrap();
+    overlay.device().write_at(b"precious", 0).unwrap();
+    assert!(asked(overlay.clone()) && asked(plain(overlay)));
+    let trial = zeros().on_trial().unwrap();
+    trial.device().write_at(b"precious", 0).unwrap();
+    assert!(asked(trial));
 }

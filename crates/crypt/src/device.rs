@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use casemate_blockdev::target::holds_data;
 use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use casemate_providers::Direction;
 
@@ -166,6 +167,10 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
 
     fn size(&self) -> u64 {
         self.size
+    }
+
+    fn is_unwritten(&self) -> Result<bool> {
+        Ok(!holds_data(&self.inner, 0..self.inner.size())?)
     }
 
     fn read_at(&self, mut buf: &mut [u8], mut offset: u64) -> Result<()> {
