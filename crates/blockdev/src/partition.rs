@@ -129,7 +129,7 @@ pub fn partition_table(device: &dyn BlockDevice) -> Result<PartitionTable> {
     match is_gpt {
         true => gpt(device),
         // The code of a boot sector may lie where the entries would be. The kernel goes by the same bytes.
-        false if (446..510).step_by(16).any(|at| sector[at] & 0x7f != 0) => {
+        false if !signatures::is_mbr(&sector) => {
             Err(Error::argument("the device begins with a boot sector, and not with a partition table"))
         }
         false => {

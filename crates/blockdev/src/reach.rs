@@ -3,7 +3,8 @@
 //! An offset without a size reaches to the end of the disk. Who gives a partition's first byte as the offset means that
 //! partition, and not those behind it: work that changes all of a medium asks [`Medium::check_partitions`] first.
 //!
-//! An offset may also lie in the middle of something: work that makes noise of plain data asks [`Medium::enclosing`].
+//! An offset may also lie in the middle of something: work that makes noise of plain data asks [`Medium::divided`], and what is
+//! made anew asks [`Medium::enclosing`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -47,8 +48,7 @@ impl Medium {
             let mut range = bytes;
             let mut found = begun_before(self.top(), &range)?;
             while let (None, Some((below, window))) = (&found, windows.next()) {
-                let partitions = table_to_read(&*below).map_or_else(|_| Vec::new(), |table| table.partitions);
-                if partitions.iter().any(|one| one.start == window.start) {
+                if partitions_of(&*below).iter().any(|one| one.start == window.start) {
                     break;
                 }
                 range = range.start.saturating_add(window.start)..range.end.saturating_add(window.start);
@@ -89,8 +89,12 @@ impl Medium {
 /// The partition that a window is.
 fn partition_of(disk: &dyn BlockDevice, window: &Range<u64>) -> Option<Partition> {
     let end = |one: &Partition| one.start.saturating_add(one.len).min(disk.size());
-    let mut all = table_to_read(disk).ok()?.partitions.into_iter();
-    all.find(|one| one.start == window.start && end(one) == window.end)
+    partitions_of(disk).into_iter().find(|one| one.start == window.start && end(one) == window.end)
+}
+
+/// Partitions of a device; none where there is no table that can be read.
+fn partitions_of(device: &dyn BlockDevice) -> Vec<Partition> {
+    table_to_read(device).map_or_else(|_| Vec::new(), |table| table.partitions)
 }
 
 /// Known contents of which some bytes are a part.
@@ -106,7 +110,9 @@ pub struct Enclosing {
 impl fmt::Display for Enclosing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.says_end { "are" } else { "may be" };
-        write!(f, "the data {verb} only a part of {}: nothing reads that as a whole afterwards", self.what)
+        // Whatever is said of the header, the volume is what it is a part of.
+        let what = if self.what == signatures::LUKS { "a LUKS volume" } else { &self.what };
+        write!(f, "the data {verb} only a part of {what}: nothing reads that as a whole afterwards")
     }
 }
 
@@ -121,7 +127,7 @@ fn begun_before(device: &dyn BlockDevice, bytes: &Range<u64>) -> Result<Option<E
     if bytes.start == 0 {
         return Ok(None);
     }
-    let partitions = table_to_read(device).map_or_else(|_| Vec::new(), |table| table.partitions);
+    let partitions = partitions_of(device);
     if !partitions.is_empty() {
         let is_in =
             |one: &&Partition| one.start < bytes.end && bytes.start < one.start.saturating_add(one.len);
@@ -137,7 +143,7 @@ fn divided(device: &dyn BlockDevice, bytes: &Range<u64>) -> Result<Option<Enclos
     if before.is_some() || bytes.end >= device.size() {
         return Ok(before);
     }
-    let partitions = table_to_read(device).map_or_else(|_| Vec::new(), |table| table.partitions);
+    let partitions = partitions_of(device);
     let reaches = |one: &&Partition| {
         // The table goes with the first bytes.
         (bytes.start == 0 || one.start == bytes.start) && one.start.saturating_add(one.len) > bytes.end

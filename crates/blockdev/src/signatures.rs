@@ -439,7 +439,7 @@ fn is_ext(head: &[u8]) -> bool {
 }
 
 /// The signature of a boot sector, and four entries that are active or not.
-fn is_mbr(head: &[u8]) -> bool {
+pub(crate) fn is_mbr(head: &[u8]) -> bool {
     head.get(510..512) == Some(&[0x55, 0xaa]) && (446..510).step_by(16).all(|at| head[at] & 0x7f == 0)
 }
 

@@ -239,7 +239,7 @@ impl Image {
                 && !folder.as_os_str().is_empty()
             {
                 // No change could be committed.
-                std::fs::read_dir(folder).at(folder.display())?;
+                std::fs::metadata(folder).at(folder.display())?;
             }
             if path.is_none()
                 && let Some(path) = self.recovery_path()?

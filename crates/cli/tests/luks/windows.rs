@@ -276,7 +276,7 @@ fn the_middle_of_something_known_is_encrypted_after_a_question_alone() {
             "fs",
             "an ext2, ext3 or ext4 file system",
         ),
-        (format!("{encrypt} vol,offset=1M --luks-header new"), "vol", "a LUKS header"),
+        (format!("{encrypt} vol,offset=1M --luks-header new"), "vol", "a LUKS volume"),
         (format!("{encrypt} disk,offset=2M --luks-header new"), "disk", "partition 1"),
         (format!("{crypt} fs,offset=1M"), "fs", "an ext2, ext3 or ext4 file system"),
         (format!("{crypt} fs,offset=1M,size=1M"), "fs", "an ext2, ext3 or ext4 file system"),
@@ -284,7 +284,7 @@ fn the_middle_of_something_known_is_encrypted_after_a_question_alone() {
         (format!("{crypt} disk,offset=2M"), "disk", "partition 1"),
     ] {
         let before = place.read(device);
-        let verb = if what == "a LUKS header" { "may be" } else { "are" };
+        let verb = if what == "a LUKS volume" { "may be" } else { "are" };
         says(place.own(&line), 2, &format!("{device}: the data {verb} only a part of {what}: nothing reads"));
         assert!(place.read(device) == before && !place.path("new").exists(), "{line}");
     }

@@ -254,11 +254,13 @@ impl Header {
     /// Marks a whole copy as one that the other copy has superseded, until that is on stable storage.
     fn supersede(&mut self, k: usize, device: &dyn BlockDevice) -> Result<()> {
         let offset = if k == 0 { 0 } else { self.metadata.hdr_size() };
-        if let (CopyState::Valid(_), Some(head)) = (&self.copies[k], &mut self.heads[k]) {
-            invert_checksum(&mut head[..]);
+        // As long as its writing may fail, nobody knows what lies there.
+        if let (CopyState::Valid(_), Some(mut head)) = (&self.copies[k], self.heads[k].take()) {
             self.copies[k] = CopyState::Damaged(SUPERSEDED.to_owned());
+            invert_checksum(&mut head[..]);
             device.write_at(&head[..], offset)?;
             device.flush()?;
+            self.heads[k] = Some(head);
         }
         Ok(())
     }
