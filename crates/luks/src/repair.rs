@@ -7,7 +7,7 @@ use casemate_providers::Work;
 
 use super::locks::HeaderLock;
 use super::random::Source;
-use crate::{Error, ErrorKind};
+use crate::{Advice, Error, ErrorKind};
 
 /// Requirements that say nothing of the header itself, but for those of a reencryption.
 const KNOWN: &[&str] = &[
@@ -25,7 +25,7 @@ const KNOWN: &[&str] = &[
 ///
 /// # Errors
 /// `Corrupt` if it can't be; `Argument` if the medium was opened for reading; `Unsupported` if the header requires what is
-/// not known; `Io`.
+/// not known, or the last step of a reencryption was cut off; `Io`.
 pub fn repair(medium: &Medium, work: &Work<'_>) -> Result<Vec<String>, Error> {
     let _lease = medium.lease()?;
     let _claim = HeaderLock::of(medium).take().at(medium.name())?;
@@ -53,6 +53,12 @@ pub fn repair(medium: &Medium, work: &Work<'_>) -> Result<Vec<String>, Error> {
         && error.kind() == ErrorKind::Corrupt
     {
         return Err(error.at(medium.name()));
+    }
+    let is_under_way = |metadata: &luks2::Metadata| matches!(metadata.reencryption(), Ok(Some(_)));
+    if header.superseded().is_some_and(is_under_way) && !is_under_way(&header.metadata) {
+        let text = "the last step of a reencryption was cut off: the header is that of the end, and its other copy alone tells what is \
+                    still to be wiped, such as plain data";
+        return Err(Error::unsupported(text).advise(Advice::FinishReencryption).at(medium.name()));
     }
     let copies = header.copies().iter().zip(["primary", "secondary"]);
     let mended = copies.filter_map(|(copy, which)| match copy {

@@ -1,6 +1,6 @@
 //! Reencryptions, with the power cut at any operation, any number of times.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use casemate::blockdev::{BlockDevice, Result};
@@ -13,6 +13,9 @@ use super::disk::Disk;
 use super::medium::{Medium, OTHERS, bytes_of};
 use super::{cheap, options, volume};
 use crate::images::{image, passphrase};
+
+/// Ends that were cut off before their last step.
+static ENDINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// Cuts the work until it is done, each time after some operations, and reads what is there each time.
 fn survive(
@@ -80,6 +83,13 @@ fn is_the_same_after_the_same_again(
 ) {
     let (key, mut volume) = (passphrase(b"pass"), medium.volume());
     let is_ending = volume.begun().unwrap().is_some();
+    if is_ending {
+        // A repair would forget what is still to be wiped.
+        let image = Image::over("image", medium.header.as_ref().unwrap_or(&medium.data).clone());
+        let error = image.luks_repair(&Work::default()).unwrap_err();
+        assert_eq!(error.advice(), [Advice::FinishReencryption], "{what}: {error}");
+        ENDINGS.fetch_add(1, Ordering::Relaxed);
+    }
     let again =
         volume.reencrypt(std::slice::from_ref(&key), &LuksOptions::default(), options, &Work::default());
     match again {
@@ -131,6 +141,7 @@ fn the_power_may_fail_at_any_operation_of_a_reencryption() {
             OTHERS.load(Ordering::Relaxed)
         );
     }
+    assert!(ENDINGS.load(Ordering::Relaxed) > 0, "no end was cut off");
 }
 
 /// The device gives up bytes for the header once, whichever write is the last one before the same command again.
