@@ -297,6 +297,9 @@ impl Volume {
     /// # Errors
     /// Errors of [`Volume::kill_slot`].
     pub fn erase_slots(&mut self, ids: &[u32], work: &Work<'_>) -> Result<(), Error> {
+        if ids.len() == self.slots().len() {
+            self.wipe_leftovers(work)?;
+        }
         let lease = self.lease_header()?;
         let (image, slots) = (&self.header_image, self.areas());
         let area = |id: &u32| {
@@ -412,6 +415,9 @@ impl Volume {
             }
             let error = Error::unsupported(text).at(self.header_image.name());
             return Err(if is_under_way { error.advise(Advice::FinishReencryption) } else { error });
+        }
+        if let Header::Luks2(header) = &self.header {
+            header.refuse_ending().at(self.header_image.name())?;
         }
         self.header_image.lease_bytes(0..backup::len(&self.header))
     }

@@ -7,7 +7,7 @@ use casemate_providers::Work;
 
 use super::locks::HeaderLock;
 use super::random::Source;
-use crate::{Advice, Error, ErrorKind};
+use crate::{Error, ErrorKind};
 
 /// Requirements that say nothing of the header itself, but for those of a reencryption.
 const KNOWN: &[&str] = &[
@@ -54,12 +54,7 @@ pub fn repair(medium: &Medium, work: &Work<'_>) -> Result<Vec<String>, Error> {
     {
         return Err(error.at(medium.name()));
     }
-    let is_under_way = |metadata: &luks2::Metadata| matches!(metadata.reencryption(), Ok(Some(_)));
-    if header.superseded().is_some_and(is_under_way) && !is_under_way(&header.metadata) {
-        let text = "the last step of a reencryption was cut off: the header is that of the end, and its other copy alone tells what is \
-                    still to be wiped, such as plain data";
-        return Err(Error::unsupported(text).advise(Advice::FinishReencryption).at(medium.name()));
-    }
+    header.refuse_ending().at(medium.name())?;
     let copies = header.copies().iter().zip(["primary", "secondary"]);
     let mended = copies.filter_map(|(copy, which)| match copy {
         CopyState::Valid(seqid) if *seqid == header.seqid => None,

@@ -241,9 +241,12 @@ impl Volume {
     /// Errors of [`Volume::unlock`] and [`Volume::mapping`]; [`Error::is_busy`] if somebody else is changing the volume, or
     /// has changed its header since that was read.
     pub fn open(self, key: &LuksKey, options: &LuksOptions, work: &Work<'_>) -> Result<Opened, Error> {
-        let volume = self.locked()?;
+        let mut volume = self.locked()?;
         if volume.data.check_writable().is_ok() {
             volume.refuse_other_data(false, options, &work.providers)?;
+            if volume.is_end_to_be_wiped() {
+                volume.data = volume.data.refusing_writes(REENCRYPTED, Some(Advice::FinishReencryption));
+            }
         }
         if let Some(course) = volume.reencryption().at(volume.header_image.name())? {
             let view = volume.view(&course, key, options, work)?;

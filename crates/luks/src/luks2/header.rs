@@ -3,7 +3,7 @@
 use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use casemate_providers::Providers;
 
-use crate::{Error, Random, Result, changed};
+use crate::{Advice, Error, Random, Result, changed};
 
 use super::binary::{
     BINARY_LEN, BinaryHeader, LARGEST_HEADER, Place, SALT_LEN, SMALLEST_HEADER, invert_checksum,
@@ -140,6 +140,25 @@ impl Header {
         self.superseded.as_deref()
     }
 
+    /// Whether the last step of a reencryption was cut off: the superseded copy alone tells what is still to be wiped.
+    pub fn is_ending(&self) -> bool {
+        let is_under_way = |metadata: &Metadata| matches!(metadata.reencryption(), Ok(Some(_)));
+        self.superseded().is_some_and(is_under_way) && !is_under_way(&self.metadata)
+    }
+
+    /// Refuses a change that would forget what the last step of a reencryption has still to wipe.
+    ///
+    /// # Errors
+    /// `Unsupported` for a header whose reencryption was cut off in its last step.
+    pub fn refuse_ending(&self) -> Result<()> {
+        if !self.is_ending() {
+            return Ok(());
+        }
+        let text = "the last step of a reencryption was cut off: the header is that of the end, and its other copy alone tells what is \
+                    still to be wiped, such as plain data";
+        Err(Error::unsupported(text).advise(Advice::FinishReencryption))
+    }
+
     /// Checks that both copies are on the device as they were read, or written last: the number, salt and checksum of each.
     ///
     /// # Errors
@@ -172,8 +191,8 @@ impl Header {
     /// new one: a copy that is not whole, or older, is the first that is written.
     ///
     /// # Errors
-    /// `Argument` if something does not fit the header; those of [`Header::check_unchanged`]: nothing is written then;
-    /// `Io`, `Unsupported`.
+    /// `Argument` if something does not fit the header; those of [`Header::check_unchanged`] and [`Header::refuse_ending`]: nothing is
+    /// written then; `Io`, `Unsupported`.
     pub fn write(
         &mut self,
         device: &dyn BlockDevice,
@@ -206,6 +225,7 @@ impl Header {
         random: Random<'_>,
         mut between: Option<impl FnOnce() -> Result<()>>,
     ) -> Result<()> {
+        self.refuse_ending()?;
         self.check_unchanged(device)?;
         let seqid = self
             .seqid

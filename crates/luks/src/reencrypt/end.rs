@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::Header;
 use crate::luks2::Metadata;
 use crate::luks2::reencrypt::Reencryption;
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{AtFile, BlockDevice, Medium};
 use casemate_providers::Work;
 
 use super::{ReencryptOptions, begun};
@@ -84,6 +84,34 @@ impl Volume {
         is_it.then(|| Ending { course, before: before.clone(), leftovers })
     }
 
+    /// Does the rest of an end that was cut off, without a key: for a volume all of whose keys will be gone.
+    pub(crate) fn wipe_leftovers(&mut self, work: &Work<'_>) -> Result<(), Error> {
+        let Some(Ending { leftovers, .. }) = self.ending() else { return Ok(()) };
+        let _lease = Medium::lease_all(&[&self.header_image, &self.data])?;
+        let name = self.header_image.name().to_owned();
+        self.wipe_and_mend(&leftovers, work).at(&name)
+    }
+
+    /// Wipes what is of no use any more, and writes the copy of the header that told of it.
+    fn wipe_and_mend(&mut self, leftovers: &Leftovers, work: &Work<'_>) -> Result<(), Error> {
+        let _claim = HeaderLock::of(&self.header_image).take()?;
+        let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };
+        let device = self.header_image.top();
+        header.check_unchanged(device)?;
+        leftovers.wipe(device, self.data.top())?;
+        header.repair(device, &work.providers, &mut |bytes| Source::System.fill(bytes)).map(|_| ())
+    }
+
+    /// Whether the last step of a reencryption was cut off: the volume is as it will be, and something is still to be wiped.
+    pub fn is_ending(&self) -> bool {
+        self.ending().is_some()
+    }
+
+    /// Whether an end was cut off that will wipe a part of the data's device: until then nothing may be written there.
+    pub(crate) fn is_end_to_be_wiped(&self) -> bool {
+        self.ending().is_some_and(|ending| ending.leftovers.left.is_some())
+    }
+
     /// Does the rest of an end that was cut off. A key of the data is needed where they have one.
     pub(super) fn go_on_ending(
         &mut self,
@@ -100,17 +128,13 @@ impl Volume {
             return Err(Error::argument(text).advise(Advice::FinishReencryption));
         }
         begun::check(course, before, &self.data, options)?;
-        let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };
+        let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
         let device = self.header_image.top();
         if let Some(digest) = course.digests[1] {
             let key = keys.first().ok_or_else(|| Error::argument("no passphrase was given"))?;
             let budget = &mut Budget::new(unlocking.limits);
             unlock::key_of_digest(header, device, digest, key, unlocking, budget, work)?;
         }
-        let _claim = HeaderLock::of(&self.header_image).take()?;
-        header.check_unchanged(device)?;
-        leftovers.wipe(device, self.data.top())?;
-        header.repair(device, &work.providers, &mut |bytes| Source::System.fill(bytes))?;
-        Ok(true)
+        self.wipe_and_mend(leftovers, work).map(|()| true)
     }
 }

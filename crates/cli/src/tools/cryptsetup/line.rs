@@ -505,15 +505,18 @@ impl Tool {
         }
     }
 
-    /// Whether a reencryption of a device, or its encryption or decryption, was begun and is not finished.
+    /// Whether a reencryption of a device, or its encryption or decryption, was begun and is not finished. One whose last step was cut off
+    /// is finished for cryptsetup, which begins another one.
     fn is_begun(&self, device: &Path) -> bool {
+        let is_any = self.encrypt || self.decrypt;
         let open = |path: &Path| Image::open(path, Access::ReadUnlocked);
         let begun = || {
             let header = self.header.as_deref().map(open).transpose()?;
-            open(device)?.luks_volume(header.as_ref(), Context::default().providers())?.begun()
+            let volume = open(device)?.luks_volume(header.as_ref(), Context::default().providers())?;
+            volume.begun().map(|mode| mode.is_some() && (is_any || !volume.is_ending()))
         };
         // The command itself refuses what is not a volume.
-        begun().is_ok_and(|mode| mode.is_some())
+        begun().unwrap_or(false)
     }
 
     /// The sector size of a new volume, if it is not the smallest: as large as the file system's blocks for a file, where the
