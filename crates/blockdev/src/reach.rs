@@ -43,20 +43,22 @@ impl Medium {
     /// # Errors
     /// `Io`.
     pub fn enclosing(&self, bytes: Range<u64>) -> Result<Option<Enclosing>> {
-        let mut windows = self.windows_outwards();
-        let find = || -> Result<Option<Enclosing>> {
-            let mut range = bytes;
-            let mut found = begun_before(self.top(), &range)?;
-            while let (None, Some((below, window))) = (&found, windows.next()) {
-                if partitions_of(&*below).iter().any(|one| one.start == window.start) {
-                    break;
-                }
-                range = range.start.saturating_add(window.start)..range.end.saturating_add(window.start);
-                found = begun_before(&*below, &range)?;
-            }
-            Ok(found)
+        let find = || match begun_before(self.top(), &bytes)? {
+            None => begun_around(self.windows_outwards(), bytes),
+            found => Ok(found),
         };
         find().at(self.name())
+    }
+
+    /// Something known that begins before the place of a layer that was laid on windows, such as a cipher, and reaches into it. `None` for a
+    /// medium without layers.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn enclosing_layer(&self) -> Result<Option<Enclosing>> {
+        let windows = self.windows_below();
+        let len = windows.last().map_or(0, |(_, window)| window.end - window.start);
+        begun_around(windows.iter().rev().cloned(), 0..len).at(self.name())
     }
 
     /// Something known that some bytes of the medium are a part of, and not all: what [`Medium::enclosing`] finds, and what reaches
@@ -84,6 +86,22 @@ impl Medium {
         };
         find().at(self.name())
     }
+}
+
+/// Contents around windows, the innermost first, that begin before some bytes of the first one and reach into them.
+fn begun_around(
+    mut windows: impl Iterator<Item = InWindow>,
+    mut bytes: Range<u64>,
+) -> Result<Option<Enclosing>> {
+    let mut found = None;
+    while let (None, Some((below, window))) = (&found, windows.next()) {
+        if partitions_of(&*below).iter().any(|one| one.start == window.start) {
+            break;
+        }
+        bytes = bytes.start.saturating_add(window.start)..bytes.end.saturating_add(window.start);
+        found = begun_before(&*below, &bytes)?;
+    }
+    Ok(found)
 }
 
 /// The partition that a window is.

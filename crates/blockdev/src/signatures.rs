@@ -63,6 +63,7 @@ const DRBD: &str = "a DRBD device";
 const VMFS: &str = "a VMFS volume";
 const ORACLE: &str = "an Oracle ASM disk";
 const UBI: &str = "a UBI device";
+const UDF: &str = "a UDF file system";
 const OCFS2: &str = "an OCFS2 file system";
 const UFS: &str = "a UFS file system";
 /// Kinds of ordinary files, which programs replace as a whole.
@@ -83,6 +84,11 @@ const SIGNATURES: &[Signature] = &[
     (1024, b"\xe2\xe1\xf5\xe0", EROFS),
     (1024, b"\x10\x20\xf5\xf2", F2FS),
     (65_600, b"_BHRfS_M", BTRFS),
+    // Behind the descriptors of an ISO 9660 file system on the same blocks, which is often the smaller one.
+    (34_817, b"BEA01", UDF),
+    (36_865, b"BEA01", UDF),
+    (38_913, b"BEA01", UDF),
+    (40_961, b"BEA01", UDF),
     (32_769, b"CD001", ISO),
     (0, b"\x45\x3d\xcd\x28", "a cramfs file system"),
     (3, b"NTFS    ", NTFS),
@@ -111,7 +117,7 @@ const SIGNATURES: &[Signature] = &[
     (32_768, b"JFS1", "a JFS file system"),
     (65_588, b"ReIsEr", "a ReiserFS file system"),
     (65_536, b"\x01\x16\x19\x70\0\0\0\x01", "a GFS2 file system"),
-    (32_769, b"BEA01", "a UDF file system"),
+    (32_769, b"BEA01", UDF),
     (4086, b"S1SUSPEND", SWAP),
     (4086, b"ULSUSPEND", SWAP),
     (4086, b"SWAP-SPACE", SWAP),

@@ -75,8 +75,9 @@ impl<M: AsRef<Medium>> Target<M> {
     /// An image that is written in place: a device, a partition, a part of a file, a whole file that stays the same file.
     ///
     /// # Errors
-    /// `Io`; errors of the consent.
+    /// Errors of [`Medium::check_writable`]; `Io`; errors of the consent.
     pub fn on(image: M, made: Made, consent: Consent<'_>) -> Result<Target<M>, Error> {
+        image.as_ref().check_writable()?;
         look_in_place(image.as_ref(), made, consent)?;
         Ok(Target(image))
     }
@@ -288,7 +289,12 @@ fn search(device: &dyn BlockDevice, bytes: Range<u64>, most: u64) -> Result<Sear
 /// # Errors
 /// `Io`; errors of the consent.
 pub fn look_in_place(medium: &Medium, made: Made, consent: Consent<'_>) -> Result<(), Error> {
-    match medium.enclosing(0..medium.top().size())? {
+    let mut around = medium.enclosing(0..medium.top().size())?;
+    // Bytes that nobody wrote under a cipher may be zeros of what lies below.
+    if around.is_none() && medium.top().is_unwritten().at(medium.name())? {
+        around = medium.enclosing_layer()?;
+    }
+    match around {
         Some(contents) => consent(&Loss::new(medium.name(), contents.what)),
         None => look_at_all(medium.name(), medium.top(), made, consent),
     }
@@ -367,8 +373,12 @@ fn file_system_size(device: &dyn BlockDevice, what: &str) -> Result<Option<u64>,
     // At most as far as the superblock of btrfs.
     let mut head = vec![0; usize_of(device.size().min(u64_of(signatures::HEAD)))];
     device.read_at(&mut head, 0)?;
-    Ok(size_said(&head, what))
+    // A size that is less than a superblock needs is wrong, and the right one is not known.
+    Ok(size_said(&head, what).filter(|size| *size >= SMALLEST_FILE_SYSTEM))
 }
+
+/// Bytes of the smallest file system: squashfs and EROFS fill blocks of this size.
+pub const SMALLEST_FILE_SYSTEM: u64 = 4096;
 
 fn size_said(head: &[u8], what: &str) -> Option<u64> {
     let number = |at: usize, len: usize| {
@@ -398,7 +408,11 @@ fn size_said(head: &[u8], what: &str) -> Option<u64> {
         signatures::XFS => big(4, 4)?.checked_mul(big(8, 8)?),
         // Of this device, one of perhaps several.
         signatures::BTRFS => number((64 << 10) + 0xd1, 8),
-        signatures::ISO => number(0x8000 + 128, 2)?.checked_mul(number(0x8000 + 80, 4)?),
+        // Told in both orders of bytes.
+        signatures::ISO => {
+            let blocks = number(0x8000 + 80, 4).filter(|blocks| big(0x8000 + 84, 4) == Some(*blocks))?;
+            number(0x8000 + 128, 2)?.checked_mul(blocks)
+        }
         signatures::F2FS => power(number(1024 + 16, 4)?)?.checked_mul(number(1024 + 36, 8)?),
         // In pages, the last of which is named. The signature is at the first one's end.
         signatures::SWAP => {
@@ -499,6 +513,10 @@ mod tests {
         assert_eq!(said(signatures::EXFAT, &[(108, &[200]), (72, &[0, 1])]), None);
         assert_eq!(said(signatures::SWAP, &[(1028, &[7]), (4086, b"SWAPSPACE2")]), Some(8 * 4096));
         assert_eq!(said(signatures::VERITY, &[]), None);
+        let iso = |blocks: &[u8]| said(signatures::ISO, &[(0x8000 + 80, blocks), (0x8000 + 128, &[0, 8])]);
+        assert_eq!(iso(&[3, 1, 0, 0, 0, 0, 1, 3]), Some(2048 * 259));
+        // Both orders of bytes say one number.
+        assert_eq!(iso(&[3, 1, 0, 0, 0, 0, 1, 4]), None);
         for what in [signatures::EXT, signatures::XFS, signatures::BTRFS, signatures::NTFS, signatures::EROFS]
         {
             assert_eq!(
@@ -508,6 +526,29 @@ mod tests {
             );
             assert_eq!(size_said(&[0; 512], what).filter(|size| *size > 0), None, "{what}");
         }
+    }
+
+    #[test]
+    fn a_size_that_can_not_be_is_none() {
+        let mut bytes = vec![0; 1 << 20];
+        bytes[..4].copy_from_slice(b"hsqs");
+        bytes[28..30].copy_from_slice(&4_u16.to_le_bytes());
+        for (told, end) in
+            [(8192_u64, Some(8192)), (4096, Some(4096)), (4095, None), (0, None), (2 << 20, None)]
+        {
+            bytes[40..48].copy_from_slice(&told.to_le_bytes());
+            let found = beginning(&MemoryDevice::new(bytes.clone())).unwrap().unwrap();
+            assert_eq!((found.what, found.end), (signatures::SQUASHFS, end), "{told}");
+        }
+        // A UDF file system has more than the ISO 9660 file system on the same blocks.
+        bytes.fill(0);
+        bytes[32_769..32_774].copy_from_slice(b"CD001");
+        bytes[34_817..34_822].copy_from_slice(b"CD001");
+        bytes[36_865..36_870].copy_from_slice(b"BEA01");
+        bytes[0x8000 + 80..][..8].copy_from_slice(&[100, 0, 0, 0, 0, 0, 0, 100]);
+        bytes[0x8000 + 128..][..2].copy_from_slice(&[0, 8]);
+        let found = beginning(&MemoryDevice::new(bytes)).unwrap().unwrap();
+        assert_eq!((found.what, found.end), ("a UDF file system", None));
     }
 
     #[test]

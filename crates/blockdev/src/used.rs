@@ -10,7 +10,7 @@ pub struct Used {
     pub what: String,
     /// The byte behind it.
     pub end: u64,
-    /// True for a file system over all of the data: what lies behind it is not in use.
+    /// True for a file system over all of the data: it does not use what lies behind it.
     pub is_whole: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::AtFile;
+use casemate_blockdev::{AtFile, Medium};
 
 pub use casemate_crypt::image::Holes;
 pub use casemate_crypt::in_place::{DEFAULT_HOT_ZONE, MAX_HOT_ZONE};
@@ -23,14 +23,30 @@ impl Image {
     /// # Errors
     /// `Argument` if the device below is not whole sectors.
     pub fn crypt(self, mapping: Mapping) -> Result<Image, Error> {
-        let (is_key_verified, allow_discards) = (mapping.is_key_verified(), mapping.allow_discards);
         let from = mapping.offset.saturating_mul(512);
+        let medium = self.as_ref().clone();
+        // The data lie in a window where they begin later.
+        let medium = if from == 0 { medium } else { medium.window(from, None)? };
+        self.crypt_on(mapping, medium, 0)
+    }
+
+    /// The mapping of a LUKS volume, whose header is no other contents before its data.
+    ///
+    /// # Errors
+    /// Errors of [`Image::crypt`].
+    pub(crate) fn crypt_of_luks(self, mapping: Mapping) -> Result<Image, Error> {
+        let (medium, from) = (self.as_ref().clone(), mapping.offset.saturating_mul(512));
+        self.crypt_on(mapping, medium, from)
+    }
+
+    fn crypt_on(self, mapping: Mapping, medium: Medium, from: u64) -> Result<Image, Error> {
+        let (is_key_verified, allow_discards) = (mapping.is_key_verified(), mapping.allow_discards);
         let mut device = mapping.over(self.device()).at(self.name())?;
         if allow_discards {
             device = device.allowing_discards();
         }
         let device = Arc::new(device);
-        let medium = self.as_ref().clone().laid_writing(Arc::clone(&device) as _, from);
+        let medium = medium.laid_writing(Arc::clone(&device) as _, from);
         Ok(self.with_layer(Layer::Crypt { device, is_key_verified }, medium, 0))
     }
 }

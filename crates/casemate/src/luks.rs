@@ -137,7 +137,7 @@ impl Volume {
 fn laid(data: Image, Opened { data: medium, plain }: Opened) -> Result<Image, Error> {
     let image = data.with_medium(medium);
     match plain {
-        Plain::Mapping(mapping) => image.crypt(*mapping),
+        Plain::Mapping(mapping) => image.crypt_of_luks(*mapping),
         Plain::Protected(device) => Ok(image.protected(device)),
         Plain::Reencryption(device) => Ok(image.reencrypting(device, true)),
         Plain::Reencrypting(device) => Ok(image.reencrypting(device, false)),

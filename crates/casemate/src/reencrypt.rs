@@ -1,8 +1,8 @@
 //! Data encrypted, reencrypted and decrypted where they lie, which first looks for what the plain data hold: nothing of that may be
 //! lost.
 
-use casemate_blockdev::target::beginning;
-use casemate_blockdev::{AtFile, Medium, Used, signatures};
+use casemate_blockdev::target::{SMALLEST_FILE_SYSTEM, beginning};
+use casemate_blockdev::{AtFile, Medium, Used, signatures, table_to_read};
 use casemate_providers::{Direction, Providers, Work};
 
 use crate::crypt::{InPlaceOptions, Mapping};
@@ -102,16 +102,16 @@ fn used(plain: &Medium) -> Result<Vec<Used>, Error> {
         contents.end.or_else(whole)
     });
     // One that does not fit its device says so by this alone. A btrfs says here what it has on all its devices.
-    let said = said.or_else(|| found.fact("bytes")?.parse().ok());
-    let whole = said.map(|end| (&found, end, true));
-    let parts = found.inside.iter().filter(|part| part.partition.is_some());
-    let parts = parts.map(|part| (part, part.start.saturating_add(part.len), false));
-    let used = whole.into_iter().chain(parts).map(|(part, end, is_whole)| {
-        let what = match (part.partition, part.what) {
-            (Some(number), _) => format!("partition {number}"),
-            (None, what) => what.unwrap_or("what is on it").to_owned(),
-        };
-        Used { what, end, is_whole }
+    let said =
+        said.or_else(|| found.fact("bytes")?.parse().ok().filter(|bytes| *bytes >= SMALLEST_FILE_SYSTEM));
+    let whole =
+        said.map(|end| Used { what: found.what.unwrap_or("what is on it").to_owned(), end, is_whole: true });
+    // A disk may have both: an image of a CD that boots from a stick, or a file system from before its partitions.
+    let parts = table_to_read(plain.top()).map(|table| table.partitions).unwrap_or_default();
+    let parts = parts.into_iter().map(|part| Used {
+        what: format!("partition {}", part.number),
+        end: part.start.saturating_add(part.len),
+        is_whole: false,
     });
-    Ok(used.collect())
+    Ok(whole.into_iter().chain(parts).collect())
 }

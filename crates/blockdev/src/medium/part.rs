@@ -100,6 +100,11 @@ impl Medium {
         &self.windows[self.laid.unwrap_or(0)..]
     }
 
+    /// The windows that the medium's uppermost layer lies in, the outermost first; none without a layer.
+    pub(crate) fn windows_below(&self) -> &[InWindow] {
+        &self.windows[..self.laid.unwrap_or(0)]
+    }
+
     /// Bytes of the medium that are missing behind its end: of a partition that its table has there
     /// ([`Medium::partition_so_far`]); `None` where nothing but the end of the file says where the medium ends.
     pub fn missing(&self) -> Option<u64> {

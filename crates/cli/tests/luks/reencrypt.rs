@@ -1,10 +1,11 @@
 //! Volumes reencrypted here and by cryptsetup in turn.
 
+use std::path::Path;
 use std::process::Command;
 
 use casemate::Providers;
 use casemate::luks::luks2::{BinaryHeader, Place as Copy};
-use casemate_testkit::{Place, Rng, run, stderr, stdout, tool};
+use casemate_testkit::{Place, Rng, run, run_any, stderr, stdout, tool};
 
 use serde_json::Value;
 
@@ -530,6 +531,117 @@ fn what_does_not_fit_is_not_cut_off() {
     let again = "luks reencrypt fs --key-file key --reduce-device-size 4M";
     says(place.own(again), 2, "ends at byte 8388608 of the data");
     yes(place.own("ext4 ls --luks --key-file key fs /"));
+}
+
+#[test]
+fn data_behind_a_file_system_are_given_up_after_a_question_alone() {
+    let place = Place::new(CASEMATE);
+    place.file("key", "pass");
+    // A squashfs of 1 MiB by its superblock; behind it what another file system may have there.
+    let mut bytes = vec![0; 8 << 20];
+    bytes[..4].copy_from_slice(b"hsqs");
+    bytes[28..30].copy_from_slice(&4_u16.to_le_bytes());
+    bytes[40..48].copy_from_slice(&(1_u64 << 20).to_le_bytes());
+    bytes[(6 << 20) + 7] = 1;
+    place.file("disk", &bytes);
+    let encrypt = format!("luks reencrypt disk --encrypt --key-file key {CHEAP} --reduce-device-size 4M");
+    says(
+        place.own(&encrypt),
+        2,
+        "hold data behind the file system that would be lost; use --batch-mode to confirm",
+    );
+    assert!(place.read("disk") == bytes);
+    yes(place.own(&format!("{encrypt} --batch-mode")));
+    yes(place.own("luks extract disk out --key-file key"));
+    assert!(place.read("out")[..4 << 20] == bytes[..4 << 20]);
+    // A size that no file system has shows nothing.
+    bytes[40..48].copy_from_slice(&[0; 8]);
+    place.file("disk", &bytes);
+    says(place.own(&format!("{encrypt} --batch-mode")), 2, "are not all zeros, and no file system shows");
+    // Partitions count beside a file system.
+    bytes[40..48].copy_from_slice(&(1_u64 << 20).to_le_bytes());
+    bytes[6 << 20..].fill(0);
+    bytes[450] = 0x83;
+    bytes[454..458].copy_from_slice(&2048_u32.to_le_bytes());
+    bytes[458..462].copy_from_slice(&12288_u32.to_le_bytes());
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    place.file("disk", &bytes);
+    says(place.own(&format!("{encrypt} --batch-mode")), 2, "partition 1 ends at byte 7340032 of the data");
+    assert!(place.read("disk") == bytes);
+}
+
+/// A volume in `disk` whose encryption was killed in its last step: what was moved is still there.
+fn cut_off_in_its_last_step(place: &Place, strace: &Path, plain: &[u8]) {
+    place.file("key", "pass");
+    let encrypt = format!("luks reencrypt disk --encrypt --reduce-device-size 2M --key-file key {CHEAP}");
+    let start = [plain, &vec![0; 2 << 20]].concat();
+    let run = |options: &[&str]| {
+        place.file("disk", &start);
+        let mut traced = Command::new(strace);
+        traced.args(["-f", "-qq", "-o", "log"]).args(options).arg(CASEMATE).args(encrypt.split(' '));
+        run_any(traced.current_dir(place.folder()))
+    };
+    run(&["-e", "trace=pwrite64"]);
+    let writes = place.read("log").iter().filter(|byte| **byte == b'\n').count();
+    for at in (1..=writes).rev() {
+        run(&["-e", "trace=pwrite64", "-e", &format!("inject=pwrite64:signal=KILL:when={at}")]);
+        let is_there = place.read("disk").windows(64).any(|bytes| bytes == &plain[..64]);
+        let repair = place.own("luks repair disk --batch-mode");
+        if is_there && stderr(&repair).contains("still to be wiped") {
+            return;
+        }
+    }
+    panic!("never cut off in its last step");
+}
+
+#[test]
+fn nothing_forgets_what_the_last_step_has_still_to_wipe() {
+    let Some(strace) = tool("strace") else { return };
+    let place = Place::new(CASEMATE);
+    let plain = Rng::new(8).bytes(1 << 20);
+    cut_off_in_its_last_step(&place, &strace, &plain);
+    place.file("new", "other");
+    let state = place.read("disk");
+    let has_plain = |place: &Place| place.read("disk").windows(64).any(|bytes| bytes == &plain[..64]);
+    for line in [
+        "luks config disk --label x".to_owned(),
+        format!("luks add-key disk --key-file key --new-key-file new {CHEAP}"),
+        format!("luks change-key disk --key-file key --new-key-file new {CHEAP}"),
+        format!("luks convert-key disk --key-file key {CHEAP}"),
+        "luks token add disk --key-description x".to_owned(),
+        "luks convert disk --type luks1 --batch-mode".to_owned(),
+    ] {
+        says(place.own(&line), 2, "");
+        assert!(place.read("disk") == state, "{line}");
+    }
+    // It is read, and takes no writes that the wiping would destroy.
+    yes(place.own("luks extract disk out --key-file key"));
+    assert!(place.read("out")[..1 << 20] == plain);
+    says(place.own("integrity format disk,luks,key-file=key --overwrite"), 2, "--resume-only");
+    assert!(place.read("disk") == state);
+    // Who destroys all keys destroys that as well.
+    yes(place.own("luks erase disk --batch-mode"));
+    assert!(!has_plain(&place));
+    place.file("disk", &state);
+    yes(place.own("luks reencrypt disk --resume-only --key-file key"));
+    assert!(!has_plain(&place));
+    yes(place.own("luks config disk --label x"));
+    // For cryptsetup the volume is done, and a reencryption begins another one.
+    place.file("disk", &state);
+    let key = |to: &str| {
+        yes(place.own(&format!("luks dump-volume-key disk {to} --key-file key")));
+        place.read(to)
+    };
+    let before = key("before");
+    std::os::unix::fs::symlink(CASEMATE, place.path("cryptsetup")).unwrap();
+    let link = place.run(
+        place.path("cryptsetup"),
+        "reencrypt -q disk --key-file key --pbkdf-force-iterations 1000 --pbkdf pbkdf2",
+    );
+    assert!(link.status.success(), "{}", stderr(&link));
+    assert!(key("after") != before && !has_plain(&place));
+    yes(place.own("luks extract disk again --key-file key"));
+    assert!(place.read("again")[..1 << 20] == plain);
 }
 
 #[test]

@@ -453,6 +453,36 @@ fn a_part_of_a_partition_or_of_any_file_system_is_transformed_after_a_question_a
 }
 
 #[test]
+fn zeros_of_a_file_system_are_not_free_under_a_cipher_either() {
+    let place = place();
+    let mut fs = vec![0; 16 << 20];
+    fs[..4].copy_from_slice(b"hsqs");
+    fs[28..30].copy_from_slice(&4_u16.to_le_bytes());
+    fs[40..48].copy_from_slice(&(12_u64 << 20).to_le_bytes());
+    place.file("long", Rng::new(5).bytes(64));
+    let crypt = "crypt=aes-xts-plain64,key-size=512,key-file=long";
+    place.file("apart", vec![0; 1 << 20]);
+    yes(place.own(&format!("luks format --luks-header head apart --key-file key {CHEAP}")));
+    for (to, is_free) in [
+        (format!("fs,offset=8M,size=1M,{crypt}"), false),
+        (format!("fs,{crypt},crypt-offset=8M"), false),
+        ("fs,offset=8M,size=1M,luks,header=head,key-file=key".to_owned(), false),
+        (format!("fs,offset=13M,size=2M,{crypt}"), true),
+        (format!("fs,{crypt},crypt-offset=13M"), true),
+    ] {
+        place.file("fs", &fs);
+        let output = place.own(&format!("integrity format {to}"));
+        match is_free {
+            true => drop(yes(output)),
+            false => {
+                says(output, 2, "contains a squashfs file system; use --overwrite to destroy it");
+                assert!(place.read("fs") == fs, "{to}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_is_known_is_not_encrypted_so_it_is_decrypted_after_a_question_alone() {
     let place = place();
     place.file("long", Rng::new(5).bytes(64));

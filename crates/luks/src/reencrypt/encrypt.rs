@@ -266,10 +266,10 @@ impl PlainData<'_> {
         super::length::refuse_middle(self, 0, options)?;
         super::length::refuse_cut(self, 0, options)?;
         let is_known = super::fits::check(self, len, options.contents)?;
-        let made = new_header(passphrase, format, Some(shift), work)?;
-        if !is_known {
-            self.refuse_used_end((size, shift, moved), reduce)?;
+        if !(is_known && options.give_up_data) {
+            self.refuse_used_end((size, shift, moved), reduce, is_known)?;
         }
+        let made = new_header(passphrase, format, Some(shift), work)?;
         let header = luks2_of(&made)?;
         let last = segment_of(header);
         let unit = u64::from(last.sector_size);
@@ -439,10 +439,16 @@ impl PlainData<'_> {
         Ok(None)
     }
 
-    /// Refuses to give up an end with data of which nothing says that they are not in use. What an encryption has left that was
+    /// Refuses to give up an end with data. A file system that is known to end before them does not show that they are not in use: its
+    /// size may be wrong, or something else lies behind it. What an encryption has left that was
     /// cut off before its first data were written over is zeros and their copy, and anything in the header's place once the copy
     /// is whole.
-    fn refuse_used_end(&self, (size, shift, moved): (u64, u64, u64), reduce: u64) -> Result<(), Error> {
+    fn refuse_used_end(
+        &self,
+        (size, shift, moved): (u64, u64, u64),
+        reduce: u64,
+        is_known: bool,
+    ) -> Result<(), Error> {
         let (first, copy) = (size - shift..size - shift + moved, copy_place(size, shift, moved));
         let mut is_empty = true;
         let is_whole = self.sectors(first.clone(), |at, sector| {
@@ -463,6 +469,10 @@ impl PlainData<'_> {
         })?;
         match is_free {
             true => Ok(()),
+            false if is_known => Err(Error::argument(format!(
+                "the last {reduce} bytes, which the header would take, hold data behind the file system that would be lost"
+            ))
+            .advise(Advice::Overwrite)),
             false => Err(Error::argument(format!(
                 "the last {reduce} bytes, which the header would take, are not all zeros, and no file system shows that they are \
                  free: shrink what is there, or fill them with zeros if they are not needed"

@@ -5,7 +5,7 @@ use casemate_blockdev::{Contents, Medium, Used};
 use crate::Error;
 
 /// Checks that the file system or the partitions on plain data lie within their first `len` bytes, as far as it is known
-/// where they end. Returns whether there is a file system whose size is known: what lies behind it is not in use.
+/// where they end. Returns whether there is a file system whose size is known: it does not use what lies behind it.
 ///
 /// # Errors
 /// `Argument`, which names what would be cut; `Unsupported` without knowledge of contents; `Io`.

@@ -85,6 +85,8 @@ pub struct ReencryptOptions {
     pub allow_window: bool,
     /// Bytes at the device's end that are given up, so that the header can grow.
     pub reduce_device_size: Option<u64>,
+    /// Whether data there are given up, too, where the file system that is known ends before them.
+    pub give_up_data: bool,
     /// Where the data of a new volume begin. With a header in a file of its own what lies before that stays as it is: 0 if
     /// `None`; with one before the data it is the room that this has: half of what they give up if `None`.
     pub offset: Option<u64>,

@@ -8,7 +8,7 @@ use casemate::luks::{
     Header, LuksFormatOptions, LuksKey, LuksOptions, Pbkdf, Protection, ReencryptOptions, Volume,
 };
 use casemate::target::{self, Made};
-use casemate::{Access, Error, ErrorKind, Image, Target, probe};
+use casemate::{Access, Advice, Error, ErrorKind, Image, Target, probe};
 
 use super::confirm::Confirm;
 use super::manners::Wanted;
@@ -312,8 +312,17 @@ impl Args {
         format.pbkdf = Some(self.pbkdf.get(false, self.hash(), 64, context)?);
         let progress = context.progress(image.name(), image.device().size());
         let work = context.work(context.providers().clone(), &progress);
-        let options = self.options(Some(Mode::Encrypt), None);
-        image.luks_encrypt(header.as_deref(), &passphrase, &format, &options, &work)
+        let mut options = self.options(Some(Mode::Encrypt), None);
+        let encrypt =
+            |options: &_| image.luks_encrypt(header.as_deref(), &passphrase, &format, options, &work);
+        match encrypt(&options) {
+            Err(error) if error.advice().contains(&Advice::Overwrite) => {
+                self.confirm.ask(&format!("{}: {}", image.name(), error.text()))?;
+                options.give_up_data = true;
+                encrypt(&options)
+            }
+            done => done,
+        }
     }
 
     /// Makes plain data of a volume.
@@ -337,7 +346,11 @@ impl Args {
         let (place, unlock) = (&self.volume.place, &self.volume.unlock);
         let header = unlock.luks_header.as_ref().map(|path| Image::open(path, Access::Change)).transpose()?;
         let mut volume = place.volume(Access::Change, header.as_ref(), context)?;
-        let begun = volume.begun()?;
+        // For cryptsetup the volume is done then, and a reencryption begins another one.
+        let is_ending = context.is_other_tool()
+            && volume.is_ending()
+            && !(self.encrypt || self.decrypt || self.resume_only);
+        let begun = if is_ending { None } else { volume.begun()? };
         if self.decrypt && begun.is_none() {
             return Ok((Mode::Decrypt, self.decrypt(volume, context)?));
         }
@@ -371,6 +384,9 @@ impl Args {
         let progress = context.progress(&place.file().display().to_string(), size);
         let work = context.work(context.providers().clone(), &progress);
         let options = self.options(asked, pbkdf);
+        if is_ending {
+            volume.reencrypt(&keys, &self.unlocking()?, &self.options(None, None), &work)?;
+        }
         let is_done = volume.reencrypt(&keys, &self.unlocking()?, &options, &work)?;
         Ok((begun.unwrap_or(Mode::Reencrypt), is_done))
     }
