@@ -45,6 +45,7 @@ mod check;
 mod edit;
 mod error;
 mod format;
+mod number;
 mod open;
 mod read;
 mod repair;

@@ -7,6 +7,8 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::{Add, AddAssign, Sub};
 
+use casemate_blockdev::{u32_of, usize_of};
+
 /// Number of an inode, from 1 on. An index in a table is one less; 0 stands for no inode on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InodeNo(NonZeroU32);
@@ -110,8 +112,8 @@ impl GroupNo {
     }
 
     /// Position in a list of all groups.
-    pub(crate) const fn index(self) -> usize {
-        self.0 as usize
+    pub(crate) fn index(self) -> usize {
+        usize_of(self.0)
     }
 
     /// The first `count` groups of a file system.
@@ -129,8 +131,7 @@ impl GroupNo {
 
     /// The group `count` groups later, where a file system of so many groups begins again behind the last one.
     pub(crate) fn around(self, count: u32, groups: u32) -> GroupNo {
-        // OK to truncate: less than `groups`.
-        GroupNo(((u64::from(self.0) + u64::from(count)) % u64::from(groups)) as u32)
+        GroupNo(u32_of((u64::from(self.0) + u64::from(count)) % u64::from(groups)))
     }
 }
 
@@ -157,6 +158,11 @@ impl Block {
     /// The block that a byte of the device lies in.
     pub(crate) const fn of_byte(byte: u64, block_size: u64) -> Block {
         Block(byte / block_size)
+    }
+
+    /// The block that a byte of the device lies in, and the byte's position in the block.
+    pub(crate) fn position_of(byte: u64, block_size: u64) -> (Block, usize) {
+        (Block::of_byte(byte, block_size), usize_of(byte % block_size))
     }
 
     /// The block with a stored number, where 0 stands for none.

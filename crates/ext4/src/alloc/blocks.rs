@@ -221,11 +221,9 @@ impl Allocator {
 
     /// The group and the cluster in it that a block lies in.
     fn cluster_position(&self, block: Block) -> (GroupNo, u64) {
-        let layout = self.fs.layout();
-        let within = block - layout.group_start(GroupNo::PRIMARY);
-        let per_group = u64::from(layout.blocks_per_group);
-        // OK to truncate: blocks of the file system only.
-        (GroupNo::new((within / per_group) as u32), within % per_group / self.ratio())
+        // Blocks of the file system only.
+        let (group, within) = self.fs.layout().group_of(block).unwrap_or_default();
+        (group, within / self.ratio())
     }
 
     /// The group that the contents of a file should lie near: in a flex group of some size, its first group is

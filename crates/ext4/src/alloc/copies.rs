@@ -9,8 +9,8 @@ use crate::units::{Block, GroupNo};
 impl Allocator {
     /// Copies the superblock to a group.
     pub fn copy_superblock(&mut self, group: GroupNo) -> Result<()> {
-        let size = self.block_size() as u64;
         let offset = self.fs.layout().superblock_offset(group).unwrap_or(SUPERBLOCK_OFFSET);
+        let (block, at) = Block::position_of(offset, self.block_bytes());
         let mut raw = [0; SUPERBLOCK_SIZE];
         self.transaction.read_at(&mut raw, SUPERBLOCK_OFFSET)?;
         SuperblockMut { raw: &mut raw }.set_group(group);
@@ -18,8 +18,7 @@ impl Allocator {
         if sums.covers(Subject::Superblock) {
             sums.store(recipe(Subject::Superblock), &Default::default(), &mut raw);
         }
-        self.transaction
-            .update(Block::of_byte(offset, size), |edit| edit.write((offset % size) as usize, &raw))
+        self.transaction.update(block, |edit| edit.write(at, &raw))
     }
 
     /// Copies the block with a group's descriptor to wherever a copy of it is.

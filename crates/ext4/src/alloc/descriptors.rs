@@ -1,5 +1,7 @@
 //! Group descriptors and bitmaps, changed together.
 
+use casemate_blockdev::usize_of;
+
 use crate::alloc::Allocator;
 use crate::error::{Place, Result, Structure};
 use crate::format::bitmap;
@@ -16,7 +18,7 @@ impl Allocator {
     pub fn descriptor(&self, group: GroupNo) -> Result<Descriptor> {
         let layout = self.fs.layout();
         let (block, base) = self.descriptor_place(group);
-        let size = layout.descriptor_size as usize;
+        let size = layout.descriptor_len();
         let copy = |bytes: &[u8]| Descriptor::from_bytes(&bytes[base..], size);
         if let Some(descriptor) = self.transaction.held(block, copy) {
             return Ok(descriptor);
@@ -40,7 +42,7 @@ impl Allocator {
             subject: self.transaction.sums().descriptor_subject(),
             context: group_context(group),
             base,
-            len: self.fs.layout().descriptor_size as usize,
+            len: self.fs.layout().descriptor_len(),
         };
         let mut new = *new;
         self.transaction.rewrite(block, &part, new.as_bytes_mut())
@@ -104,11 +106,12 @@ impl Allocator {
     /// Sets all bits of a bitmap that stand for nothing.
     pub fn set_padding(&mut self, which: Bitmap, group: GroupNo) -> Result<()> {
         let mut descriptor = self.ensure_bitmap(which, group)?;
-        let (mut at, end) = match which {
-            Bitmap::Blocks => (self.fs.layout().clusters_in(group).into(), 8 * self.block_size() as u64),
-            Bitmap::Inodes => (self.bits(which), 8 * self.block_size() as u64),
+        let mut at = match which {
+            Bitmap::Blocks => self.fs.layout().clusters_in(group).into(),
+            Bitmap::Inodes => self.bits(which),
         };
-        let covered = (self.bits(which) / 8) as usize;
+        let end = 8 * self.block_bytes();
+        let covered = usize_of(self.bits(which) / 8);
         let sums = *self.transaction.sums();
         let sum = self.transaction.update(which.block(descriptor.fields()), |edit| {
             while let Some(first) = bitmap::next(edit.bytes(), at, end, false) {
@@ -150,7 +153,7 @@ impl Allocator {
                 return Ok(None);
             }
             if patcher.patching == Patching::Recompute {
-                return Ok(Some(patcher.sums.update(None, &edit.bytes()[..(bits / 8) as usize])));
+                return Ok(Some(patcher.sums.update(None, &edit.bytes()[..usize_of(bits / 8)])));
             }
             Ok(patcher.sums.flipped(old, bits, first, count, descriptor.as_bytes()))
         })??;
@@ -165,7 +168,7 @@ impl Allocator {
         let mut descriptor = self.descriptor(group)?;
         let block = which.block(descriptor.fields());
         let has_flags = self.fs.checksums().kind() != Kind::None;
-        let used_bytes = (self.bits(which) / 8) as usize;
+        let used_bytes = usize_of(self.bits(which) / 8);
         if has_flags && descriptor.fields().flags() & which.uninit() != 0 {
             self.fs.check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group))?;
             let bytes = match which {
@@ -216,7 +219,7 @@ impl Allocator {
         }
         descriptor.clear_flag(which.uninit());
         if self.transaction.sums().covers(which.subject()) {
-            let sum = self.transaction.sums().update(None, &bytes[..(self.bits(which) / 8) as usize]);
+            let sum = self.transaction.sums().update(None, &bytes[..usize_of(self.bits(which) / 8)]);
             descriptor.set_bitmap_sum(self.transaction.sums(), which, sum);
         }
         self.transaction.create(which.block(descriptor.fields()), bytes);
@@ -246,7 +249,7 @@ impl Allocator {
         let mut take = |from: u64, len: u64| {
             let (first, end) = (from / ratio, (from + len).div_ceil(ratio).min(clusters));
             for bit in first..end {
-                bytes[(bit / 8) as usize] |= 1 << (bit % 8);
+                bitmap::set(&mut bytes, bit);
             }
         };
         take(0, self.base_blocks(group));
@@ -261,15 +264,13 @@ impl Allocator {
                 take(block - start, len.min(end - block));
             }
         }
-        let total = 8 * bytes.len() as u64;
-        bitmap::flip(&mut bytes, clusters, total - clusters);
+        bitmap::flip_from(&mut bytes, clusters);
         bytes
     }
 
     fn fresh_inode_bitmap(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.block_size()];
-        let (used, total) = (u64::from(self.fs.layout().inodes_per_group), 8 * bytes.len() as u64);
-        bitmap::flip(&mut bytes, used, total - used);
+        bitmap::flip_from(&mut bytes, self.fs.layout().inodes_per_group.into());
         bytes
     }
 
@@ -277,7 +278,7 @@ impl Allocator {
     fn descriptor_place(&self, group: GroupNo) -> (Block, usize) {
         let layout = self.fs.layout();
         let (index, at) = layout.descriptor_position(group);
-        (layout.descriptor_block(index), at as usize * layout.descriptor_size as usize)
+        (layout.descriptor_block(index), usize_of(at) * layout.descriptor_len())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Inodes taken and freed.
 
+use casemate_blockdev::{u32_of, usize_of};
+
 use crate::alloc::Allocator;
 use crate::error::{Error, Place, Result, Structure, no_space};
 use crate::format::bitmap;
@@ -31,8 +33,7 @@ impl Allocator {
             let found = self.transaction.with(descriptor.fields().inode_bitmap(), |bytes| {
                 bitmap::next(bytes, from.into(), per_group, false)
             })?;
-            // OK to truncate: below the number of inodes in a group.
-            let Some(index) = found.map(|index| index as u32) else { continue };
+            let Some(index) = found.map(u32_of) else { continue };
             self.mark_inode(group, index, is_dir, true)?;
             self.next_inodes.insert(group, index + 1);
             let place = Place::group(Structure::InodeBitmap, group);
@@ -112,8 +113,9 @@ impl Allocator {
     /// Zeroes the slots `from..=to` of an inode table that were never used, as whole blocks where `from` is the
     /// first slot of one: what lies there is unknown.
     fn zero_inodes(&mut self, descriptor: &Descriptor, from: u32, to: u32) -> Result<()> {
-        let per_block = (self.block_size() / self.fs.layout().inode_size as usize) as u32;
-        for index in (from.next_multiple_of(per_block)..=to).step_by(per_block as usize) {
+        let layout = self.fs.layout();
+        let per_block = layout.block_size / layout.inode_size;
+        for index in (from.next_multiple_of(per_block)..=to).step_by(usize_of(per_block)) {
             let block = descriptor.fields().inode_table() + u64::from(index / per_block);
             self.transaction.create_zeroed(block);
         }
@@ -150,7 +152,7 @@ impl Allocator {
         let top = parent == InodeNo::ROOT;
         let mut best: Option<(u64, u32)> = None;
         for step in 0..sets {
-            let set = ((u64::from(near_set) + u64::from(step)) % u64::from(sets)) as u32;
+            let set = u32_of((u64::from(near_set) + u64::from(step)) % u64::from(sets));
             let (inodes, clusters, directories) = counts(set)?;
             let share = if top { 1 } else { 4 };
             if inodes == 0 || inodes < average.0 / share || clusters < average.1 / share {

@@ -11,6 +11,8 @@ mod pins;
 
 use std::collections::HashMap;
 
+use casemate_blockdev::u32_of;
+
 use crate::error::{Place, Result, Structure};
 use crate::format::group::Bitmap;
 use crate::format::inode::Time;
@@ -90,7 +92,12 @@ impl Allocator {
 
     /// Bytes of a block.
     pub fn block_size(&self) -> usize {
-        self.fs.layout().block_size as usize
+        self.fs.layout().block_len()
+    }
+
+    /// Bytes of a block, as what is in files is counted.
+    pub fn block_bytes(&self) -> u64 {
+        self.fs.layout().block_size.into()
     }
 
     /// Blocks in a cluster.
@@ -107,9 +114,7 @@ impl Allocator {
     pub fn keep_below(&mut self, end: Block) {
         let layout = self.fs.layout();
         let data_blocks = end.checked_since(layout.group_start(GroupNo::PRIMARY)).unwrap_or(0);
-        // OK to truncate: not more than there are.
-        let groups =
-            (data_blocks.div_ceil(u64::from(layout.blocks_per_group))).min(layout.groups.into()) as u32;
+        let groups = u32_of(data_blocks.div_ceil(u64::from(layout.blocks_per_group))).min(layout.groups);
         self.limit = Some((end, groups));
         self.near.clear();
         self.next_inodes.clear();

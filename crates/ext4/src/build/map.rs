@@ -1,11 +1,14 @@
 //! Maps of files whose blocks are known: trees of extents, or the block maps of ext2 and ext3.
 
+use casemate_blockdev::{u32_of, u64_of, usize_of};
+
 use crate::build::directory::store;
 use crate::build::space::FileRun;
 use crate::error::{Error, Result, invalid};
 use crate::format::block_map::{self, DIRECT};
 use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::extent::{self, Extent, ExtentIndex, LONGEST};
+use crate::number::u16_of;
 use crate::units::Block;
 
 /// Entries of a tree's root.
@@ -31,10 +34,9 @@ impl Form {
     /// # Errors
     /// `FileTooLarge`.
     pub fn check(&self, blocks: u64) -> Result<()> {
-        let in_block = block_map::per_block(self.block_size as u64);
         let most = match self.has_extents {
             true => u32::MAX.into(),
-            false => DIRECT as u64 + in_block + in_block.pow(2) + in_block.pow(3),
+            false => block_map::most(3, u64_of(self.block_size)),
         };
         if blocks <= most.min(u32::MAX.into()) {
             return Ok(());
@@ -46,15 +48,15 @@ impl Form {
     /// Blocks of a file's map besides what lies in the inode.
     pub fn blocks(&self, runs: &[FileRun]) -> u32 {
         let count = if self.has_extents {
-            let mut below = runs.iter().map(|run| u64::from(run.len).div_ceil(LONGEST)).sum::<u64>() as usize;
+            let mut below = runs.iter().map(|run| usize_of(run.len.div_ceil(LONGEST.into()))).sum::<usize>();
             let mut blocks = 0;
             while below > IN_ROOT {
                 below = below.div_ceil(self.in_node());
                 blocks += below;
             }
-            blocks as u64
+            u64_of(blocks)
         } else {
-            let per_block = block_map::per_block(self.block_size as u64);
+            let per_block = block_map::per_block(u64_of(self.block_size));
             zones(per_block)
                 .map(|(level, zone)| {
                     let mut ranges = parts(runs, &zone);
@@ -74,8 +76,8 @@ impl Form {
                 })
                 .sum()
         };
-        // OK to truncate: a small part of a file's blocks.
-        count as u32
+        // A small part of a file's blocks.
+        u32_of(count)
     }
 
     /// The map of a file, with blocks for it that were counted before.
@@ -109,12 +111,11 @@ impl Form {
         for run in runs {
             let mut done = 0;
             while done < run.len {
-                let len = (run.len - done).min(LONGEST as u32);
+                let len = u16_of(run.len - done).min(LONGEST);
                 let (logical, physical) = (run.logical + done, run.physical + u64::from(done));
-                // OK to truncate: at most 32768.
-                let extent = Extent { logical, physical, len: len as u16, unwritten: false };
+                let extent = Extent { logical, physical, len, unwritten: false };
                 below.push((logical, extent.to_bytes()));
-                done += len;
+                done += u32::from(len);
             }
         }
         let mut depth = 0;
@@ -142,13 +143,13 @@ impl Form {
 
     fn pointers(&self, runs: &[FileRun], blocks: &[Block]) -> Map {
         let mut map = Map { root: vec![0; 60], blocks: Vec::new() };
-        let per_block = block_map::per_block(self.block_size as u64);
+        let per_block = block_map::per_block(u64_of(self.block_size));
         let mut free = blocks.iter().copied();
         for run in runs {
-            for at in (0..run.len).take_while(|at| run.logical + at < DIRECT as u32) {
-                // OK to truncate, here and below: checked to be less than 2^32.
-                block_map::number((run.logical + at) as usize)
-                    .set(&mut map.root, (run.physical + u64::from(at)).get() as u32);
+            let direct = (usize_of(run.logical)..DIRECT).zip(run.physical.run(run.len.into()));
+            for (at, block) in direct {
+                // Here and below: checked to be less than 2^32.
+                block_map::number(at).set(&mut map.root, u32_of(block.get()));
             }
         }
         for (level, zone) in zones(per_block) {
@@ -157,7 +158,7 @@ impl Form {
                 let start = u64::from(run.logical).max(zone.start);
                 let end = (u64::from(run.logical) + u64::from(run.len)).min(zone.end);
                 below.extend((start..end).map(|at| {
-                    (at - zone.start, (run.physical + (at - u64::from(run.logical))).get() as u32)
+                    (at - zone.start, u32_of((run.physical + (at - u64::from(run.logical))).get()))
                 }));
             }
             if below.is_empty() {
@@ -168,11 +169,11 @@ impl Form {
                 for entries in below.chunk_by(|a, b| a.0 / per_block == b.0 / per_block) {
                     let mut bytes = vec![0; self.block_size];
                     for (at, number) in entries {
-                        block_map::number((at % per_block) as usize).set(&mut bytes, *number);
+                        block_map::number(usize_of(at % per_block)).set(&mut bytes, *number);
                     }
                     // OK to unwrap: as many blocks were counted.
                     let block = free.next().unwrap();
-                    above.push((entries[0].0 / per_block, block.get() as u32));
+                    above.push((entries[0].0 / per_block, u32_of(block.get())));
                     map.blocks.push((block, bytes));
                 }
                 below = above;
@@ -185,7 +186,7 @@ impl Form {
 
 /// Blocks of a file that lie behind one, two and three levels of blocks of numbers.
 fn zones(per_block: u64) -> impl Iterator<Item = (usize, std::ops::Range<u64>)> {
-    let first = DIRECT as u64;
+    let first = u64_of(DIRECT);
     let ends = [first + per_block, first + per_block + per_block.pow(2), u64::MAX];
     let starts = [first, ends[0], ends[1]];
     (1..).zip(starts.into_iter().zip(ends).map(|(start, end)| start..end))

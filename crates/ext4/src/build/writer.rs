@@ -583,8 +583,7 @@ impl Writing<'_> {
             u64::from(geometry.first_data_block) + fixed + u64::from(geometry.journal_blocks) / cluster;
         let mut fields = SuperblockMut { raw: &mut raw };
         fields.set_uuid(uuid);
-        // OK to truncate: what does not fit its field is counted by whoever mounts.
-        fields.set_counts(free * cluster, geometry.inodes() - shapes.last_inode.get(), overhead as u32);
+        fields.set_counts(free * cluster, geometry.inodes() - shapes.last_inode.get(), overhead);
         if geometry.features.compat.has(Compat::HAS_JOURNAL)
             && let Some(inode) = self.inode(InodeNo::JOURNAL)?
         {

@@ -2,6 +2,8 @@
 
 use std::io::ErrorKind;
 
+use casemate_blockdev::u64_of;
+
 use crate::edit::Writer;
 use crate::edit::dir::NewName;
 use crate::edit::dir::name::{Name, require_name};
@@ -222,12 +224,12 @@ impl Files {
     }
 
     fn write_target(&mut self, inode: &mut Inode, target: &[u8]) -> Result<()> {
-        inode.set_size(target.len() as u64);
+        inode.set_size(u64_of(target.len()));
         if target.len() < 60 {
             inode.block_area_mut()[..target.len()].copy_from_slice(target);
             return Ok(());
         }
-        if self.inodes().contents(inode).fits_inline(target.len() as u64)? {
+        if self.inodes().contents(inode).fits_inline(u64_of(target.len()))? {
             return self.inodes().contents(inode).store_inline(target);
         }
         let mut block = vec![0; self.space().block_size()];

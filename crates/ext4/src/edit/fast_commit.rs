@@ -293,7 +293,7 @@ fn prepare(files: &mut Files, number: InodeNo, change: &Change<'_>) -> Result<Op
 fn told(files: &mut Files, number: InodeNo, raw: &[u8], old: Option<&Inode>) -> Result<Inode> {
     const CONTENTS: u32 = InodeFlags::EXTENTS.0 | InodeFlags::INLINE_DATA.0;
     let place = Place::inode(Structure::Inode, number);
-    let size = files.fs().layout().inode_size as usize;
+    let size = files.fs().layout().inode_len();
     let mut bytes = old.map_or_else(|| vec![0; size], |old| old.as_bytes().to_vec());
     let len = raw.len().min(size);
     bytes[..len].copy_from_slice(&raw[..len]);

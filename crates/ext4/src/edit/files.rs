@@ -121,7 +121,7 @@ impl Files {
         if inode.links() == 0 && !self.inodes.is_held(number) {
             return self.inodes.release(&mut inode);
         }
-        let end = inode.size().div_ceil(self.space().block_size() as u64);
+        let end = inode.size().div_ceil(self.space().block_bytes());
         match self.inodes.map(&mut inode).cut(end)? {
             Cut::Done => self.inodes.store(&inode),
             Cut::Begun => self.inodes.finish_later(&mut inode),

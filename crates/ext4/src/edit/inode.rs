@@ -1,5 +1,7 @@
 //! Inodes that are made and written, without regard to quotas.
 
+use casemate_blockdev::{u64_of, usize_of};
+
 use crate::alloc::Allocator;
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
@@ -12,7 +14,7 @@ use crate::units::{Block, InodeNo};
 
 /// An inode that is in use by nothing yet, made at this time. It belongs to nobody.
 pub(crate) fn blank(fs: &Ext4, number: InodeNo, kind: FileType, generation: u32, time: Time) -> Inode {
-    let size = fs.layout().inode_size as usize;
+    let size = fs.layout().inode_len();
     let mut inode = Inode::new(number, kind, size, fs.superblock().extra_fields().into());
     inode.set_generation(generation);
     for stamp in [Stamp::Accessed, Stamp::Changed, Stamp::Modified, Stamp::Created] {
@@ -62,7 +64,7 @@ pub(crate) fn write_raw(space: &mut Allocator, number: InodeNo, raw: &[u8]) -> R
 
 /// An inode's bytes, whatever they say.
 pub(crate) fn read_raw(space: &Allocator, number: InodeNo) -> Result<Vec<u8>> {
-    let len = space.fs().layout().inode_size as usize;
+    let len = space.fs().layout().inode_len();
     let (block, part) = place(space, number, Context::default(), len)?;
     space.transaction().with(block, |bytes| bytes[part.base..part.base + part.len].to_vec())
 }
@@ -77,8 +79,8 @@ fn place(space: &Allocator, number: InodeNo, context: Context, len: usize) -> Re
     let Some((group, index)) = space.fs().layout().inode_position(number) else {
         return Err(place.malformed("there is no inode with this number"));
     };
-    let at = index as usize * len;
-    let block = space.inode_table(group)? + (at / space.block_size()) as u64;
+    let at = usize_of(index) * len;
+    let block = space.inode_table(group)? + u64_of(at / space.block_size());
     space.fs().check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group))?;
     let base = at % space.block_size();
     Ok((block, Part { subject: Subject::Inode, context, base, len }))

@@ -187,8 +187,7 @@ impl Inodes {
 
     /// Frees an inode that has no blocks any more.
     fn free(&mut self, inode: &mut Inode) -> Result<()> {
-        // OK to truncate: s_last_orphan and deletion times have 32 bits.
-        inode.set_deleted(self.now().seconds.max(1) as u32);
+        inode.set_deleted_at(self.now());
         self.quota.count_stored(&self.space, inode, true)?;
         write(&mut self.space, inode)?;
         self.space.free_inode(inode.number(), inode.is_dir())
@@ -233,7 +232,7 @@ impl Inodes {
         let mut inode = self.get_unlinked(number)?;
         let is_held = self.held.contains(&number);
         let is_gone = inode.links() == 0 && !is_held;
-        let from = if is_gone { 0 } else { inode.size().div_ceil(self.space.block_size() as u64) };
+        let from = if is_gone { 0 } else { inode.size().div_ceil(self.space.block_bytes()) };
         let cut = self.map(&mut inode).cut(from)?;
         if cut == Cut::Done && !is_held {
             self.unlist_orphan(&mut inode)?;

@@ -8,6 +8,8 @@
 
 use std::collections::HashSet;
 
+use casemate_blockdev::u64_of;
+
 use crate::edit::Writer;
 use crate::edit::file_map::Cut;
 use crate::edit::files::Files;
@@ -43,7 +45,7 @@ impl Files {
         let kept = InodeFlags::VERITY.0 | InodeFlags::INLINE_DATA.0;
         if inode.flags().0 & kept == 0 && inode.kind() == FileType::Regular {
             let size = inode.size();
-            let block = self.space().block_size() as u64;
+            let block = self.space().block_bytes();
             let cut = self.inodes().map(&mut inode).cut(size.div_ceil(block))?;
             // Without the key what lies behind the end in the last block can't be zeroed; the kernel does not, too.
             if !size.is_multiple_of(block) && self.fs().require_key(&inode).is_ok() {
@@ -91,7 +93,7 @@ impl Writer {
     fn release_from_file(&mut self, file: InodeNo) -> Result<()> {
         let file = self.files().get(file)?;
         let size = self.files().space().block_size();
-        let blocks = file.size() / size as u64;
+        let blocks = file.size() / u64_of(size);
         for logical in 0..blocks {
             let mapping = self.fs().mapping_at(&file, logical)?;
             let Some(run) = mapping.filter(|run| !run.unwritten) else {

@@ -64,7 +64,7 @@ impl Quota {
 
     fn add(&mut self, owners: [u32; 3], change: Usage) {
         for (kind, owner) in Kind::ALL.into_iter().zip(owners) {
-            if self.files[kind as usize].is_some() {
+            if self.files[kind.index()].is_some() {
                 let sum = self.pending.entry((kind, owner)).or_default();
                 *sum = sum.plus(change);
             }
@@ -125,7 +125,7 @@ impl Quota {
             if change == Usage::default() {
                 continue;
             }
-            let Some(file) = self.files[kind as usize] else { continue };
+            let Some(file) = self.files[kind.index()] else { continue };
             let place = match self.places.get(&(kind, id)) {
                 Some(place) => *place,
                 None => QuotaFile::new(space, file, now).entry(kind, id)?,

@@ -1,5 +1,9 @@
 //! Entries of quota files, found, changed, made and removed.
 
+use std::ops::Range;
+
+use casemate_blockdev::usize_of;
+
 use crate::alloc::Allocator;
 use crate::edit::file_map::FileMap;
 use crate::edit::inode::write;
@@ -207,18 +211,18 @@ impl<'t> QuotaFile<'t> {
 
     /// Appends this block to a quota file.
     fn grow(&mut self, block: u32) -> Result<()> {
-        let size = self.space.block_size() as u64;
-        let (start, end) = (u64::from(block) * BLOCK as u64, (u64::from(block) + 1) * BLOCK as u64);
+        let size = self.space.block_bytes();
+        let bytes = quota::range(block);
         let mut inode = self.space.fs().inode(self.file)?;
-        let logical = start / size;
+        let logical = bytes.start / size;
         let mut new = None;
         FileMap::new(self.space, &mut inode)
             .fill(logical, logical + 1, false, |run| new = Some(run.physical))?;
         if let Some(new) = new {
             self.space.transaction_mut().create_zeroed(new);
         }
-        if inode.size() < end {
-            inode.set_size(end);
+        if inode.size() < bytes.end {
+            inode.set_size(bytes.end);
         }
         write(self.space, &inode)?;
         self.write(block, 0, &[0; BLOCK])
@@ -259,15 +263,15 @@ impl<'t> QuotaFile<'t> {
     /// The block of the file system that a quota file's block lies in, and where in it.
     fn place(&self, block: u32) -> Result<(Block, usize)> {
         let inode = self.space.fs().inode(self.file)?;
-        let start = u64::from(block) * BLOCK as u64;
-        let size = self.space.block_size() as u64;
-        if start + BLOCK as u64 > inode.size() {
+        let Range { start, end } = quota::range(block);
+        let size = self.space.block_bytes();
+        if end > inode.size() {
             return Err(damaged(self.file, format!("ends before block {block}")));
         }
         let mapping = self.space.fs().mapping_at(&inode, start / size)?;
         let run = mapping.filter(|run| !run.unwritten);
         let run = run.ok_or_else(|| damaged(self.file, format!("has a hole at block {block}")))?;
-        Ok((run.physical + (start / size - run.logical), (start % size) as usize))
+        Ok((run.physical + (start / size - run.logical), usize_of(start % size)))
     }
 }
 

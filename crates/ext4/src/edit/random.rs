@@ -1,6 +1,7 @@
 //! Numbers that nobody can guess, or the same ones every time.
 
 use crate::error::Result;
+use crate::number::low32;
 
 /// Numbers for generations, and with a seed for nonces: SplitMix64, public domain by Sebastiano Vigna.
 #[derive(Debug)]
@@ -22,8 +23,8 @@ impl Random {
         let mut z = self.state;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // OK to truncate: the low half is as random as the rest.
-        (z ^ z >> 31) as u32
+        // The low half is as random as the rest.
+        low32(z ^ z >> 31)
     }
 
     /// A number that no other file has: from the system, or from the seed.

@@ -54,7 +54,7 @@ impl Writer {
     /// `StorageFull`, and nothing is allocated then.
     pub fn allocate_range(&mut self, number: InodeNo, from: u64, to: u64, keep_size: bool) -> Result<()> {
         let size = if keep_size { 0 } else { to };
-        let block = self.files().space().block_size() as u64;
+        let block = self.files().space().block_bytes();
         let (mut at, end) = (from / block, if to > from { to.div_ceil(block) } else { 0 });
         let mut is_listed = false;
         self.operation(|files| {
@@ -116,7 +116,7 @@ impl Writer {
                     files.inodes().contents(&mut inode).spread()?;
                 }
                 files.inodes().view(&inode).check_size(size)?;
-                let block = files.space().block_size() as u64;
+                let block = files.space().block_bytes();
                 let old = inode.size();
                 let cut = files.inodes().map(&mut inode).cut(size.div_ceil(block))?;
                 // What lay behind the end must not come back when the file grows again.

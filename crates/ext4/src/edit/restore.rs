@@ -2,6 +2,8 @@
 
 use std::io::ErrorKind;
 
+use casemate_blockdev::u64_of;
+
 use crate::edit::Writer;
 use crate::edit::dir::name::Name;
 use crate::edit::dir::name_too_long;
@@ -94,20 +96,19 @@ impl Writer {
     /// `StorageFull`, `FileTooLarge`.
     pub fn write_raw(&mut self, number: InodeNo, at: u64, bytes: &[u8]) -> Result<()> {
         let size = self.files().space().block_size();
-        if !at.is_multiple_of(size as u64) || !bytes.len().is_multiple_of(size) {
+        if !at.is_multiple_of(u64_of(size)) || !bytes.len().is_multiple_of(size) {
             return Err(invalid(ErrorKind::InvalidInput, "contents that are not whole blocks"));
         }
         self.operation(|files| {
             let mut inode = files.get(number)?;
-            files.inodes().view(&inode).check_size(at.saturating_add(bytes.len() as u64))?;
-            let first = at / size as u64;
+            files.inodes().view(&inode).check_size(at.saturating_add(u64_of(bytes.len())))?;
+            let first = at / u64_of(size);
             let mut runs = Vec::new();
-            let end = first + (bytes.len() / size) as u64;
+            let end = first + u64_of(bytes.len() / size);
             files.inodes().map(&mut inode).fill(first, end, false, |run| runs.push(run))?;
             for run in runs {
-                // Within `bytes`, whose length is one of memory.
-                let (from, to) = ((run.logical - first) as usize * size, (run.end() - first) as usize * size);
-                files.inodes().transaction().write_data(run.physical, &bytes[from..to])?;
+                let part = &bytes[run.bytes_from(first, size)];
+                files.inodes().transaction().write_data(run.physical, part)?;
             }
             files.inodes().store(&inode)
         })

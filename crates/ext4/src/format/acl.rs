@@ -6,6 +6,7 @@
 
 use crate::error::{Place, Result};
 use crate::format::field::{Le16, Le32};
+use crate::number::u8_of;
 
 /// The version, and the fields of the entries behind it.
 const VERSION: Le32 = Le32(0);
@@ -156,8 +157,7 @@ fn entry_len(tag: u16) -> usize {
 }
 
 fn three_bits(mode: u16, shift: u32) -> u8 {
-    // OK to truncate: three bits.
-    (mode >> shift & 7) as u8
+    u8_of(mode >> shift & 7)
 }
 
 #[cfg(test)]

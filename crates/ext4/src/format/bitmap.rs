@@ -1,11 +1,19 @@
 //! Runs of bits in bitmaps.
 
+use casemate_blockdev::{u64_of, usize_of};
+
 /// How many of the first `count` bits are clear.
 pub(crate) fn clear(bytes: &[u8], count: u32) -> u32 {
-    let (whole, rest) = (count as usize / 8, count % 8);
+    let (whole, rest) = (usize_of(count) / 8, count % 8);
     let set: u32 = bytes[..whole].iter().map(|byte| byte.count_ones()).sum();
     let last = if rest > 0 { (bytes[whole] & !(0xff << rest)).count_ones() } else { 0 };
     count - set - last
+}
+
+/// Sets a bit.
+#[inline]
+pub(crate) fn set(bytes: &mut [u8], bit: u64) {
+    bytes[usize_of(bit / 8)] |= 1 << (bit % 8);
 }
 
 /// Inverts `count` bits from `first` on.
@@ -14,7 +22,7 @@ pub(crate) fn flip(bytes: &mut [u8], first: u64, count: u64) {
         return;
     }
     let end = first + count;
-    let (from, to) = ((first / 8) as usize, (end / 8) as usize);
+    let (from, to) = (usize_of(first / 8), usize_of(end / 8));
     let (head, tail) = (0xffu8 << (first % 8), !(0xffu8 << (end % 8)));
     if from == to {
         bytes[from] ^= head & tail;
@@ -29,6 +37,12 @@ pub(crate) fn flip(bytes: &mut [u8], first: u64, count: u64) {
     }
 }
 
+/// Inverts all bits from `first` on.
+pub(crate) fn flip_from(bytes: &mut [u8], first: u64) {
+    let end = 8 * u64_of(bytes.len());
+    flip(bytes, first, end - first);
+}
+
 /// Whether all bits of the range are `value`.
 pub(crate) fn all(bytes: &[u8], first: u64, count: u64, value: bool) -> bool {
     next(bytes, first, first + count, !value).is_none()
@@ -38,7 +52,7 @@ pub(crate) fn all(bytes: &[u8], first: u64, count: u64, value: bool) -> bool {
 pub(crate) fn next(bytes: &[u8], from: u64, to: u64, value: bool) -> Option<u64> {
     let mut at = from;
     while at < to {
-        let index = (at / 8) as usize;
+        let index = usize_of(at / 8);
         if at.is_multiple_of(64)
             && let Some(word) = bytes.get(index..index + 8)
         {

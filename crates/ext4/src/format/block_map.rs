@@ -3,6 +3,8 @@
 //!
 //! Source: Documentation/filesystems/ext4/ifork.rst, "Direct/Indirect Block Addressing".
 
+use casemate_blockdev::{u32_of, u64_of};
+
 use crate::format::field::Le32;
 
 /// Numbers in an inode, and those of them that stand for blocks.
@@ -26,11 +28,15 @@ pub(crate) fn numbers(block: &[u8]) -> impl DoubleEndedIterator<Item = u32> + Ex
 
 /// Levels of blocks of numbers below a number of the inode.
 pub(crate) fn level(slot: usize) -> u32 {
-    // OK to truncate: at most 3.
-    (slot + 1).saturating_sub(DIRECT) as u32
+    u32_of((slot + 1).saturating_sub(DIRECT))
+}
+
+/// Blocks that a file has at most whose map has so many levels of blocks of numbers.
+pub(crate) fn most(levels: u32, block_size: u64) -> u64 {
+    (1..=levels).map(|level| per_block(block_size).pow(level)).sum::<u64>() + u64_of(DIRECT)
 }
 
 /// Numbers in a block of so many bytes.
 pub(crate) fn per_block(block_size: u64) -> u64 {
-    block_size / NUMBER as u64
+    block_size / u64_of(NUMBER)
 }

@@ -12,15 +12,16 @@ pub(crate) fn crc16(crc: u16, bytes: &[u8]) -> u16 {
 /// Contribution of each value of the low four bits, once they are shifted out.
 const NIBBLES: [u16; 16] = {
     let mut table = [0; 16];
-    let mut value = 0;
-    while value < 16 {
-        let mut crc = value as u16;
+    let (mut at, mut value) = (0, 0);
+    while at < table.len() {
+        let mut crc: u16 = value;
         let mut bit = 0;
         while bit < 4 {
             crc = crc >> 1 ^ if crc & 1 == 1 { 0xa001 } else { 0 };
             bit += 1;
         }
-        table[value] = crc;
+        table[at] = crc;
+        at += 1;
         value += 1;
     }
     table

@@ -8,6 +8,7 @@
 //! Sources: Documentation/filesystems/ext4/checksums.rst and journal.rst; e2fsprogs lib/ext2fs/csum.c, for
 //! facts.
 
+use casemate_blockdev::u64_of;
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::error::{Corrupt, Error, Place, Problem, Result};
@@ -17,6 +18,7 @@ use crate::format::field;
 use crate::format::htree;
 use crate::format::inode::{self, OLD_INODE_SIZE};
 use crate::format::superblock::Superblock;
+use crate::number::low16;
 use crate::units::{Block, GroupNo, InodeNo};
 
 /// Bytes of an inode in most file systems.
@@ -461,7 +463,7 @@ impl Checksums {
         match recipe.algorithm {
             Algorithm::Crc32c => {
                 let mask = recipe.stored.mask(bytes);
-                let sum = self.crc32c.splice(old, covered as u64, at as u64, region, new).ok()?;
+                let sum = self.crc32c.splice(old, u64_of(covered), u64_of(at), region, new).ok()?;
                 Some(sum & mask)
             }
             Algorithm::Crc16 => {
@@ -529,8 +531,10 @@ impl std::fmt::Debug for Checksums {
 
 /// The recipe of a structure.
 pub fn recipe(subject: Subject) -> &'static Recipe {
+    #[expect(clippy::as_conversions, reason = "a discriminant")]
+    let row = subject as usize;
     // OK to index: the rows stand in the order of the enum, which a test checks.
-    &RECIPES[subject as usize]
+    &RECIPES[row]
 }
 
 pub(crate) fn compare(expected: u32, found: u32, place: Place) -> Result<()> {
@@ -560,8 +564,8 @@ impl<'a> Register<'a> {
     fn update(&mut self, bytes: &[u8]) {
         self.value = match self.algorithm {
             Algorithm::Crc32c => self.checksums.crc32c.update(self.value, bytes),
-            // OK to truncate: the register never holds more than 16 bits.
-            Algorithm::Crc16 => u32::from(crc16(self.value as u16, bytes)),
+            // The register never holds more than 16 bits.
+            Algorithm::Crc16 => u32::from(crc16(low16(self.value), bytes)),
         };
     }
 }

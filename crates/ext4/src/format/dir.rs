@@ -6,6 +6,7 @@ use crate::error::{Error, Place, Result};
 use crate::format::dirhash::DirHash;
 use crate::format::field::{Byte, Le16, Le32};
 use crate::format::inode::FileType;
+use crate::number::{u8_of, u16_of};
 use crate::units::InodeNo;
 
 /// Bytes of the tail with the checksum of a block: an empty record of a type that no file has.
@@ -222,8 +223,8 @@ impl Record<'_> {
     /// The record as long as it needs to be.
     pub fn to_bytes(self) -> Vec<u8> {
         let mut bytes = self.stored.to_vec();
-        // OK to truncate: at most 272 bytes.
-        LENGTH.set(&mut bytes, self.stored.len() as u16);
+        // At most 272 bytes.
+        LENGTH.set(&mut bytes, u16_of(self.stored.len()));
         bytes
     }
 }
@@ -309,9 +310,9 @@ pub(crate) fn record_bytes(
     let len = record_len(name, hash);
     let mut bytes = vec![0; len];
     INODE.set(&mut bytes, inode.get());
-    // OK to truncate: names have at most 255 bytes.
-    LENGTH.set(&mut bytes, len as u16);
-    NAME_LENGTH.set(&mut bytes, name.len() as u8);
+    // Names have at most 255 bytes.
+    LENGTH.set(&mut bytes, u16_of(len));
+    NAME_LENGTH.set(&mut bytes, u8_of(name.len()));
     KIND.set(&mut bytes, kind.map_or(0, byte_of));
     bytes[NAME..NAME + name.len()].copy_from_slice(name);
     if let Some(DirHash { major, minor }) = hash {
@@ -333,10 +334,9 @@ pub(crate) fn leaf_bytes(size: usize, tail: usize, records: &[Vec<u8>]) -> Vec<u
         bytes.extend_from_slice(record);
     }
     bytes.resize(size, 0);
-    set_length(&mut bytes[last..], end - last, size);
+    set_length(&mut bytes[last..], end - last);
     if tail > 0 {
-        // OK to truncate: twelve.
-        LENGTH.from(end).set(&mut bytes, TAIL as u16);
+        LENGTH.from(end).set(&mut bytes, u16_of(TAIL));
         KIND.from(end).set(&mut bytes, TAIL_KIND);
     }
     bytes
@@ -361,18 +361,14 @@ pub(crate) fn length(stored: u16, block: usize) -> usize {
     }
 }
 
-/// Changes how long a record is, in a block of so many bytes.
-pub(crate) fn set_length(record: &mut [u8], len: usize, block: usize) {
-    record[LENGTH.0..LENGTH.end()].copy_from_slice(&stored_length(len, block));
+/// Changes how long a record is.
+pub(crate) fn set_length(record: &mut [u8], len: usize) {
+    record[LENGTH.0..LENGTH.end()].copy_from_slice(&stored_length(len));
 }
 
-/// A record's length as it is stored.
-pub(crate) fn stored_length(len: usize, block: usize) -> [u8; 2] {
-    match len {
-        65536 if block == 65536 => u16::MAX.to_le_bytes(),
-        // OK to truncate: shorter than 64 KiB.
-        _ => (len as u16).to_le_bytes(),
-    }
+/// A record's length as it is stored: that of one that fills a block of 64 KiB as the largest number.
+pub(crate) fn stored_length(len: usize) -> [u8; 2] {
+    u16_of(len).to_le_bytes()
 }
 
 /// The kind of file that an entry's byte stands for.
@@ -382,8 +378,7 @@ fn kind_of(byte: u8) -> Option<FileType> {
 
 /// The byte that stands for a kind of file.
 pub(crate) fn byte_of(kind: FileType) -> u8 {
-    // OK to truncate: at most 7.
-    KINDS.iter().position(|other| *other == kind).map_or(0, |at| at as u8 + 1)
+    KINDS.into_iter().zip(1..).find(|(other, _)| *other == kind).map_or(0, |(_, byte)| byte)
 }
 
 #[cfg(test)]
@@ -456,7 +451,7 @@ mod tests {
         assert_eq!(length(65524, 65536), 65524);
         assert_eq!(length(0, 4096), 0);
         for len in [12, 65524, 65536] {
-            assert_eq!(length(u16::from_le_bytes(stored_length(len, 65536)), 65536), len);
+            assert_eq!(length(u16::from_le_bytes(stored_length(len)), 65536), len);
         }
     }
 

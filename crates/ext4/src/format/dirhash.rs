@@ -5,6 +5,7 @@
 //! Documentation/filesystems/ext4/directory.rst; the kernel's fs/ext4/hash.c, for facts.
 
 use crate::format::superblock::HashDefaults;
+use crate::number::{high32, low32, u8_of};
 
 /// A name's place in the order of a directory's hash tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,8 +19,7 @@ pub struct DirHash {
 impl DirHash {
     /// The place that a keyed hash of 64 bits gives: [`SIPHASH`] of a casefolded name.
     pub fn from_keyed(hash: u64) -> DirHash {
-        // OK to truncate: the halves are what is wanted.
-        DirHash::clear_marks((hash >> 32) as u32, hash as u32)
+        DirHash::clear_marks(high32(hash), low32(hash))
     }
 
     /// The lowest bit marks a hash that goes on in the next leaf; the last value marks the end.
@@ -97,8 +97,8 @@ impl NameHasher {
 
     /// The first `4 * N` bytes of `rest` as words, padded with the number of bytes that are left.
     fn words<const N: usize>(&self, rest: &[u8]) -> [u32; N] {
-        // OK to truncate: names have at most 255 bytes.
-        let pad = u32::from(rest.len() as u8) * 0x0101_0101;
+        // Names have at most 255 bytes.
+        let pad = u32::from_ne_bytes([u8_of(rest.len()); 4]);
         let mut words = [pad; N];
         for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
             *word = bytes.iter().fold(pad, |word, byte| (word << 8).wrapping_add(self.number(*byte)));

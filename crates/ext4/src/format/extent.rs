@@ -5,13 +5,19 @@
 
 use crate::error::{Place, Result};
 use crate::format::field::{Le16, Le32, Split};
+use crate::number::u16_of;
 use crate::units::Block;
 
 /// The deepest tree that can be needed: 2^32 blocks in 1 KiB nodes.
 pub(crate) const MOST_LEVELS: u16 = 5;
 
 /// Blocks of a written extent; an unwritten one has one less.
-pub(crate) const LONGEST: u64 = UNWRITTEN as u64;
+pub(crate) const LONGEST: u16 = UNWRITTEN;
+
+/// Blocks of the longest extent of a kind.
+pub(crate) fn longest(unwritten: bool) -> u64 {
+    u64::from(LONGEST) - u64::from(unwritten)
+}
 
 /// Addend to the length of an unwritten extent.
 const UNWRITTEN: u16 = 32768;
@@ -182,9 +188,9 @@ pub(crate) fn capacity(size: usize) -> usize {
 pub(crate) fn node_bytes(size: usize, depth: u16, entries: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; size];
     MAGIC_AT.set(&mut bytes, MAGIC);
-    // OK to truncate: a block of 64 KiB has room for 5460 entries.
-    ENTRIES.set(&mut bytes, (entries.len() / ENTRY) as u16);
-    MAX.set(&mut bytes, capacity(size) as u16);
+    // A block of 64 KiB has room for 5460 entries.
+    ENTRIES.set(&mut bytes, u16_of(entries.len() / ENTRY));
+    MAX.set(&mut bytes, u16_of(capacity(size)));
     DEPTH.set(&mut bytes, depth);
     bytes[ENTRY..ENTRY + entries.len()].copy_from_slice(entries);
     bytes
@@ -197,8 +203,8 @@ pub(crate) fn root_bytes(depth: u16, entries: &[u8]) -> Vec<u8> {
 
 /// The bytes to be written, and their place in the node, for it to have so many entries.
 pub(crate) fn entries_patch(entries: usize) -> (usize, [u8; 2]) {
-    // OK to truncate: not more than a node has room for.
-    (ENTRIES.0, (entries as u16).to_le_bytes())
+    // Not more than a node has room for.
+    (ENTRIES.0, u16_of(entries).to_le_bytes())
 }
 
 /// The byte of a node that an entry begins at, which is that of its first block's number.

@@ -79,10 +79,11 @@ macro_rules! splits {
 
             #[inline]
             pub fn set_if(self, has_high: bool, bytes: &mut [u8], value: $number) {
-                // OK to truncate: what the parts have no room for, no structure has.
-                self.0.set(bytes, value as $low_number);
+                // What the parts have no room for, no structure has.
+                let (low, high) = (value & $number::from($low_number::MAX), value >> $low_number::BITS);
+                self.0.set(bytes, low.try_into().unwrap_or($low_number::MAX));
                 if has_high {
-                    self.1.set(bytes, (value >> $low_number::BITS) as $high_number);
+                    self.1.set(bytes, high.try_into().unwrap_or($high_number::MAX));
                 }
             }
         }

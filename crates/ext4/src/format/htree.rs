@@ -8,6 +8,7 @@
 use crate::error::{Place, Result};
 use crate::format::dir;
 use crate::format::field::{Byte, Le16, Le32};
+use crate::number::u16_of;
 
 /// Bytes of an entry, and of the tail with the checksum, which is covered too, with zeros for the checksum.
 const ENTRY: usize = 8;
@@ -166,8 +167,8 @@ impl<'a> HtreeNode<'a> {
 
     /// The bytes to be written, and their place in the block, for the node to have so many entries.
     pub(crate) fn count_patch(&self, count: usize) -> (usize, [u8; 2]) {
-        // OK to truncate: fewer than a block has room for.
-        (COUNT.from(self.at).0, (count as u16).to_le_bytes())
+        // Not more than a block has room for.
+        (COUNT.from(self.at).0, u16_of(count).to_le_bytes())
     }
 }
 
@@ -177,8 +178,8 @@ pub(crate) fn root_bytes(size: usize, [own, up]: [&[u8]; 2], version: u8, has_ta
     let mut root = vec![0; size];
     root[..DOT].copy_from_slice(&own[..DOT]);
     root[DOT..2 * DOT].copy_from_slice(&up[..DOT]);
-    dir::set_length(&mut root, DOT, size);
-    dir::set_length(&mut root[DOT..], size - DOT, size);
+    dir::set_length(&mut root, DOT);
+    dir::set_length(&mut root[DOT..], size - DOT);
     VERSION.set(&mut root, version);
     INFO_LENGTH.set(&mut root, INFO);
     set_entries(&mut root, IN_ROOT, &HtreeEntry { hash: 0, block: 1 }.to_bytes(), has_tail);
@@ -188,7 +189,7 @@ pub(crate) fn root_bytes(size: usize, [own, up]: [&[u8]; 2], version: u8, has_ta
 /// An inner node of `size` bytes with these entries, the first of which stands for its hash and all below.
 pub(crate) fn node_bytes(size: usize, entries: &[u8], has_tail: bool) -> Vec<u8> {
     let mut node = vec![0; size];
-    dir::set_length(&mut node, size, size);
+    dir::set_length(&mut node, size);
     set_entries(&mut node, IN_NODE, entries, has_tail);
     node
 }
@@ -214,9 +215,9 @@ pub(crate) fn deepen_root(root: &mut [u8], block: u32) {
 fn set_entries(block: &mut [u8], at: usize, entries: &[u8], has_tail: bool) {
     block[at..at + entries.len()].copy_from_slice(entries);
     let limit = capacity(block.len(), at == IN_ROOT, has_tail);
-    // OK to truncate: at most 8191.
-    LIMIT.from(at).set(block, limit as u16);
-    COUNT.from(at).set(block, (entries.len() / ENTRY) as u16);
+    // At most 8191.
+    LIMIT.from(at).set(block, u16_of(limit));
+    COUNT.from(at).set(block, u16_of(entries.len() / ENTRY));
 }
 
 /// How many entries a node has room for, as it should say.

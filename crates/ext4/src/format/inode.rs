@@ -10,6 +10,7 @@ pub use casemate_trees::{FileType, Time};
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::Context;
 use crate::format::field::{Byte, Bytes, Le16, Le32, Split};
+use crate::number::{high32, low32, u16_of};
 use crate::units::{Block, InodeNo};
 
 /// Bytes of an inode that every file system has.
@@ -182,8 +183,8 @@ impl Inode {
             let room = size - OLD_INODE_SIZE;
             let wanted = extra_fields.max(EXTRA_FIELDS).next_multiple_of(4);
             let extra = if wanted <= room { wanted } else { EXTRA_FIELDS.min(room) };
-            // OK to truncate: an inode has at most 32 KiB.
-            EXTRA_SIZE.set(&mut inode.raw, extra as u16);
+            // An inode has at most 32 KiB.
+            EXTRA_SIZE.set(&mut inode.raw, u16_of(extra));
         }
         inode.set_permissions(0);
         inode
@@ -241,6 +242,11 @@ impl Inode {
         DELETED.set(&mut self.raw, seconds);
     }
 
+    /// Sets the time of deletion, which has 32 bits and is not 0.
+    pub(crate) fn set_deleted_at(&mut self, time: Time) {
+        self.set_deleted(low32(time.seconds.max(1).cast_unsigned()));
+    }
+
     /// The next inode in the list of orphans, for an inode on the list: it has the place of the time of deletion.
     pub(crate) fn next_orphan(&self) -> Option<InodeNo> {
         InodeNo::new(self.deleted())
@@ -283,12 +289,11 @@ impl Inode {
         // What can't be said becomes the nearest that can: 2038 without the extra field, 2446 with it.
         let last = if self.has_extra(extra_field) { 0x3_7fff_ffff } else { i64::from(i32::MAX) };
         let seconds = time.seconds.clamp(i64::from(i32::MIN), last);
-        // OK to truncate: the low half of the seconds.
-        field.set(&mut self.raw, seconds as u32);
+        let low = low32(seconds.cast_unsigned());
+        field.set(&mut self.raw, low);
         if self.has_extra(extra_field) {
-            let low = i64::from((seconds as u32).cast_signed());
-            // OK to truncate: two bits, after the clamp.
-            let epoch = ((seconds - low) >> 32) as u32 & 3;
+            // Two bits, after the clamp.
+            let epoch = high32((seconds - i64::from(low.cast_signed())).cast_unsigned()) & 3;
             extra_field.set(&mut self.raw, time.nanoseconds << 2 | epoch);
         }
     }

@@ -1,12 +1,22 @@
 //! The blocks that the journal writes beside copies of blocks: descriptors, revocations, commits.
 
+use casemate_blockdev::usize_of;
+
 use crate::error::{Place, Result};
 use crate::format::field::{Be16, Be32, Be64, Byte, Bytes, Split};
 use crate::format::journal_superblock::JournalSuperblock;
+use crate::number::low16;
 use crate::units::Block;
 
 /// The magic number that all of the journal's own blocks begin with.
 pub(crate) const MAGIC: u32 = 0xc03b_3998;
+
+/// Puts back the magic number that an escaped copy began with, in the part of the copy from byte `at` on.
+pub(crate) fn unescape(part: &mut [u8], at: u64) {
+    for (byte, magic) in part.iter_mut().zip(MAGIC.to_be_bytes().iter().skip(usize_of(at))) {
+        *byte = *magic;
+    }
+}
 
 /// The header.
 pub(crate) const MAGIC_AT: Be32 = Be32(0x0);
@@ -51,11 +61,22 @@ const NUMBERS: usize = USED.end();
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Tags: which blocks the copies behind it are of.
-    Descriptor = 1,
+    Descriptor,
     /// The end of a transaction.
-    Commit = 2,
+    Commit,
     /// Blocks whose older copies must not be replayed.
-    Revoke = 5,
+    Revoke,
+}
+
+impl Kind {
+    /// The number that stands for the kind.
+    fn number(self) -> u32 {
+        match self {
+            Kind::Descriptor => 1,
+            Kind::Commit => 2,
+            Kind::Revoke => 5,
+        }
+    }
 }
 
 /// The header of a block of the journal; `None` for anything else, such as a copy.
@@ -64,14 +85,14 @@ pub(crate) fn header(block: &[u8]) -> Option<(Kind, u32)> {
         return None;
     }
     let kinds = [Kind::Descriptor, Kind::Commit, Kind::Revoke];
-    let kind = kinds.into_iter().find(|kind| *kind as u32 == KIND.get(block))?;
+    let kind = kinds.into_iter().find(|kind| kind.number() == KIND.get(block))?;
     Some((kind, SEQUENCE.get(block)))
 }
 
 /// A block of `size` bytes with a header, and nothing else.
 fn new(size: usize, kind: Kind, sequence: u32) -> Vec<u8> {
     let mut block = vec![0; size];
-    for (field, value) in [(MAGIC_AT, MAGIC), (KIND, kind as u32), (SEQUENCE, sequence)] {
+    for (field, value) in [(MAGIC_AT, MAGIC), (KIND, kind.number()), (SEQUENCE, sequence)] {
         field.set(&mut block, value);
     }
     block
@@ -136,9 +157,9 @@ pub(crate) fn descriptor_bytes(
             V3_FLAGS.set(bytes, flags);
             V3_CHECKSUM.set(bytes, tag.checksum);
         } else {
-            // OK to truncate: the low half is what version 2 has room for; flags are small.
-            CHECKSUM.set(bytes, tag.checksum as u16);
-            FLAGS.set(bytes, flags as u16);
+            // The low half is what version 2 has room for; flags are small.
+            CHECKSUM.set(bytes, low16(tag.checksum));
+            FLAGS.set(bytes, low16(flags));
         }
         at += superblock.tag_size();
         if position == 0 {

@@ -1,5 +1,7 @@
 //! The journal's superblock: the first block of its file.
 
+use casemate_blockdev::u32_of;
+
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::field::{Be32, Byte, Bytes};
 use crate::format::journal_block::{KIND, MAGIC, MAGIC_AT};
@@ -208,8 +210,8 @@ pub(crate) fn new_bytes(block_size: usize, blocks: u32, fast_commit_blocks: u32)
     let fields = [
         (MAGIC_AT, MAGIC),
         (KIND, VERSION_2),
-        // OK to truncate: at most 64 KiB.
-        (BLOCK_SIZE, block_size as u32),
+        // At most 64 KiB.
+        (BLOCK_SIZE, u32_of(block_size)),
         (BLOCKS, blocks),
         (FIRST, 1),
         (SEQUENCE, 1),

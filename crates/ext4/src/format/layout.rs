@@ -3,6 +3,8 @@
 //! Sources: Documentation/filesystems/ext4/{blockgroup,group_descr}.rst; `sparse_super2` and `meta_bg` as the
 //! kernel reads them (fs/ext4/balloc.c and super.c, for facts).
 
+use casemate_blockdev::{u32_of, usize_of};
+
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
@@ -96,8 +98,8 @@ impl Layout {
             cluster_blocks: superblock.cluster_size / superblock.block_size,
             blocks: superblock.blocks,
             first_data_block: superblock.first_data_block,
-            // OK to truncate: not more than MOST_GROUPS.
-            groups: groups as u32,
+            // Not more than MOST_GROUPS.
+            groups: u32_of(groups),
             blocks_per_group: superblock.blocks_per_group,
             clusters_per_group: superblock.clusters_per_group,
             inodes_per_group: superblock.inodes_per_group,
@@ -117,6 +119,24 @@ impl Layout {
             return Err(place.malformed("there is no room for all inode tables"));
         }
         Ok(layout)
+    }
+
+    /// Bytes of a block, as a length in memory.
+    #[inline]
+    pub(crate) fn block_len(&self) -> usize {
+        usize_of(self.block_size)
+    }
+
+    /// Bytes of an inode, as a length in memory.
+    #[inline]
+    pub(crate) fn inode_len(&self) -> usize {
+        usize_of(self.inode_size)
+    }
+
+    /// Bytes of a descriptor, as a length in memory.
+    #[inline]
+    pub(crate) fn descriptor_len(&self) -> usize {
+        usize_of(self.descriptor_size)
     }
 
     /// The byte that block `block` begins at. Blocks of the file system only: no overflow.
@@ -146,10 +166,17 @@ impl Layout {
         self.blocks.saturating_sub(self.group_start(group).get()).min(u64::from(self.blocks_per_group))
     }
 
+    /// The group that a block lies in, and how many blocks of the group are before it; `None` before the first group.
+    pub(crate) fn group_of(&self, block: Block) -> Option<(GroupNo, u64)> {
+        let within = block.checked_since(self.group_start(GroupNo::PRIMARY))?;
+        let per_group = u64::from(self.blocks_per_group);
+        Some((GroupNo::new(u32::try_from(within / per_group).ok()?), within % per_group))
+    }
+
     /// Clusters in a group; the last one may have fewer, of which the last may be cut.
     pub fn clusters_in(&self, group: GroupNo) -> u32 {
-        // OK to truncate: at most blocks_per_group.
-        (self.blocks_in(group) as u32).div_ceil(self.cluster_blocks)
+        // At most blocks_per_group.
+        u32_of(self.blocks_in(group)).div_ceil(self.cluster_blocks)
     }
 
     /// Whether the group begins with a copy of the superblock (group 0: with the superblock).

@@ -6,6 +6,10 @@
 //!
 //! Source: the kernel's Documentation/filesystems/quota.rst and fs/quota/quota_tree.c, for facts (format vfsv1).
 
+use std::ops::Range;
+
+use casemate_blockdev::u64_of;
+
 use crate::error::{Error, Place, Result};
 use crate::format::field::{Byte, Le16, Le32, Le64};
 
@@ -60,7 +64,7 @@ pub(crate) struct Counter {
 
 /// Bytes; the limit is one of blocks of 1 KiB.
 pub(crate) const SPACE: Counter =
-    Counter { value: Le64(48), soft_limit: Le64(40), unit: BLOCK as u64, time: Le64(56), grace: BLOCK_GRACE };
+    Counter { value: Le64(48), soft_limit: Le64(40), unit: 1024, time: Le64(56), grace: BLOCK_GRACE };
 
 pub(crate) const INODES: Counter =
     Counter { value: Le64(24), soft_limit: Le64(16), unit: 1, time: Le64(64), grace: INODE_GRACE };
@@ -75,6 +79,15 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub const ALL: [Kind; 3] = [Kind::User, Kind::Group, Kind::Project];
+
+    /// Position in [`Kind::ALL`].
+    pub fn index(self) -> usize {
+        match self {
+            Kind::User => 0,
+            Kind::Group => 1,
+            Kind::Project => 2,
+        }
+    }
 
     fn magic(self) -> u32 {
         match self {
@@ -147,6 +160,13 @@ pub(crate) fn is_free(entry: &[u8]) -> bool {
 /// Whether an entry holds anything about its id.
 pub(crate) fn is_used(entry: &[u8]) -> bool {
     entry[8..ENTRY].iter().any(|byte| *byte != 0)
+}
+
+/// Bytes of the file that a block fills.
+pub(crate) fn range(block: u32) -> Range<u64> {
+    let size = u64_of(BLOCK);
+    let start = u64::from(block) * size;
+    start..start + size
 }
 
 /// Where a node keeps what an id goes on with.

@@ -2,8 +2,11 @@
 //!
 //! Source: Documentation/filesystems/ext4/attributes.rst.
 
+use casemate_blockdev::u32_of;
+
 use crate::error::{Place, Result};
 use crate::format::field::{Byte, Le16, Le32};
+use crate::number::{u8_of, u16_of};
 use crate::units::InodeNo;
 
 /// Bytes of a block's header, of an entry without its name, and of zeros behind the last one.
@@ -337,15 +340,15 @@ fn write_entries(area: &mut [u8], at: usize, list: &[Attribute], hash: impl Fn(&
             Value::Here(bytes) => {
                 end -= attribute.value_size();
                 area[end..end + bytes.len()].copy_from_slice(bytes);
-                (end, 0, bytes.len() as u32)
+                (end, 0, u32_of(bytes.len()))
             }
             Value::Inode(number, size, _) => (0, number.get(), *size),
         };
-        // OK to truncate: names have at most 255 bytes, offsets lie in a block.
+        // Names have at most 255 bytes, offsets lie in a block.
         let entry = &mut area[at..];
-        NAME_LENGTH.set(entry, attribute.name.len() as u8);
+        NAME_LENGTH.set(entry, u8_of(attribute.name.len()));
         INDEX.set(entry, attribute.index);
-        VALUE_OFFSET.set(entry, offset as u16);
+        VALUE_OFFSET.set(entry, u16_of(offset));
         VALUE_INODE.set(entry, inode);
         VALUE_SIZE.set(entry, size);
         HASH.set(entry, hash(attribute));

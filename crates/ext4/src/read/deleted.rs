@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use casemate_blockdev::Events;
+use casemate_blockdev::{Events, usize_of};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::Subject;
@@ -287,22 +287,20 @@ impl BlockUsage<'_> {
     /// Adds how many of these blocks are in use, and of how many that is not known.
     fn count(&mut self, start: Block, len: u64, blocks: &mut DeletedBlocks) {
         let layout = *self.fs.layout();
-        for block in start.get()..start.get() + len {
-            let Some(within) = block.checked_sub(layout.first_data_block.into()) else {
+        for block in start.run(len) {
+            let Some((group, within)) = layout.group_of(block) else {
                 blocks.in_use += 1;
                 continue;
             };
-            // OK to cast: the block lies in the file system, whose groups have 32-bit numbers.
-            let group = GroupNo::new((within / u64::from(layout.blocks_per_group)) as u32);
             if self.group != Some(group) {
                 (self.group, self.bitmap) = (Some(group), self.load(group));
             }
-            let bit = within % u64::from(layout.blocks_per_group) / u64::from(layout.cluster_blocks);
+            let bit = within / u64::from(layout.cluster_blocks);
             match &self.bitmap {
                 Usage::Free => {}
                 Usage::Unknown => blocks.unknown += 1,
                 Usage::Bits(bits) => {
-                    let byte = bits.get((bit / 8) as usize).copied().unwrap_or(0xff);
+                    let byte = bits.get(usize_of(bit / 8)).copied().unwrap_or(0xff);
                     blocks.in_use += u64::from(byte >> (bit % 8) & 1);
                 }
             }
@@ -324,7 +322,7 @@ impl BlockUsage<'_> {
     /// A bitmap whose checksum is right, where there are checksums.
     fn bits(&self, group: GroupNo, block: Block) -> Result<Vec<u8>> {
         let bytes = self.fs.read_block(block)?;
-        let summed = bytes.get(..self.fs.layout().clusters_per_group as usize / 8).unwrap_or(&bytes);
+        let summed = bytes.get(..usize_of(self.fs.layout().clusters_per_group) / 8).unwrap_or(&bytes);
         let place = Place::group(Structure::BlockBitmap, group).at(block);
         let sums = self.fs.checksums();
         if sums.covers(Subject::BlockBitmap) {

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
 use crate::error::{Error, Result};
 use crate::format::inode::{FileType, Inode, InodeFlags};
@@ -103,7 +103,7 @@ impl FileReader {
         let block_size = u64::from(self.fs.layout().block_size);
         let mut end = 0;
         match &self.source {
-            Source::Inline(data) => return Ok(data.len() as u64),
+            Source::Inline(data) => return Ok(u64_of(data.len())),
             Source::Runs(runs) => end = runs.last().map_or(0, Mapping::end),
             Source::Tree => self.fs.mappings(&self.inode, 0, |run| {
                 end = run.end();
@@ -144,13 +144,13 @@ impl FileReader {
 
     /// Reads whole blocks of the file from `first` on as they are stored, holes as zeros, and decrypts them.
     fn read_blocks(&self, first: u64, buf: &mut [u8]) -> Result<()> {
-        let block_size = self.fs.layout().block_size as usize;
-        let end = first + (buf.len() / block_size) as u64;
+        let block_size = self.fs.layout().block_len();
+        let end = first + u64_of(buf.len() / block_size);
         let mut filled = first;
         self.runs(first, end, |run| {
             let from = run.logical.max(first);
             let to = run.end().min(end);
-            let slot = |block: u64| (block - first) as usize * block_size;
+            let slot = |block: u64| usize_of(block - first) * block_size;
             buf[slot(filled)..slot(from)].fill(0);
             let part = &mut buf[slot(from)..slot(to)];
             if run.unwritten {
@@ -165,7 +165,7 @@ impl FileReader {
             filled = to;
             Ok(ControlFlow::Continue(()))
         })?;
-        let start = (filled - first) as usize * block_size;
+        let start = usize_of(filled - first) * block_size;
         buf[start..].fill(0);
         Ok(())
     }
@@ -174,8 +174,8 @@ impl FileReader {
     fn read_stored(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let layout = self.fs.layout();
         let block_size = u64::from(layout.block_size);
-        let end = offset + buf.len() as u64;
-        let slot = |at: u64| (at - offset) as usize;
+        let end = offset + u64_of(buf.len());
+        let slot = |at: u64| usize_of(at - offset);
         let mut filled = offset;
         self.runs(offset / block_size, end.div_ceil(block_size), |run| {
             let begin = run.logical * block_size;
@@ -196,7 +196,7 @@ impl FileReader {
     }
 
     fn read(&self, mut buf: &mut [u8], mut offset: u64) -> Result<()> {
-        let block_size = self.fs.layout().block_size as usize;
+        let block_size = self.fs.layout().block_len();
         if let Source::Inline(data) = &self.source {
             let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
             let len = buf.len().min(data.len() - start);
@@ -210,13 +210,13 @@ impl FileReader {
         // Only whole blocks can be decrypted.
         let mut bounce = Vec::new();
         while !buf.is_empty() {
-            let block = offset / block_size as u64;
-            let within = (offset % block_size as u64) as usize;
+            let block = offset / u64_of(block_size);
+            let within = usize_of(offset % u64_of(block_size));
             if within == 0 && buf.len() >= block_size {
                 let len = buf.len() - buf.len() % block_size;
                 let (whole, rest) = buf.split_at_mut(len);
                 self.read_blocks(block, whole)?;
-                offset += len as u64;
+                offset += u64_of(len);
                 buf = rest;
             } else {
                 bounce.resize(block_size, 0);
@@ -224,7 +224,7 @@ impl FileReader {
                 let len = buf.len().min(block_size - within);
                 let (part, rest) = buf.split_at_mut(len);
                 part.copy_from_slice(&bounce[within..within + len]);
-                offset += len as u64;
+                offset += u64_of(len);
                 buf = rest;
             }
         }
@@ -242,7 +242,7 @@ impl BlockDevice for FileReader {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.size) {
+        if offset.checked_add(u64_of(buf.len())).is_none_or(|end| end > self.size) {
             let text = format!("read of {} bytes at {offset} passes the end of the file", buf.len());
             return Err(Error::path(io::ErrorKind::UnexpectedEof, text));
         }

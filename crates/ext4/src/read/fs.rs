@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Providers;
 
@@ -299,9 +299,9 @@ impl Ext4 {
     /// Calls `f` with the bytes of a group's descriptor, whatever its checksum.
     pub(crate) fn with_raw_descriptor<T>(&self, group: GroupNo, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let (index, at) = self.layout().descriptor_position(group);
-        let size = self.layout().descriptor_size as usize;
-        let start = at as usize * size;
-        let slot = self.0.descriptors.get(index as usize);
+        let size = self.layout().descriptor_len();
+        let start = usize_of(at) * size;
+        let slot = self.0.descriptors.get(usize_of(index));
         if let Some(block) = slot.and_then(OnceLock::get) {
             return Ok(f(&block[start..start + size]));
         }
@@ -323,7 +323,7 @@ impl Ext4 {
 
     /// A block's bytes. `block` must lie in the file system.
     pub(crate) fn read_block(&self, block: Block) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.layout().block_size as usize];
+        let mut bytes = vec![0; self.layout().block_len()];
         self.device().read_at(&mut bytes, self.layout().offset(block))?;
         Ok(bytes)
     }
@@ -338,15 +338,14 @@ impl Ext4 {
 
     /// Calls `f` with bytes of metadata that lie in one block.
     fn within_block<T>(&self, offset: u64, len: u32, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
-        let block_size = u64::from(self.layout().block_size);
+        let (block, at) = Block::position_of(offset, self.layout().block_size.into());
         if self.0.kept.is_some()
-            && let Ok(block) = self.metadata_block(Block::of_byte(offset, block_size))
+            && let Ok(block) = self.metadata_block(block)
         {
-            // OK to cast: less than a block.
-            return f(&block[(offset % block_size) as usize..][..len as usize]);
+            return f(&block[at..][..usize_of(len)]);
         }
         // Of a block that can't be read whole, these bytes may be there.
-        let mut raw = vec![0; len as usize];
+        let mut raw = vec![0; usize_of(len)];
         self.device().read_at(&mut raw, offset)?;
         f(&raw)
     }
@@ -396,7 +395,7 @@ pub(crate) fn read_copy(device: &dyn BlockDevice, block: Block) -> Result<Superb
 /// The superblock at a byte of the device.
 pub(crate) fn read_superblock(device: &dyn BlockDevice, offset: u64) -> Result<Superblock> {
     let mut raw = [0; SUPERBLOCK_SIZE];
-    if device.size() < offset.saturating_add(SUPERBLOCK_SIZE as u64) {
+    if device.size() < offset.saturating_add(u64_of(SUPERBLOCK_SIZE)) {
         return Err(Place::of(Structure::Superblock).malformed("the device is too short to hold one"));
     }
     device.read_at(&mut raw, offset)?;

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use casemate_blockdev::usize_of;
+
 use crate::error::Result;
 use crate::units::Block;
 
@@ -25,7 +27,7 @@ struct Kept {
 
 impl KeptBlocks {
     pub fn new(block_size: u32) -> KeptBlocks {
-        let slots = (KEPT_BYTES / block_size as usize).next_power_of_two();
+        let slots = (KEPT_BYTES / usize_of(block_size)).next_power_of_two();
         KeptBlocks { slots: (0..slots).map(|_| Mutex::default()).collect() }
     }
 
@@ -48,8 +50,7 @@ impl KeptBlocks {
     /// of two: the multiplication spreads them.
     fn slot(&self, block: Block) -> usize {
         let spread = block.get().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // OK to cast: less than the number of slots.
-        (spread >> 32) as usize & (self.slots.len() - 1)
+        usize_of(spread >> 32) & (self.slots.len() - 1)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Which blocks hold a file's contents, whichever way the file says so.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
+
+use casemate_blockdev::usize_of;
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::Subject;
@@ -27,6 +29,12 @@ impl Mapping {
     /// The block behind the last one, counted in the file.
     pub fn end(&self) -> u64 {
         self.logical + self.len
+    }
+
+    /// The run's bytes in a buffer that begins with block `first` of the file, in blocks of so many bytes.
+    pub(crate) fn bytes_from(&self, first: u64, block_size: usize) -> Range<usize> {
+        let start = usize_of(self.logical - first) * block_size;
+        start..start + usize_of(self.len) * block_size
     }
 }
 

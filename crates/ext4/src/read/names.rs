@@ -3,6 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use casemate_blockdev::usize_of;
+
 use crate::error::{Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
 use crate::read::dir::DirEntry;
@@ -46,7 +48,7 @@ struct Slot {
 
 impl Slot {
     fn name(self, bytes: &[u8]) -> Name<'_> {
-        let start = self.start as usize;
+        let start = usize_of(self.start);
         let bytes = &bytes[start..start + usize::from(self.len)];
         Name { inode: self.inode, kind: self.kind, bytes }
     }

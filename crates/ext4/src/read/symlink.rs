@@ -1,6 +1,6 @@
 //! Symbolic links: short targets in the inode, longer ones in a block.
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, usize_of};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
@@ -22,8 +22,7 @@ impl Ext4 {
         if size == 0 || size > u64::from(self.layout().block_size) {
             return Err(place.malformed(format!("a target of {size} bytes")));
         }
-        // OK to truncate: not more than a block.
-        let len = size as usize;
+        let len = usize_of(size);
         let stored = if is_fast_symlink(inode) {
             inode.block_area()[..len].to_vec()
         } else {

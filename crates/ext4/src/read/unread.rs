@@ -1,6 +1,6 @@
 //! Parts of the inode tables that a search could not read, where files may be that it did not find.
 
-use casemate_blockdev::Events;
+use casemate_blockdev::{Events, u64_of, usize_of};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{Context, Kind, Subject};
@@ -67,8 +67,8 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt` if its checksum does not fit.
     pub(crate) fn inode_in_block(&self, number: InodeNo, slot: u32, bytes: &[u8]) -> Result<Option<Inode>> {
-        let size = self.layout().inode_size as usize;
-        let raw = bytes.get(slot as usize * size..).and_then(|rest| rest.get(..size));
+        let size = self.layout().inode_len();
+        let raw = bytes.get(usize_of(slot) * size..).and_then(|rest| rest.get(..size));
         let Some(raw) = raw.filter(|raw| raw.iter().any(|byte| *byte != 0)) else { return Ok(None) };
         let context = Context { inode: Some(number), generation: GENERATION.get(raw), ..Context::default() };
         let place = Place::inode(Structure::Inode, number);
@@ -121,7 +121,7 @@ impl Ext4 {
                 match self.read_block(block) {
                     Ok(bytes) => {
                         let errors = visit(TableBlock { block, bytes: &bytes, group, first, slots });
-                        damage.inodes += errors.len() as u64;
+                        damage.inodes += u64_of(errors.len());
                         damage.first = damage.first.take().or_else(|| errors.into_iter().next());
                     }
                     Err(error) if error.is_interrupt() => return Err(error),

@@ -1,5 +1,7 @@
 //! Counts and sizes that statfs(2) returns for a mounted file system.
 
+use casemate_blockdev::u64_of;
+
 use crate::error::Result;
 use crate::format::features::{Incompat, RoCompat};
 use crate::read::fs::Ext4;
@@ -71,9 +73,9 @@ impl Ext4 {
             return Ok(noted.saturating_mul(layout.cluster_blocks.into()));
         }
         // OK to add and to multiply: groups, and what there is in each, are 32-bit numbers.
-        let superblocks = 1 + layout.copy_groups().count() as u64;
+        let superblocks = 1 + u64_of(layout.copy_groups().count());
         let copies = |index| match layout.is_meta(index) {
-            true => 1 + layout.descriptor_copies(index).count() as u64,
+            true => 1 + u64_of(layout.descriptor_copies(index).count()),
             false => superblocks,
         };
         let descriptors: u64 = (0..layout.descriptor_blocks()).map(copies).sum();

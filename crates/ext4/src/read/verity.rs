@@ -5,7 +5,7 @@
 //! for ext4 to know. Source: Documentation/filesystems/fsverity.rst and the kernel's fs/ext4/verity.c, for
 //! facts.
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, usize_of};
 
 use crate::error::{Place, Result, Structure};
 use crate::format::inode::{FileType, Inode, InodeFlags};
@@ -63,7 +63,7 @@ impl Ext4 {
         if at < tree_offset {
             return malformed("the descriptor lies before the tree");
         }
-        let mut descriptor = vec![0; size as usize];
+        let mut descriptor = vec![0; usize_of(size)];
         whole.read_at(&mut descriptor, at)?;
         Ok(Some(VerityMetadata { descriptor, whole, tree_offset, tree_room: at - tree_offset }))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, usize_of};
 
 use crate::error::{Place, Result, Structure};
 use crate::format::acl;
@@ -131,7 +131,7 @@ impl Ext4 {
         if !holder.has(InodeFlags::EA_INODE) || holder.size() != u64::from(entry.value_size) {
             return Err(place.malformed("is not the value of the attribute that names it"));
         }
-        let mut value = vec![0; entry.value_size as usize];
+        let mut value = vec![0; usize_of(entry.value_size)];
         self.open_stored(&holder)?.read_at(&mut value, 0)?;
         if !is_lustre_value(&holder, inode) {
             let subject = Subject::XattrInode;

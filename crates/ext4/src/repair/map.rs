@@ -9,7 +9,7 @@ use crate::check::metadata;
 use crate::edit::too_large::TooLarge;
 use crate::error::{Place, Result, Structure};
 use crate::format::block_map::{self, SLOTS};
-use crate::format::extent::{self, ExtentNode, LONGEST};
+use crate::format::extent::{self, ExtentNode};
 use crate::format::features::{Incompat, RoCompat};
 use crate::format::inode::{Inode, InodeFlags};
 use crate::format::raw_inode::RawInode;
@@ -230,7 +230,7 @@ impl Repair {
         let extra = u64::from(inode.xattr_block().is_some());
         inode.set_sectors((blocks + extra) * u64::from(block_size / 512), block_size, huge_file);
         for run in runs {
-            let longest = if is_tree { LONGEST - 1 } else { run.len };
+            let longest = if is_tree { extent::longest(true) } else { run.len };
             let mut done = 0;
             while done < run.len {
                 let len = longest.min(run.len - done);

@@ -10,9 +10,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
 use crate::error::Result;
+use crate::number::within;
 use crate::units::Block;
 
 /// Bytes of file contents that are collected before they are written.
@@ -122,7 +123,7 @@ impl Cache {
     pub fn new(below: Arc<dyn BlockDevice>, block_size: u32) -> Cache {
         Cache {
             below,
-            block_size: block_size as usize,
+            block_size: usize_of(block_size),
             state: RwLock::default(),
             #[cfg(test)]
             looks: Default::default(),
@@ -190,7 +191,7 @@ impl Cache {
         let mut guard = self.state();
         let state = &mut *guard;
         let all = first..first + len;
-        let here: Vec<Block> = if len > state.blocks.len() as u64 {
+        let here: Vec<Block> = if len > u64_of(state.blocks.len()) {
             state.blocks.keys().copied().filter(|block| all.contains(block)).collect()
         } else {
             first.run(len).filter(|block| state.blocks.contains_key(block)).collect()
@@ -208,12 +209,13 @@ impl Cache {
         }
         let mut state = self.state();
         state.has_contents = true;
-        if state.data_at + state.data.len() as u64 != offset || state.data.len() + bytes.len() > DATA_BUFFER {
+        if state.data_at + u64_of(state.data.len()) != offset || state.data.len() + bytes.len() > DATA_BUFFER
+        {
             self.flush_data(&mut state)?;
             state.data_at = offset;
         }
         if bytes.len() >= DATA_BUFFER {
-            state.data_at = offset + bytes.len() as u64;
+            state.data_at = offset + u64_of(bytes.len());
             return self.below.write_at(bytes, offset);
         }
         state.data.extend_from_slice(bytes);
@@ -223,24 +225,24 @@ impl Cache {
     /// Writes file contents to blocks some of which may be kept here: those that are part of the transaction, as the last
     /// block of a file that was cut is, stay so.
     pub fn overwrite(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let size = self.block_size as u64;
+        let size = u64_of(self.block_size);
         let first = Block::of_byte(offset, size);
         let mut at = 0;
         for (number, piece) in first.until(Block::new(u64::MAX)).zip(bytes.chunks(self.block_size)) {
             if !self.holds(number) {
                 continue;
             }
-            let here = (number - first) as usize * self.block_size;
+            let here = usize_of(number - first) * self.block_size;
             let is_dirty = self.state().blocks.get(&number).is_some_and(|block| block.dirty);
             if is_dirty {
-                self.write_data(offset + at as u64, &bytes[at..here])?;
+                self.write_data(offset + u64_of(at), &bytes[at..here])?;
                 self.update(number, |edit| edit.write(0, piece))?;
                 at = here + piece.len();
             } else {
                 self.forget(number, 1);
             }
         }
-        if at < bytes.len() { self.write_data(offset + at as u64, &bytes[at..]) } else { Ok(()) }
+        if at < bytes.len() { self.write_data(offset + u64_of(at), &bytes[at..]) } else { Ok(()) }
     }
 
     /// Ends an operation: what it did can no longer be taken back alone.
@@ -328,11 +330,11 @@ impl Cache {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let (start, end) = (
             state.data_at.max(offset),
-            (state.data_at + state.data.len() as u64).min(offset + buf.len() as u64),
+            (state.data_at + u64_of(state.data.len())).min(offset + u64_of(buf.len())),
         );
         if start < end {
-            let ahead = &state.data[(start - state.data_at) as usize..(end - state.data_at) as usize];
-            buf[(start - offset) as usize..(end - offset) as usize].copy_from_slice(ahead);
+            let ahead = &state.data[within(start..end, state.data_at)];
+            buf[within(start..end, offset)].copy_from_slice(ahead);
         }
         Ok(())
     }
@@ -340,7 +342,7 @@ impl Cache {
     fn flush_data(&self, state: &mut State) -> Result<()> {
         if !state.data.is_empty() {
             self.below.write_at(&state.data, state.data_at)?;
-            state.data_at += state.data.len() as u64;
+            state.data_at += u64_of(state.data.len());
             state.data.clear();
             state.data_kept = 0;
         }
@@ -362,11 +364,11 @@ impl BlockDevice for Cache {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let size = self.block_size as u64;
-        let end = offset + buf.len() as u64;
+        let size = u64_of(self.block_size);
+        let end = offset + u64_of(buf.len());
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let mut state = state;
-        if state.data_at < end && state.data_at + state.data.len() as u64 > offset {
+        if state.data_at < end && state.data_at + u64_of(state.data.len()) > offset {
             drop(state);
             // Contents that can't be written yet are read from here.
             if self.flush_data(&mut self.state()).is_err() {
@@ -380,7 +382,7 @@ impl BlockDevice for Cache {
         if blocks.end - blocks.start == 1 {
             match state.blocks.get(&blocks.start) {
                 Some(block) => {
-                    let from = (offset % size) as usize;
+                    let from = usize_of(offset % size);
                     buf.copy_from_slice(&block.bytes[from..from + buf.len()]);
                 }
                 None => self.below.read_at(buf, offset)?,
@@ -392,8 +394,7 @@ impl BlockDevice for Cache {
             let Some(block) = state.blocks.get(&number) else { continue };
             let start = number.get() * size;
             let (from, to) = (start.max(offset), (start + size).min(end));
-            buf[(from - offset) as usize..(to - offset) as usize]
-                .copy_from_slice(&block.bytes[(from - start) as usize..(to - start) as usize]);
+            buf[within(from..to, offset)].copy_from_slice(&block.bytes[within(from..to, start)]);
         }
         Ok(())
     }
@@ -439,9 +440,8 @@ impl Hasher for Number {
 
     fn write_u64(&mut self, number: u64) {
         // 2^64 divided by the golden ratio.
-        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15;
-        // OK to truncate: both halves are in it.
-        self.0 = product as u64 ^ (product >> 64) as u64;
+        let (low, high) = (self.0 ^ number).carrying_mul(0x9e37_79b9_7f4a_7c15, 0);
+        self.0 = low ^ high;
     }
 
     fn finish(&self) -> u64 {
@@ -451,7 +451,7 @@ impl Hasher for Number {
 
 fn read_block(device: &dyn BlockDevice, size: usize, block: Block) -> Result<Box<[u8]>> {
     let mut bytes = vec![0; size].into_boxed_slice();
-    device.read_at(&mut bytes, block.offset(size as u64))?;
+    device.read_at(&mut bytes, block.offset(u64_of(size)))?;
     Ok(bytes)
 }
 

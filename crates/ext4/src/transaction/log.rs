@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, check_process};
+use casemate_blockdev::{BlockDevice, check_process, u64_of, usize_of};
 
 use crate::error::{Corrupt, Error, Place, Result, Structure, again};
 use crate::format::csum::{Checksums, Context, Subject, recipe};
@@ -16,7 +16,7 @@ use crate::format::features::Incompat;
 use crate::format::inode::Time;
 use crate::format::journal_block::{self, MAGIC, MAGIC_AT, Tag};
 use crate::format::journal_superblock::{self, JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
-use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut, primary_place};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::read::journal::{self, FastCommits, Journal, Overlay};
 use crate::transaction::cache::Blocks;
@@ -100,7 +100,7 @@ impl Log {
     fn new(fs: &Ext4, kind: Kind) -> Log {
         Log {
             checksums: *fs.checksums(),
-            block_size: fs.layout().block_size as usize,
+            block_size: fs.layout().block_len(),
             uuid: fs.superblock().uuid,
             kind,
             failed: None,
@@ -238,14 +238,13 @@ impl Log {
     }
 
     fn store_in(&self, file: &RecoveryFile, device: &dyn BlockDevice, blocks: &Blocks<'_>) -> Result<()> {
-        let size = self.block_size as u64;
-        let superblock = Block::of_byte(SUPERBLOCK_OFFSET, size);
+        let size = u64_of(self.block_size);
+        let (superblock, range) = primary_place(self.block_size);
         file.store(self.checksums.crc32c(), &self.uuid, self.block_size, blocks, |block| {
             let mut bytes = vec![0; self.block_size];
             device.read_at(&mut bytes, block.offset(size))?;
             if block == superblock {
-                let base = (SUPERBLOCK_OFFSET % size) as usize;
-                let raw = &mut bytes[base..base + SUPERBLOCK_SIZE];
+                let raw = &mut bytes[range.clone()];
                 SuperblockMut { raw }.set_clean(false);
                 self.seal_superblock(raw);
             }
@@ -276,7 +275,7 @@ impl Log {
                 Ok(())
             }
             Kind::File(file) => {
-                let (file, superblock) = (file.clone(), Block::of_byte(SUPERBLOCK_OFFSET, size as u64));
+                let (file, (superblock, _)) = (file.clone(), primary_place(size));
                 write_blocks(device, size, blocks.iter().filter(|(block, _)| **block != superblock))?;
                 self.flush(device)?;
                 write_blocks(device, size, blocks.get_key_value(&superblock).into_iter())?;
@@ -305,10 +304,9 @@ impl Log {
 
     /// Sets the flag "journal must be replayed" in the transaction's superblock, for while the transaction is written.
     fn set_recover(&self, blocks: &mut Blocks<'_>) {
-        let size = self.block_size as u64;
-        let base = (SUPERBLOCK_OFFSET % size) as usize;
-        if let Some(block) = blocks.get_mut(&Block::of_byte(SUPERBLOCK_OFFSET, size)) {
-            let raw = &mut block.to_mut()[base..base + SUPERBLOCK_SIZE];
+        let (superblock, range) = primary_place(self.block_size);
+        if let Some(block) = blocks.get_mut(&superblock) {
+            let raw = &mut block.to_mut()[range];
             SuperblockMut { raw }.set_needs_recovery(true);
             self.seal_superblock(raw);
         }
@@ -338,7 +336,7 @@ impl InJournal {
 
     /// Blocks that a transaction may have.
     fn capacity(&self) -> usize {
-        let log = (self.superblock.end() - self.superblock.first) as usize;
+        let log = usize_of(self.superblock.end() - self.superblock.first);
         log.saturating_sub(1 + log.div_ceil(self.tags_per_block() + 1))
     }
 
@@ -347,7 +345,7 @@ impl InJournal {
     }
 
     fn write_transaction(&self, device: &dyn BlockDevice, blocks: &Blocks<'_>, now: Time) -> Result<()> {
-        let mut out = Writeout { device, size: self.raw.len() as u64, bytes: Vec::new(), at: 0 };
+        let mut out = Writeout { device, size: u64_of(self.raw.len()), bytes: Vec::new(), at: 0 };
         let mut at = self.superblock.first;
         let all: Vec<(&Block, &Cow<'_, [u8]>)> = blocks.iter().collect();
         for part in all.chunks(self.tags_per_block()) {
@@ -404,7 +402,7 @@ impl InJournal {
                 &mut self.raw[..JOURNAL_SUPERBLOCK_SIZE],
             );
         }
-        let offset = self.journal.physical(0)?.offset(self.raw.len() as u64);
+        let offset = self.journal.physical(0)?.offset(u64_of(self.raw.len()));
         device.write_at(&self.raw[..JOURNAL_SUPERBLOCK_SIZE], offset)
     }
 }
@@ -483,7 +481,7 @@ fn replay_remains(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
     let fs = Ext4::with_superblock(device.clone(), superblock, &plain)?;
     if let Some(journal) = Journal::salvage(&fs).filter(|journal| journal.superblock().start != 0) {
         match journal::remains(&journal) {
-            Ok(overlay) => write_overlay(device, &overlay, fs.layout().block_size as usize)?,
+            Ok(overlay) => write_overlay(device, &overlay, fs.layout().block_len())?,
             Err(error) if Corrupt::of(&error).is_some() => {}
             Err(error) => return Err(error),
         }
@@ -504,7 +502,7 @@ fn replay_remains(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
 fn write_overlay(device: &Arc<dyn BlockDevice>, overlay: &Overlay, size: usize) -> Result<()> {
     let mut block = vec![0; size];
     for number in overlay.blocks() {
-        let offset = number.offset(size as u64);
+        let offset = number.offset(u64_of(size));
         overlay.read_at(&mut block, offset)?;
         device.write_at(&block, offset)?;
     }
@@ -519,7 +517,7 @@ fn replay_whole(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<
     let mut fast_commits = FastCommits::default();
     if let Some(found) = journal::recover(&fs, fs.superblock().needs_recovery())? {
         found.recovery.require_whole()?;
-        write_overlay(device, &found.overlay, fs.layout().block_size as usize)?;
+        write_overlay(device, &found.overlay, fs.layout().block_len())?;
         next = Some(found.recovery.next_sequence);
         fast_commits = found.fast_commits;
     }
@@ -562,7 +560,7 @@ fn write_blocks<'a>(
     size: usize,
     blocks: impl Iterator<Item = (&'a Block, &'a Cow<'a, [u8]>)>,
 ) -> Result<()> {
-    let mut out = Writeout { device, size: size as u64, bytes: Vec::new(), at: 0 };
+    let mut out = Writeout { device, size: u64_of(size), bytes: Vec::new(), at: 0 };
     for (number, block) in blocks {
         out.put(*number, block)?;
     }
@@ -580,7 +578,7 @@ struct Writeout<'a> {
 impl Writeout<'_> {
     fn put(&mut self, block: Block, bytes: &[u8]) -> Result<()> {
         let offset = block.offset(self.size);
-        if self.at + self.bytes.len() as u64 != offset || self.bytes.len() >= CHUNK {
+        if self.at + u64_of(self.bytes.len()) != offset || self.bytes.len() >= CHUNK {
             self.flush()?;
             self.at = offset;
         }
@@ -591,7 +589,7 @@ impl Writeout<'_> {
     fn flush(&mut self) -> Result<()> {
         if !self.bytes.is_empty() {
             self.device.write_at(&self.bytes, self.at)?;
-            self.at += self.bytes.len() as u64;
+            self.at += u64_of(self.bytes.len());
             self.bytes.clear();
         }
         Ok(())

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use casemate_blockdev::{BlockDevice, Events, check_process};
+use casemate_blockdev::{BlockDevice, Events, check_process, u64_of};
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::error::{Error, Place, Result, Structure};
@@ -23,6 +23,7 @@ use crate::format::features::Incompat;
 use crate::format::layout::Layout;
 use crate::format::mmp::{CLEAN, FSCK, HIGHEST, MMP_SIZE, MmpBlock};
 use crate::format::superblock::Superblock;
+use crate::number::low32;
 use crate::read::fs::OpenOptions;
 
 /// Seconds that are waited for at least (`EXT4_MMP_MIN_CHECK_INTERVAL`), and between counts if nothing says so.
@@ -110,9 +111,8 @@ impl Mmp {
             }
             number => return Err(place.malformed(format!("has the number {number:#x}"))),
         }
-        // The standard library seeds its hashers from the system. OK to truncate: the low half is as random as the
-        // rest.
-        let number = RandomState::new().build_hasher().finish() as u32 % HIGHEST + 1;
+        // The standard library seeds its hashers from the system. The low half is as random as the rest.
+        let number = low32(RandomState::new().build_hasher().finish()) % HIGHEST + 1;
         block.set_number(number);
         block.set_user(&casemate_blockdev::os::host_name(), b"casemate", valid);
         shared.write(&mut block)?;
@@ -193,7 +193,7 @@ impl Shared {
 
     fn read(&self) -> Result<MmpBlock> {
         let mut raw = [0; MMP_SIZE];
-        self.device.forget_cached(self.offset, MMP_SIZE as u64)?;
+        self.device.forget_cached(self.offset, u64_of(MMP_SIZE))?;
         self.device.read_at(&mut raw, self.offset)?;
         let block = MmpBlock::from_bytes(&raw, self.place)?;
         if self.verify {

@@ -13,13 +13,13 @@ pub(crate) mod recovery_file;
 
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::error::Result;
 use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::inode::Time;
-use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut, primary_place};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::read::journal::FastCommits;
 use crate::read::primary;
@@ -119,7 +119,7 @@ impl Transaction {
         let patcher = Patcher { sums: *fs.checksums(), patching: log.patching };
         let log =
             if log.is_direct { Log::direct(&fs) } else { Log::open(&fs, log.recovery, log.spare_journal)? };
-        let block_size = block_size as usize;
+        let block_size = usize_of(block_size);
         let transaction = Transaction { cache, patcher, block_size, log, mmp: None, has_committed: false };
         Ok((fs, transaction))
     }
@@ -272,12 +272,12 @@ impl Transaction {
 
     /// Writes file contents from a block on, past the blocks that are kept here; before the commit at the latest.
     pub fn write_data(&mut self, block: Block, bytes: &[u8]) -> Result<()> {
-        self.cache.write_data(block.offset(self.block_size as u64), bytes)
+        self.cache.write_data(block.offset(u64_of(self.block_size)), bytes)
     }
 
     /// Writes file contents in place of others: to blocks that may be kept here because a cut changed them.
     pub fn overwrite(&mut self, block: Block, bytes: &[u8]) -> Result<()> {
-        self.cache.overwrite(block.offset(self.block_size as u64), bytes)
+        self.cache.overwrite(block.offset(u64_of(self.block_size)), bytes)
     }
 
     /// A whole block as one structure.
@@ -317,9 +317,8 @@ impl Transaction {
 
     /// Changes fields of the superblock.
     pub fn edit_superblock(&mut self, f: impl FnOnce(&mut SuperblockMut<'_>) -> Result<()>) -> Result<()> {
-        let size = self.block_size as u64;
-        let (block, base) = (Block::of_byte(SUPERBLOCK_OFFSET, size), (SUPERBLOCK_OFFSET % size) as usize);
-        let range = base..base + SUPERBLOCK_SIZE;
+        let (block, range) = primary_place(self.block_size);
+        let base = range.start;
         let mut raw = self.cache.with(block, |bytes| bytes[range].to_vec())?;
         f(&mut SuperblockMut { raw: &mut raw })?;
         let context = Context::default();

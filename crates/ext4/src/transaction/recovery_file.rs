@@ -19,13 +19,15 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, Medium, OutputFile, is_same_file, sync_name};
+use casemate_blockdev::{
+    BlockDevice, FileDevice, Medium, OutputFile, is_same_file, sync_name, u32_of, u64_of, usize_of,
+};
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Providers;
 
 use crate::error::{Error, Result};
 use crate::format::recovery_file::{self as format, HEADER, Header, SECTOR, Version};
-use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use crate::format::superblock::{Superblock, primary_place};
 use crate::read::journal::{Copy, Overlay};
 use crate::read::primary::{is_whole, read_primary};
 use crate::transaction::cache::Blocks;
@@ -117,8 +119,8 @@ impl RecoveryFile {
         };
         let Pending { file, block_size, blocks, .. } = pending;
         let blocks = blocks.into_iter().map(|(block, offset)| (block, Copy { offset, escaped: false }));
-        // OK to truncate: a block has at most 64 KiB.
-        let overlay = Overlay::new(device.clone(), Arc::new(file), block_size as u32, blocks.collect());
+        // A block has at most 64 KiB.
+        let overlay = Overlay::new(device.clone(), Arc::new(file), u32_of(block_size), blocks.collect());
         Ok(Some(Arc::new(overlay)))
     }
 
@@ -136,14 +138,14 @@ impl RecoveryFile {
             }
             Found::Pending(pending) => pending,
         };
-        let superblock = Block::of_byte(SUPERBLOCK_OFFSET, pending.block_size as u64);
+        let (superblock, _) = primary_place(pending.block_size);
         let mut bytes = vec![0; pending.block_size];
         for is_last in [false, true] {
             for (block, offset) in
                 pending.blocks.iter().filter(|(block, _)| (**block == superblock) == is_last)
             {
                 pending.file.read_at(&mut bytes, *offset)?;
-                device.write_at(&bytes, block.offset(pending.block_size as u64))?;
+                device.write_at(&bytes, block.offset(u64_of(pending.block_size)))?;
             }
             device.flush()?;
         }
@@ -196,7 +198,7 @@ impl RecoveryFile {
         };
         let damaged = "is damaged; run e2fsck on the image, then nothing of this file is needed";
         let mut header = [0; HEADER];
-        if file.size() >= HEADER as u64 {
+        if file.size() >= u64_of(HEADER) {
             file.read_at(&mut header, 0)?;
         }
         match format::version(&header) {
@@ -217,19 +219,20 @@ impl RecoveryFile {
             return Ok(Found::Void);
         }
         let is_fitting = block_size == superblock.block_size;
-        let block_size = superblock.block_size as usize;
+        let block_size = usize_of(superblock.block_size);
         let record = format::record_len(block_size);
-        let expected = count.checked_mul(record as u64).and_then(|len| len.checked_add(HEADER as u64));
+        let expected = count.checked_mul(u64_of(record)).and_then(|len| len.checked_add(u64_of(HEADER)));
         if !is_fitting || expected != Some(file.size()) {
             return refuse(damaged);
         }
         // Not the file system's own end, which may be what changes.
-        let end = Block::new(device.size() / block_size as u64);
+        let end = Block::new(device.size() / u64_of(block_size));
+        let (place, within) = primary_place(block_size);
         let mut sum = crc.update(!0, format::summed(&header));
         let mut blocks = BTreeMap::new();
         let mut changed = None;
         let (mut bytes, mut there) = (vec![0; record], vec![0; block_size]);
-        for at in (HEADER as u64..file.size()).step_by(record) {
+        for at in (u64_of(HEADER)..file.size()).step_by(record) {
             file.read_at(&mut bytes, at)?;
             sum = crc.update(sum, &bytes);
             let (block, old, new) = format::split(&bytes, block_size);
@@ -237,12 +240,11 @@ impl RecoveryFile {
             if !is_next || block >= end {
                 return refuse(damaged);
             }
-            blocks.insert(block, at + format::contents_at(block_size) as u64);
-            device.read_at(&mut there, block.offset(block_size as u64))?;
-            if block == Block::of_byte(SUPERBLOCK_OFFSET, block_size as u64) {
+            blocks.insert(block, at + u64_of(format::contents_at(block_size)));
+            device.read_at(&mut there, block.offset(u64_of(block_size)))?;
+            if block == place {
                 // As it is without a tear.
-                let base = SUPERBLOCK_OFFSET as usize % block_size;
-                there[base..base + SUPERBLOCK_SIZE].copy_from_slice(superblock.as_bytes());
+                there[within.clone()].copy_from_slice(superblock.as_bytes());
             }
             let mut sectors = there.chunks_exact(SECTOR).zip(new.chunks_exact(SECTOR)).zip(old);
             let fits = sectors.all(|((there, new), old)| there == new || crc.update(!0, there) == old);
@@ -275,13 +277,12 @@ impl RecoveryFile {
             let sums = old.chunks_exact(SECTOR).map(|sector| crc.update(!0, sector));
             body.extend(format::record_bytes(*block, sums, bytes));
         }
-        // OK to truncate: at most 64 KiB.
-        let header = Header { uuid: *uuid, block_size: size as u32, count: blocks.len() as u64, sum: 0 };
+        let header = Header { uuid: *uuid, block_size: u32_of(size), count: u64_of(blocks.len()), sum: 0 };
         let sum = crc.update(crc.update(!0, format::summed(&header.to_bytes())), &body);
         let header = Header { sum, ..header }.to_bytes();
         let output = OutputFile::create(&self.path)?;
         output.device().write_at(&header, 0)?;
-        output.device().write_at(&body, header.len() as u64)?;
+        output.device().write_at(&body, u64_of(header.len()))?;
         if let Some(image) = &self.image {
             // File systems that keep changes of metadata in order have it on the disk when the file has its name there.
             image.set_recovery_path(&self.path)?;
@@ -343,7 +344,7 @@ fn gives_uuid(file: &FileDevice, uuid: [u8; 16]) -> bool {
     if file.read_at(&mut header, 0).is_err() {
         return false;
     }
-    let block_size = Header::from_bytes(&header).block_size as usize;
+    let block_size = usize_of(Header::from_bytes(&header).block_size);
     if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
         return false;
     }
@@ -351,14 +352,14 @@ fn gives_uuid(file: &FileDevice, uuid: [u8; 16]) -> bool {
     let record = format::record_len(block_size);
     (0..2).any(|index| {
         let mut bytes = vec![0; record];
-        let at = HEADER as u64 + index * record as u64;
+        let at = u64_of(HEADER) + index * u64_of(record);
         if file.read_at(&mut bytes, at).is_err() {
             return false;
         }
         let (block, _, new) = format::split(&bytes, block_size);
-        let base = SUPERBLOCK_OFFSET as usize % block_size;
-        block == Block::of_byte(SUPERBLOCK_OFFSET, block_size as u64)
-            && Superblock::from_bytes(&new[base..]).is_ok_and(|superblock| superblock.uuid == uuid)
+        let (superblock, within) = primary_place(block_size);
+        block == superblock
+            && Superblock::from_bytes(&new[within]).is_ok_and(|superblock| superblock.uuid == uuid)
     })
 }
 

@@ -1,5 +1,7 @@
 //! Contents that lie in the inode itself.
 
+use casemate_blockdev::u64_of;
+
 use crate::edit::contents::Contents;
 use crate::edit::xattr::inline_room;
 use crate::error::Result;
@@ -14,7 +16,7 @@ impl Contents<'_> {
     pub fn fits_inline(&self, size: u64) -> Result<bool> {
         Ok(size > 0
             && may_be_inline(self.inodes.fs(), self.inode)
-            && size <= inline_room(self.inodes.space(), self.inode)? as u64)
+            && size <= u64_of(inline_room(self.inodes.space(), self.inode)?))
     }
 
     /// Changes the size of contents that lie in the inode; false if they have no room there.
@@ -35,7 +37,7 @@ impl Contents<'_> {
         let (head, rest) = bytes.split_at(bytes.len().min(HEAD));
         self.inode.block_area_mut().fill(0);
         self.inode.block_area_mut()[..head.len()].copy_from_slice(head);
-        self.inode.set_size(bytes.len() as u64);
+        self.inode.set_size(u64_of(bytes.len()));
         self.inodes.attributes(self.inode).set_inline(rest)
     }
 
@@ -50,9 +52,9 @@ impl Contents<'_> {
             return Ok(());
         }
         let mut place = Block::default();
-        let blocks = bytes.len().div_ceil(self.inodes.space().block_size()) as u64;
-        bytes.resize(blocks as usize * self.inodes.space().block_size(), 0);
-        self.map().fill(0, blocks, false, |run| place = run.physical)?;
+        let block = self.inodes.space().block_size();
+        bytes.resize(bytes.len().next_multiple_of(block), 0);
+        self.map().fill(0, u64_of(bytes.len() / block), false, |run| place = run.physical)?;
         self.inodes.transaction().write_data(place, &bytes)?;
         Ok(())
     }

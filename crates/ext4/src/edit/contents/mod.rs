@@ -3,6 +3,8 @@
 pub(super) mod inline;
 mod write;
 
+use casemate_blockdev::{u64_of, usize_of};
+
 use crate::edit::encrypted::cipher;
 use crate::edit::file_map::FileMap;
 use crate::edit::inodes::Inodes;
@@ -45,33 +47,33 @@ impl<'t> Contents<'t> {
 
     /// Writes zeros to blocks of a file.
     fn zero_run(&mut self, run: &Mapping, cipher: Option<&dyn EncryptedContents>) -> Result<()> {
-        let block = self.inodes.space().block_size() as u64;
+        let block = self.inodes.space().block_bytes();
         let mut buffer = Vec::new();
         let (mut from, end) = (run.logical * block, run.end() * block);
         let mut to = run.physical;
         while from < end {
-            // OK to truncate: at most a chunk.
-            buffer.resize((end - from).min(CHUNK as u64) as usize, 0);
+            // At most a chunk.
+            buffer.resize(usize_of(end - from).min(CHUNK), 0);
             if let Some(cipher) = cipher {
                 buffer.fill(0);
                 cipher.encrypt(from / block, &mut buffer)?;
             }
             self.inodes.transaction().write_data(to, &buffer)?;
-            from += buffer.len() as u64;
-            to += buffer.len() as u64 / block;
+            from += u64_of(buffer.len());
+            to += u64_of(buffer.len()) / block;
         }
         Ok(())
     }
 
     /// Zeroes a file from byte `from` to the end of that block, if it has that block.
     pub fn zero_from(&mut self, from: u64) -> Result<()> {
-        let block = self.inodes.space().block_size() as u64;
+        let block = self.inodes.space().block_bytes();
         self.zero_within(from, (from / block + 1) * block)
     }
 
     /// Zeroes the bytes `from..to`, which lie in one block, if the file has that block.
     pub fn zero_within(&mut self, from: u64, to: u64) -> Result<()> {
-        let block = self.inodes.space().block_size() as u64;
+        let block = self.inodes.space().block_bytes();
         let run = self.inodes.view(self.inode).run_from(from / block)?;
         let Some(run) = run.filter(|run| run.logical <= from / block && !run.unwritten) else {
             return Ok(());
@@ -83,8 +85,8 @@ impl<'t> Contents<'t> {
         if let Some(cipher) = &cipher {
             cipher.decrypt(from / block, &mut bytes)?;
         }
-        let start = (from % block) as usize;
-        let tail = &mut bytes[start..start + (to - from) as usize];
+        let start = usize_of(from % block);
+        let tail = &mut bytes[start..start + usize_of(to - from)];
         if tail.iter().all(|byte| *byte == 0) {
             return Ok(());
         }

@@ -1,5 +1,7 @@
 //! Hash trees of directories that grow: leaves and nodes split where the kernel splits them.
 
+use casemate_blockdev::u32_of;
+
 use crate::edit::dir::name::Name;
 use crate::edit::dir::{Directory, Found, NewName, name_too_long};
 use crate::error::{Error, Place, Result, Structure, no_space};
@@ -230,8 +232,8 @@ impl Directory<'_> {
             let (block, logical) = self.append_block()?;
             self.create_block(Subject::HtreeNode, block, htree::node_bytes(size, &entries, has_tail));
             let mut root_bytes = self.inodes.space().transaction().with(root.block, <[u8]>::to_vec)?;
-            // OK to truncate: blocks of a directory have 28 bits.
-            htree::deepen_root(&mut root_bytes, logical as u32);
+            // Blocks of a directory have 28 bits.
+            htree::deepen_root(&mut root_bytes, u32_of(logical));
             self.create_block(Subject::HtreeNode, root.block, root_bytes);
             return Ok(());
         };
@@ -261,8 +263,7 @@ impl Directory<'_> {
         let recipe = recipe(Subject::HtreeNode);
         let patcher = *self.inodes.space().transaction().patcher();
         let covered = patcher.sums.covers(Subject::HtreeNode);
-        // OK to truncate: blocks of a directory have 28 bits.
-        let entry = HtreeEntry { hash, block: logical as u32 }.to_bytes();
+        let entry = HtreeEntry { hash, block: u32_of(logical) }.to_bytes();
         let slot = frame.slot + 1;
         let (at, tail_at, rest, (count_at, count)) = self.with_node(frame, |node| {
             let rest = node.entries_from(slot).to_vec();

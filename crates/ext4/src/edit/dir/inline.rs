@@ -95,7 +95,7 @@ impl Directory<'_> {
         }
         head.resize(FIRST_RECORDS, 0);
         let len = FIRST_RECORDS - last_in_head;
-        dir::set_length(&mut head[last_in_head..], len, self.block_size());
+        dir::set_length(&mut head[last_in_head..], len);
         self.inodes.contents(self.dir).store_inline(&inline::directory_bytes(Some(parent), &head, &rest))?;
         Ok(true)
     }

@@ -188,7 +188,7 @@ impl<'t> Directory<'t> {
         self.hints.last_records.remove(&found.block);
         match found.before {
             Some((at, len)) => {
-                let len = dir::stored_length(len + found.len, self.block_size());
+                let len = dir::stored_length(len + found.len);
                 self.transaction().patch(
                     Subject::DirectoryBlock,
                     context,
@@ -256,7 +256,7 @@ impl<'t> Directory<'t> {
         self.inodes.map(self.dir).fill(logical, logical + 1, false, |run| block = Some(run.physical))?;
         let place = Place::inode(Structure::Directory, self.dir.number());
         let block = block.ok_or_else(|| place.malformed("has blocks behind its end"))?;
-        self.dir.set_size((logical + 1) * self.block_size() as u64);
+        self.dir.set_size((logical + 1) * self.inodes.space().block_bytes());
         Ok((block, logical))
     }
 
@@ -290,10 +290,10 @@ impl<'t> Directory<'t> {
         }
         let context = self.dir.context();
         let mut record = self.record_bytes(new);
-        dir::set_length(&mut record, len - used, self.block_size());
+        dir::set_length(&mut record, len - used);
         let (subject, part_at) = (Subject::DirectoryBlock, at + used);
         if used > 0 {
-            let shrunk = dir::stored_length(used, self.block_size());
+            let shrunk = dir::stored_length(used);
             self.transaction().patch(subject, context, block, dir::LENGTH.from(at).at(), &shrunk)?;
         }
         let written = if new.name.hash.is_some() { record.len() } else { dir::NAME + new.name.bytes.len() };

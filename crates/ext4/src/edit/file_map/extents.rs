@@ -1,9 +1,12 @@
 //! Extent trees that grow and shrink.
 
+use casemate_blockdev::u32_of;
+
 use crate::edit::file_map::{FileMap, MapView};
 use crate::error::{Place, Result, Structure, invalid};
 use crate::format::csum::Subject;
-use crate::format::extent::{self, Extent, ExtentIndex, ExtentNode, LONGEST, MOST_LEVELS};
+use crate::format::extent::{self, Extent, ExtentIndex, ExtentNode, MOST_LEVELS};
+use crate::number::u16_of;
 use crate::read::map::Mapping;
 use crate::units::Block;
 
@@ -143,9 +146,7 @@ impl FileMap<'_> {
             for step in path[..path.len() - 1].iter().rev() {
                 let first = self.view().node(step.block, |node| node.logical(step.slot))?;
                 if u64::from(first) > new.logical {
-                    // OK to truncate: logical blocks have 32 bits.
-                    let first = (new.logical as u32).to_le_bytes();
-                    self.write_node(step.block, extent::entry_at(step.slot), &first)?;
+                    self.set_logical(*step, new.logical)?;
                 }
             }
             return Ok(());
@@ -159,7 +160,7 @@ impl FileMap<'_> {
         let subject = Subject::ExtentBlock;
         let block = self.metadata_block()?;
         let Some(parent) = path.iter().rposition(|step| step.entries < step.max) else {
-            let depth = path.len() as u16;
+            let depth = u16_of(path.len());
             if depth >= MOST_LEVELS {
                 return Err(invalid(std::io::ErrorKind::FileTooLarge, "an extent tree of 5 levels is full"));
             }
@@ -187,8 +188,7 @@ impl FileMap<'_> {
         self.space.transaction_mut().create_structure(subject, context, block, bytes);
         self.set_entries(full.block, split)?;
         let step = path[parent];
-        // OK to truncate: logical blocks have 32 bits.
-        let logical = first.unwrap_or(logical as u32);
+        let logical = first.unwrap_or(u32_of(logical));
         let mut entries = ExtentIndex { logical, block }.to_bytes().to_vec();
         self.view().node(step.block, |node| entries.extend(node.entries_from(step.slot + 1)))?;
         self.write_node(step.block, extent::entry_at(step.slot + 1), &entries)?;
@@ -253,15 +253,19 @@ impl FileMap<'_> {
 
     /// Sets the first block of the indexes on a path: the node that they lead to begins with logical block `first`.
     fn correct_indexes(&mut self, path: &[Step], first: u64) -> Result<()> {
-        // OK to truncate: logical blocks have 32 bits.
-        let first = (first as u32).to_le_bytes();
         for step in path[..path.len() - 1].iter().rev() {
-            self.write_node(step.block, extent::entry_at(step.slot), &first)?;
+            self.set_logical(*step, first)?;
             if step.slot > 0 {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Sets the first logical block of an entry.
+    fn set_logical(&mut self, step: Step, logical: u64) -> Result<()> {
+        // Logical blocks have 32 bits.
+        self.write_node(step.block, extent::entry_at(step.slot), &u32_of(logical).to_le_bytes())
     }
 
     /// Takes away the last run of blocks that lies behind `from`, and nodes that are empty then.
@@ -325,16 +329,15 @@ impl FileMap<'_> {
 
 /// Two extents as one, if the second continues the first.
 fn joined(first: Mapping, second: Mapping) -> Option<Mapping> {
-    let longest = if first.unwritten { LONGEST - 1 } else { LONGEST };
     let len = first.len + second.len;
     let continues = first.unwritten == second.unwritten
         && first.end() == second.logical
         && first.physical + first.len == second.physical;
-    (continues && len <= longest).then_some(Mapping { len, ..first })
+    (continues && len <= extent::longest(first.unwritten)).then_some(Mapping { len, ..first })
 }
 
 fn stored(extent: Mapping) -> [u8; 12] {
     let Mapping { logical, physical, len, unwritten } = extent;
-    // OK to truncate: logical blocks have 32 bits, and an extent at most 32768 of them.
-    Extent { logical: logical as u32, physical, len: len as u16, unwritten }.to_bytes()
+    // Logical blocks have 32 bits, and an extent at most 32768 of them.
+    Extent { logical: u32_of(logical), physical, len: u16_of(len), unwritten }.to_bytes()
 }

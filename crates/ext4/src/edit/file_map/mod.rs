@@ -10,7 +10,7 @@ use crate::alloc::{Allocator, Goal};
 use crate::edit::inode::count_clusters;
 use crate::edit::too_large::TooLarge;
 use crate::error::{Error, Place, Result, Structure, invalid, no_space};
-use crate::format::extent::{self, LONGEST};
+use crate::format::extent::{self, longest};
 use crate::format::features::{Incompat, RoCompat};
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::map::Mapping;
@@ -73,12 +73,12 @@ impl<'t> MapView<'t> {
         if self.inode.has(InodeFlags::EXTENTS) || self.inode.has(InodeFlags::INLINE_DATA) {
             return 1 << 32;
         }
-        let most = pointers::most_blocks(self.space.block_size() as u64);
+        let most = pointers::most_blocks(self.space.block_bytes());
         if self.space.fs().superblock().ro_compat.has(RoCompat::HUGE_FILE) {
             return most;
         }
         // Their number in units of 512 bytes has 32 bits.
-        most.min((1 << 32) / (self.space.block_size() as u64 / 512))
+        most.min((1 << 32) / (self.space.block_bytes() / 512))
     }
 
     /// The first block of the cluster that logical block `at` must lie in because a neighbour does.
@@ -97,7 +97,7 @@ impl<'t> MapView<'t> {
 
     /// Refuses a size in bytes that the file can't have.
     pub fn check_size(&self, size: u64) -> Result<()> {
-        let block = self.space.block_size() as u64;
+        let block = self.space.block_bytes();
         let largest = block * self.most_blocks() - block;
         if size > largest {
             let text = format!("the file can have at most {largest} bytes");
@@ -189,7 +189,7 @@ impl<'t> FileMap<'t> {
             }
             let hole_end = next.map_or(to, |next| next.logical.min(to));
             let longest = match kind {
-                Kind::Extents => LONGEST - u64::from(unwritten),
+                Kind::Extents => longest(unwritten),
                 Kind::Pointers => self.pointer_room(at, &mut goal)?,
             };
             let (physical, len) = match self.view().shared_cluster(at)? {
@@ -230,7 +230,7 @@ impl<'t> FileMap<'t> {
     /// Gives the file a size in bytes.
     pub fn set_size(&mut self, size: u64) -> Result<()> {
         self.inode.set_size(size);
-        if size > i32::MAX as u64 && !self.space.fs().superblock().ro_compat.has(RoCompat::LARGE_FILE) {
+        if i32::try_from(size).is_err() && !self.space.fs().superblock().ro_compat.has(RoCompat::LARGE_FILE) {
             self.space.transaction_mut().edit_superblock(|superblock| {
                 superblock.add_ro_compat(RoCompat::LARGE_FILE);
                 Ok(())

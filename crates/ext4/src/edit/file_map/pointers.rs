@@ -1,5 +1,7 @@
 //! Maps of block numbers that grow and shrink: what files have without extents.
 
+use casemate_blockdev::{u64_of, usize_of};
+
 use super::no_room;
 use crate::alloc::Goal;
 use crate::edit::file_map::{FileMap, MapView};
@@ -28,9 +30,8 @@ struct Root {
 
 /// Blocks that can have a place in a file.
 pub(crate) fn most_blocks(block_size: u64) -> u64 {
-    let per_block = block_map::per_block(block_size);
     // Blocks are counted in 32 bits elsewhere.
-    (DIRECT as u64 + per_block + per_block.pow(2) + per_block.pow(3)).min(u32::MAX.into())
+    block_map::most(3, block_size).min(u32::MAX.into())
 }
 
 impl MapView<'_> {
@@ -51,9 +52,17 @@ impl MapView<'_> {
         })
     }
 
+    /// The number of `holder` that leads to logical block `at` over so many levels, and the first block that it leads to;
+    /// `logical` is that of the holder.
+    fn slot_below(&self, holder: Block, level: u32, logical: u64, at: u64) -> (Slot, u64) {
+        let covered = self.covered(level);
+        let index = (at - logical) / covered;
+        (Slot { holder: Some(holder), index: usize_of(index) }, logical + index * covered)
+    }
+
     /// Numbers in a block.
     fn per_block(&self) -> u64 {
-        block_map::per_block(self.space.block_size() as u64)
+        block_map::per_block(self.space.block_bytes())
     }
 
     /// Blocks of a file that a number with so many levels below it stands for.
@@ -98,7 +107,7 @@ impl FileMap<'_> {
     pub fn pointer_room(&mut self, at: u64, goal: &mut Goal) -> Result<u64> {
         let (mut slot, mut level, mut logical) = self.view().root_slot(at)?;
         if level == 0 {
-            return Ok((DIRECT - slot.index) as u64);
+            return Ok(u64_of(DIRECT - slot.index));
         }
         while level > 0 {
             let block = match self.view().number(slot)? {
@@ -113,13 +122,9 @@ impl FileMap<'_> {
                 }
             };
             level -= 1;
-            let covered = self.view().covered(level);
-            // OK to truncate: below the numbers in a block.
-            let index = ((at - logical) / covered) as usize;
-            slot = Slot { holder: Some(block), index };
-            logical += index as u64 * covered;
+            (slot, logical) = self.view().slot_below(block, level, logical, at);
         }
-        Ok(self.view().per_block() - slot.index as u64)
+        Ok(self.view().per_block() - u64_of(slot.index))
     }
 
     /// Writes the numbers of a run whose place [`pointer_room`](FileMap::pointer_room) made.
@@ -128,11 +133,7 @@ impl FileMap<'_> {
         while level > 0 {
             let block = self.view().holder(slot)?;
             level -= 1;
-            let covered = self.view().covered(level);
-            // OK to truncate: below the numbers in a block.
-            let index = ((run.logical - logical) / covered) as usize;
-            slot = Slot { holder: Some(block), index };
-            logical += index as u64 * covered;
+            (slot, logical) = self.view().slot_below(block, level, logical, run.logical);
         }
         let numbers: Vec<u32> = run.physical.run(run.len).map(stored).collect::<Result<_>>()?;
         self.set_numbers(slot, &numbers)
@@ -146,19 +147,15 @@ impl FileMap<'_> {
         while level > 0 {
             let block = self.view().holder(slot)?;
             level -= 1;
-            let covered = self.view().covered(level);
-            // OK to truncate: below the numbers in a block.
-            let index = ((first - logical) / covered) as usize;
-            slot = Slot { holder: Some(block), index };
-            logical += index as u64 * covered;
+            (slot, logical) = self.view().slot_below(block, level, logical, first);
         }
         let behind = match slot.holder {
-            Some(_) => self.view().per_block() - slot.index as u64,
-            None => (DIRECT - slot.index) as u64,
+            Some(_) => self.view().per_block() - u64_of(slot.index),
+            None => u64_of(DIRECT - slot.index),
         };
-        // OK to truncate: at most the numbers in a block.
+        // At most the numbers in a block.
         let len = (end - first).min(behind);
-        self.set_numbers(slot, &vec![0; len as usize])?;
+        self.set_numbers(slot, &vec![0; usize_of(len)])?;
         let physical = run.physical + (first - run.logical);
         Ok(Some(Mapping { logical: first, physical, len, unwritten: false }))
     }
@@ -201,7 +198,7 @@ impl FileMap<'_> {
         let mut taken = None;
         let mut left = self.view().last_number(holder)?;
         while let Some(index) = left {
-            let first = logical + index as u64 * covered;
+            let first = logical + u64_of(index) * covered;
             if first + covered <= from {
                 break;
             }
@@ -226,11 +223,11 @@ impl FileMap<'_> {
 
     /// Takes away the blocks up to that of `slot`, block `logical` of the file, that follow each other.
     fn take_run(&mut self, slot: Slot, logical: u64, from: u64) -> Result<Mapping> {
-        let most = (logical - from.min(logical)).min(slot.index as u64);
+        let most = (logical - from.min(logical)).min(u64_of(slot.index));
         let last = self.view().holder(slot)?;
         let mut len = 1;
         while len <= most {
-            let before = Slot { index: slot.index - len as usize, ..slot };
+            let before = Slot { index: slot.index - usize_of(len), ..slot };
             if self.view().number(before)?.is_none_or(|block| block + len != last) {
                 break;
             }
@@ -242,9 +239,9 @@ impl FileMap<'_> {
             None => Place::inode(Structure::Inode, self.inode.number()),
         };
         self.space.fs().check_blocks(physical, len, place)?;
-        // OK to truncate: at most the numbers in a block.
-        let first = Slot { index: slot.index + 1 - len as usize, ..slot };
-        self.set_numbers(first, &vec![0; len as usize])?;
+        // At most the numbers in a block.
+        let first = Slot { index: slot.index + 1 - usize_of(len), ..slot };
+        self.set_numbers(first, &vec![0; usize_of(len)])?;
         Ok(Mapping { logical: logical + 1 - len, physical, len, unwritten: false })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::edit::file_map::{FileMap, Kind, RUNS, kind};
 use crate::error::Result;
-use crate::format::extent::LONGEST;
+use crate::format::extent::longest;
 use crate::read::map::Mapping;
 
 impl FileMap<'_> {
@@ -55,7 +55,7 @@ impl FileMap<'_> {
             }
             let Some(next) = next.filter(|_| at < to) else { return Ok(to) };
             let first = next.logical.max(at);
-            let end = to.min(first + LONGEST - u64::from(unwritten));
+            let end = to.min(first + longest(unwritten));
             let Some(run) = self.take_next_extent(first, end)? else { return Ok(to) };
             self.insert_extent(Mapping { unwritten, ..run })?;
             found(run);

@@ -1,5 +1,7 @@
 //! Contents of files that somebody has open.
 
+use casemate_blockdev::u64_of;
+
 use crate::edit::Writer;
 use crate::edit::attributes::drop_set_id;
 use crate::edit::files::Files;
@@ -37,8 +39,8 @@ impl Writer {
         while done < bytes.len() {
             let write = |files: &mut Files| {
                 let mut inode = files.changeable_file(number)?;
-                let (at, bytes) = (offset.saturating_add(done as u64), &bytes[done..]);
-                files.inodes().view(&inode).check_size(at.saturating_add(bytes.len() as u64))?;
+                let (at, bytes) = (offset.saturating_add(u64_of(done)), &bytes[done..]);
+                files.inodes().view(&inode).check_size(at.saturating_add(u64_of(bytes.len())))?;
                 files.drop_capabilities(&mut inode)?;
                 if let SetId::Goes { is_in_group } = set_id {
                     drop_set_id(&mut inode, is_in_group);
@@ -108,7 +110,7 @@ impl Writer {
         to: u64,
         mut step: impl FnMut(&mut Files, &mut Inode, u64, u64) -> Result<u64>,
     ) -> Result<()> {
-        let block = self.files().space().block_size() as u64;
+        let block = self.files().space().block_bytes();
         let (mut at, end) = (from.div_ceil(block), to / block);
         self.operation(|files| {
             let mut inode = files.changeable_file(number)?;

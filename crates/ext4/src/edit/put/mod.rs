@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use casemate_blockdev::os::{FileTypeExt, OsStrExt};
-use casemate_blockdev::{BlockDevice, Events};
+use casemate_blockdev::{BlockDevice, Events, usize_of};
 use casemate_providers::Work;
 use casemate_trees::host::{Batch, Body as HostBody, Entry, Folder, HostFile, Reading, Walk};
 
@@ -242,7 +242,7 @@ impl Writer {
     /// bytes.
     fn recycle(&mut self, behind: &mut impl Behind, size: u64) -> Result<()> {
         let space = self.files().space();
-        let needed = size / space.block_size() as u64;
+        let needed = size / space.block_bytes();
         if space.pinned_clusters() > 0 && space.free_clusters() < needed / space.ratio() + 64 {
             self.commit_with(behind)?;
         }
@@ -428,15 +428,14 @@ fn place_read(files: &mut Files, placed: &mut Placed, inode: &mut Inode, at: usi
         let bytes = placed.bytes(at, size).to_vec();
         return files.inodes().contents(inode).store_inline(&bytes);
     }
-    let block = files.space().block_size() as u64;
+    let block = files.space().block_bytes();
     let cipher = cipher(files.fs(), inode)?;
     let mut runs = Vec::new();
     files.inodes().map(inode).fill(0, size.div_ceil(block), false, |run| runs.push(run))?;
     for run in runs {
         let piece = Piece {
-            // OK to truncate: within a buffer.
-            at: at + (run.logical * block) as usize,
-            len: (run.len * block) as usize,
+            at: at + usize_of(run.logical * block),
+            len: usize_of(run.len * block),
             to: files.fs().layout().offset(run.physical),
             cipher: cipher.clone().map(|cipher| (cipher, run.logical)),
         };
@@ -457,8 +456,8 @@ fn copy_source(
     let size = source.size();
     files.inodes().view(inode).check_size(size)?;
     if files.inodes().contents(inode).fits_inline(size)? {
-        // OK to truncate: less than an inode.
-        let mut bytes = vec![0; size as usize];
+        // Less than an inode.
+        let mut bytes = vec![0; usize_of(size)];
         source.read_at(&mut bytes, 0)?;
         return files.inodes().contents(inode).store_inline(&bytes);
     }
@@ -479,7 +478,7 @@ fn copy_some(
     mut at: u64,
 ) -> Result<u64> {
     let size = source.size();
-    let block = files.space().block_size() as u64;
+    let block = files.space().block_bytes();
     let cipher = cipher(files.fs(), inode)?;
     while let Some(data) = source.next_data(at)? {
         // Whole blocks; two ranges may share one.
@@ -499,8 +498,7 @@ fn copy_some(
             while from < end {
                 let len = (end - from).min(CHUNK);
                 let cipher = cipher.clone().map(|cipher| (cipher, from / block));
-                // OK to truncate: at most a chunk.
-                let piece = Piece { at: 0, len: len as usize, to, cipher };
+                let piece = Piece { at: 0, len: usize_of(len), to, cipher };
                 placed.copy(Write::Copy { source: source.clone(), from, piece })?;
                 events.advance(len)?;
                 from += len;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 
-use casemate_blockdev::{BlockDevice, Buffer, Pool};
+use casemate_blockdev::{BlockDevice, Buffer, Pool, u64_of, usize_of};
 use casemate_trees::host::{Batch, HostFile, Reading, Walk};
 
 use crate::error::{Error, Result, again};
@@ -176,14 +176,14 @@ impl Pipeline {
             let mut len = first.len;
             let mut joined = 1;
             while let Some(next) = rest.get(joined)
-                && (next.at, next.to) == (first.at + len, first.to + len as u64)
+                && (next.at, next.to) == (first.at + len, first.to + u64_of(len))
             {
                 len += next.len;
                 joined += 1;
             }
             self.device.write_from(&mut buffer[first.at..first.at + len], first.to)?;
-            let before = self.unflushed.fetch_add(len as u64, Ordering::Relaxed);
-            if before + len as u64 >= FLUSH_EVERY {
+            let before = self.unflushed.fetch_add(u64_of(len), Ordering::Relaxed);
+            if before + u64_of(len) >= FLUSH_EVERY {
                 // If it just was about to wait, the next write tells it.
                 self.flusher.notify_one();
             }
@@ -244,7 +244,7 @@ impl Pipeline {
 
     fn job(&self, state: &mut State) -> Option<Job> {
         let ahead = state.claimed - state.taken;
-        let may_read = !state.over && state.total.is_none() && ahead < (AHEAD * self.threads) as u64;
+        let may_read = !state.over && state.total.is_none() && ahead < u64_of(AHEAD * self.threads);
         // Systems take one write of a file at a time, so a second one is only begun if nothing else is left.
         if (state.writing == 0 || !may_read)
             && let Some(write) = state.writes.pop_front()
@@ -289,8 +289,7 @@ impl Pipeline {
             }
             Write::Copy { source, from, piece } => {
                 spare.resize(self.reading.buffer_size());
-                // OK to truncate: at most the piece, which is no longer than the buffer.
-                let present = source.size().saturating_sub(from).min(piece.len as u64) as usize;
+                let present = usize_of(source.size().saturating_sub(from)).min(piece.len);
                 let read = source.read_at(&mut spare[..present], from);
                 spare[present..piece.len].fill(0);
                 let result = read.and_then(|()| self.write(&mut spare, &[piece]));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::Buffer;
+use casemate_blockdev::{Buffer, usize_of};
 
 use crate::edit::put::pipeline::{Piece, Pipeline, Write};
 use crate::edit::writer::Behind;
@@ -30,8 +30,7 @@ impl Placed {
 
     /// The contents of a file of the batch.
     pub(super) fn bytes(&self, at: usize, size: u64) -> &[u8] {
-        // OK to truncate: within the buffer.
-        &self.buffer[at..at + size as usize]
+        &self.buffer[at..at + usize_of(size)]
     }
 
     /// Adds a piece of the batch.

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use casemate_blockdev::Events;
+use casemate_blockdev::{Events, u64_of, usize_of};
 use casemate_providers::Work;
 
 use crate::edit::Writer;
@@ -55,7 +55,7 @@ impl Chunks for Ahead<'_> {
     fn next(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>> {
         let len = read_all(self.from, buffer).map_err(|error| told(self.path, error))?;
         let start = self.at;
-        self.at += len as u64;
+        self.at += u64_of(len);
         Ok((len > 0).then_some((start, len)))
     }
 
@@ -132,29 +132,29 @@ impl Writer {
         let mut bytes = 0;
         let mut read = |buffer: &mut [u8], end: u64| {
             let (start, len) = from.next(buffer)?.unwrap_or((end, 0));
-            bytes += len as u64;
-            events.advance(len as u64)?;
+            bytes += u64_of(len);
+            events.advance(u64_of(len))?;
             Ok::<_, Error>((start, len))
         };
-        // OK to truncate: 1 MiB.
-        let mut buffer = vec![0; CHUNK as usize];
+        // 1 MiB.
+        let mut buffer = vec![0; usize_of(CHUNK)];
         let (mut start, mut len) = read(&mut buffer, 0)?;
-        if start == 0 && len < buffer.len() && known.is_none_or(|size| size == len as u64) {
+        if start == 0 && len < buffer.len() && known.is_none_or(|size| size == u64_of(len)) {
             let number = self.operation_with(behind, |files, _| {
                 files.make_way(file.parent, file.name)?;
                 let mut inode = files.create_in(file.parent, file.name, file.node, Body::File)?;
-                if files.inodes().contents(&mut inode).fits_inline(len as u64)? {
+                if files.inodes().contents(&mut inode).fits_inline(u64_of(len))? {
                     files.inodes().contents(&mut inode).store_inline(&buffer[..len])?;
                 } else {
-                    let block = files.space().block_size() as u64;
-                    if append_bytes(files, &mut inode, 0, &mut buffer, len)? * block < len as u64 {
+                    let block = files.space().block_bytes();
+                    if append_bytes(files, &mut inode, 0, &mut buffer, len)? * block < u64_of(len) {
                         return Err(TooLarge::error());
                     }
-                    files.inodes().map(&mut inode).set_size(len as u64)?;
+                    files.inodes().map(&mut inode).set_size(u64_of(len))?;
                 }
                 finish_streamed(files, &mut inode, file)
             })?;
-            return Ok((number, len as u64));
+            return Ok((number, u64_of(len)));
         }
         let number = self
             .operation_with(behind, |files, _| Ok(files.create_unnamed(file.parent, file.node)?.number()))?;
@@ -166,11 +166,10 @@ impl Writer {
                     files.inodes().store(&inode)?;
                     return Ok(false);
                 }
-                let block = files.space().block_size() as u64;
+                let block = files.space().block_bytes();
                 let reached = append_bytes(files, &mut inode, start / block, &mut buffer, len)? * block;
-                // OK to truncate: within the buffer.
-                let done = (reached - start).min(len as u64) as usize;
-                start += done as u64;
+                let done = usize_of(reached - start).min(len);
+                start += u64_of(done);
                 buffer.copy_within(done..len, 0);
                 len -= done;
                 if len == 0 {
@@ -198,17 +197,15 @@ fn append_bytes(
     len: usize,
 ) -> Result<u64> {
     let block = files.space().block_size();
-    files.inodes().view(inode).check_size(first * block as u64 + len as u64)?;
+    files.inodes().view(inode).check_size(first * u64_of(block) + u64_of(len))?;
     let end = len.next_multiple_of(block);
     buffer[len..end].fill(0);
     let cipher = cipher(files.fs(), inode)?;
     let mut runs = Vec::new();
-    let last = first + (end / block) as u64;
+    let last = first + u64_of(end / block);
     let reached = files.inodes().map(inode).fill_some(first, last, false, |run| runs.push(run))?;
     for run in runs {
-        // OK to truncate: within the buffer.
-        let at = (run.logical - first) as usize * block;
-        let bytes = &mut buffer[at..at + run.len as usize * block];
+        let bytes = &mut buffer[run.bytes_from(first, block)];
         if let Some(cipher) = &cipher {
             cipher.encrypt(run.logical, bytes)?;
         }

@@ -174,7 +174,7 @@ impl Writer {
             None if member.node.kind == FileType::Regular => {
                 self.recycle(&mut (), member.size)?;
                 let ranges = tar.ranges(member)?;
-                let pieces = Pieces::new(ranges, self.files().space().block_size() as u64);
+                let pieces = Pieces::new(ranges, self.files().space().block_bytes());
                 let mut chunks = Contents { tar, pieces, size: member.size };
                 let stream = Stream { from: &mut chunks, events: put.work.events };
                 let new = NewFile { parent, name, node: &node, xattrs: &xattrs, acls: Vec::new() };

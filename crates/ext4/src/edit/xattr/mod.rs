@@ -5,6 +5,8 @@ mod value_inode;
 
 use std::io::ErrorKind;
 
+use casemate_blockdev::u32_of;
+
 use crate::alloc::Allocator;
 use crate::edit::file_map::FileMap;
 use crate::edit::inode::count_clusters;
@@ -190,8 +192,8 @@ impl<'t> Attributes<'t> {
                     _ => return Err(no_space("room for the file's attributes")),
                 };
                 let (number, hash) = self.make_value_inode(&value)?;
-                // OK to truncate: at most 16 MiB.
-                attribute.value = Value::Inode(number, value.len() as u32, hash);
+                // At most 16 MiB.
+                attribute.value = Value::Inode(number, u32_of(value.len()), hash);
                 if used + attribute.size() <= room {
                     used += attribute.size();
                     inside.push(attribute);

@@ -1,5 +1,7 @@
 //! Inodes that hold the value of an attribute (feature `ea_inode`).
 
+use casemate_blockdev::u64_of;
+
 use crate::alloc::Allocator;
 use crate::edit::inode::count_clusters;
 use crate::edit::xattr::Attributes;
@@ -11,7 +13,7 @@ impl Attributes<'_> {
     /// Puts a value into an inode of its own: its number, and the value's hash.
     pub(super) fn make_value_inode(&mut self, value: &[u8]) -> Result<(InodeNo, u32)> {
         // Whoever names it is said to have its clusters, as for quotas.
-        let clusters = value_clusters(self.space(), value.len() as u64);
+        let clusters = value_clusters(self.space(), u64_of(value.len()));
         count_clusters(self.inodes.fs(), self.inode, clusters)?;
         self.inodes.count_values(self.inode, 1)?;
         let number = self.inodes.space_mut().allocate_inode(self.inode.number().max(InodeNo::ROOT), false)?;
@@ -25,15 +27,13 @@ impl Attributes<'_> {
         let block = self.space().block_size();
         let mut padded = value.to_vec();
         padded.resize(value.len().next_multiple_of(block), 0);
-        let blocks = (padded.len() / block) as u64;
+        let blocks = u64_of(padded.len() / block);
         let mut runs = Vec::new();
         self.inodes.map(&mut inode).fill(0, blocks, false, |run| runs.push(run))?;
         for run in runs {
-            let from = run.logical as usize * block;
-            let len = run.len as usize * block;
-            self.inodes.transaction().write_data(run.physical, &padded[from..from + len])?;
+            self.inodes.transaction().write_data(run.physical, &padded[run.bytes_from(0, block)])?;
         }
-        inode.set_size(value.len() as u64);
+        inode.set_size(u64_of(value.len()));
         self.inodes.create(&inode)?;
         Ok((number, hash))
     }
@@ -64,5 +64,5 @@ pub(super) fn value_hash(space: &Allocator, number: InodeNo) -> Result<u32> {
 }
 
 fn value_clusters(space: &Allocator, size: u64) -> i64 {
-    size.div_ceil(space.ratio() * space.block_size() as u64).cast_signed()
+    size.div_ceil(space.ratio() * space.block_bytes()).cast_signed()
 }

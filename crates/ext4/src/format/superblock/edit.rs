@@ -1,6 +1,7 @@
 //! A superblock's fields, changed where they lie.
 
 use super::*;
+use crate::number::{low16, low32, u16_of};
 use crate::units::{Block, GroupNo, InodeNo};
 
 /// A superblock's bytes while they are changed, 1024 of them.
@@ -36,11 +37,12 @@ impl SuperblockMut<'_> {
     }
 
     /// Sets the numbers of free blocks and inodes, and of clusters that the file system's own structures have.
-    pub fn set_counts(&mut self, blocks_free: u64, inodes_free: u32, overhead_clusters: u32) {
+    pub fn set_counts(&mut self, blocks_free: u64, inodes_free: u32, overhead_clusters: u64) {
         let bits64 = Incompat(INCOMPAT.get(self.raw)).has(Incompat::BITS64);
         BLOCKS_FREE.set_if(bits64, self.raw, blocks_free);
         INODES_FREE.set(self.raw, inodes_free);
-        OVERHEAD_CLUSTERS.set(self.raw, overhead_clusters);
+        // What does not fit its field is counted by whoever mounts.
+        OVERHEAD_CLUSTERS.set(self.raw, low32(overhead_clusters));
     }
 
     /// Sets the journal's inode, with a copy of its map and its size in bytes.
@@ -72,7 +74,7 @@ impl SuperblockMut<'_> {
 
     /// Takes a quota file away; with the last one, the feature.
     pub fn clear_quota_inode(&mut self, kind: crate::format::quota::Kind) {
-        QUOTA_INODES[kind as usize].set(self.raw, 0);
+        QUOTA_INODES[kind.index()].set(self.raw, 0);
         if QUOTA_INODES.iter().all(|field| field.get(self.raw) == 0) {
             self.remove_ro_compat(RoCompat::QUOTA);
         }
@@ -231,7 +233,7 @@ impl SuperblockMut<'_> {
 
     /// Sets the inode of a quota file: of users, groups or projects.
     pub fn set_quota_inode(&mut self, kind: crate::format::quota::Kind, inode: InodeNo) {
-        QUOTA_INODES[kind as usize].set(self.raw, inode.get());
+        QUOTA_INODES[kind.index()].set(self.raw, inode.get());
     }
 
     /// Sets the block of multi-mount protection, and the seconds that its number stays unchanged.
@@ -259,8 +261,8 @@ impl SuperblockMut<'_> {
     /// Makes it the copy in a group.
     pub fn set_group(&mut self, group: GroupNo) {
         if REVISION.get(self.raw) > 0 {
-            // OK to truncate: as the kernel and mke2fs do, which keep the low half.
-            GROUP.set(self.raw, group.get() as u16);
+            // As the kernel and mke2fs do, which keep the low half.
+            GROUP.set(self.raw, low16(group.get()));
         }
     }
 
@@ -309,8 +311,7 @@ impl SuperblockMut<'_> {
         }
         REVISION.set(self.raw, 1);
         FIRST_INODE.set(self.raw, OLD_FIRST_INODE);
-        // OK to truncate: 128.
-        INODE_SIZE.set(self.raw, OLD_INODE_SIZE as u16);
+        INODE_SIZE.set(self.raw, u16_of(OLD_INODE_SIZE));
         GROUP.set(self.raw, 0);
         for field in [COMPAT, INCOMPAT, RO_COMPAT] {
             field.set(self.raw, 0);

@@ -13,6 +13,10 @@ pub(crate) use edit::SuperblockMut;
 pub use external_journal::ExternalJournal;
 pub(crate) use new::NewSuperblock;
 
+use std::ops::Range;
+
+use casemate_blockdev::{u64_of, usize_of};
+
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::bytes::{array, text};
 use crate::format::features::{Compat, Incompat, RoCompat};
@@ -24,6 +28,13 @@ pub const SUPERBLOCK_SIZE: usize = 1024;
 
 /// Where the primary superblock lies, in bytes.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
+
+/// The block that the primary superblock lies in, and its bytes in that block, of so many bytes.
+pub(crate) fn primary_place(block_size: usize) -> (Block, Range<usize>) {
+    let start = usize_of(SUPERBLOCK_OFFSET);
+    let within = start % block_size;
+    (Block::new(u64_of(start / block_size)), within..within + SUPERBLOCK_SIZE)
+}
 
 /// Numbers that the first revision has no fields for: the first inode that is not reserved, and the bytes of an inode.
 const OLD_FIRST_INODE: u32 = 11;

@@ -1,6 +1,7 @@
 //! The superblock of a new file system.
 
 use super::*;
+use crate::number::u16_of;
 use crate::units::GroupNo;
 
 /// Contents of a new file system's superblock. Free blocks and inodes are set when they are counted.
@@ -74,14 +75,14 @@ impl NewSuperblock<'_> {
         for (field, value) in HASH_SEED.into_iter().zip(self.hash.seed) {
             field.set(raw_ref, value);
         }
-        // OK to truncate: what a superblock can say is what it was made of.
+        // A superblock can say all that it was made of.
         for (field, value) in [
             (MOST_MOUNTS, u16::MAX),
             (MAGIC_AT, MAGIC),
             (STATE, CLEAN),
             (ON_ERRORS, self.on_errors),
-            (INODE_SIZE, self.inode_size as u16),
-            (RESERVED_DESCRIPTOR_BLOCKS, self.reserved_descriptor_blocks as u16),
+            (INODE_SIZE, u16_of(self.inode_size)),
+            (RESERVED_DESCRIPTOR_BLOCKS, u16_of(self.reserved_descriptor_blocks)),
             (STRIDE, self.stride),
             (LEAST_EXTRA_FIELDS, self.extra_fields),
             (EXTRA_FIELDS, self.extra_fields),
@@ -94,8 +95,8 @@ impl NewSuperblock<'_> {
         BLOCKS.set_if(bits64, raw_ref, self.blocks);
         BLOCKS_RESERVED.set_if(bits64, raw_ref, self.blocks_reserved);
         if bits64 {
-            // OK to truncate: at most 1024.
-            DESCRIPTOR_SIZE.set(raw_ref, self.descriptor_size as u16);
+            // At most 1024.
+            DESCRIPTOR_SIZE.set(raw_ref, u16_of(self.descriptor_size));
         }
         for field in [WRITTEN, MADE, CHECKED] {
             field.set(raw_ref, self.made.cast_unsigned());

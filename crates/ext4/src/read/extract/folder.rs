@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::os::FileExt;
-use casemate_blockdev::{BlockDevice, Buffer, set_len};
+use casemate_blockdev::{BlockDevice, Buffer, set_len, u64_of, usize_of};
 use casemate_providers::Work;
 use casemate_trees::folder::{self as host, AsFd, BorrowedFd, OwnedFd, open_folder};
 use casemate_trees::{Choice, join, split};
@@ -141,10 +141,10 @@ impl Extract<'_> {
     fn list(&self, level: &[Arc<Folder>]) -> Result<Vec<Listed>> {
         let found = Mutex::new(Vec::new());
         self.work.pool.run(
-            level.len() as u64,
+            u64_of(level.len()),
             || (),
             |(), number| {
-                let number = number as usize;
+                let number = usize_of(number);
                 let path = level[number].path();
                 match self.names(&path, &level[number]) {
                     Ok((folders, files)) => {
@@ -243,9 +243,9 @@ impl Extract<'_> {
             .iter()
             .flat_map(|listed| (0..listed.files.len()).step_by(NAMES).map(move |first| (listed, first)))
             .collect();
-        let buffer = || Buffer::new(CHUNK as usize);
-        self.work.pool.run(pieces.len() as u64, buffer, |buffer, piece| {
-            let (listed, first) = pieces[piece as usize];
+        let buffer = || Buffer::new(usize_of(CHUNK));
+        self.work.pool.run(u64_of(pieces.len()), buffer, |buffer, piece| {
+            let (listed, first) = pieces[usize_of(piece)];
             let folder = &level[listed.number];
             let path = folder.path();
             let parent = match open_folder(self.root, &path) {
@@ -371,7 +371,7 @@ impl Extract<'_> {
         for Large { path, inode, file, contents } in large {
             let file = std::fs::File::from(file);
             let size = contents.size();
-            let buffer = || Buffer::new(CHUNK as usize);
+            let buffer = || Buffer::new(usize_of(CHUNK));
             let copied = set_len(&file, size).map_err(Error::from).and_then(|()| {
                 self.work.pool.run(size.div_ceil(LARGE_PIECE), buffer, |buffer, piece| {
                     let start = piece * LARGE_PIECE;
@@ -407,12 +407,12 @@ impl Extract<'_> {
             let end = data.end.min(range.end);
             at = data.start;
             while at < end {
-                let len = (end - at).min(buffer.len() as u64) as usize;
+                let len = usize_of(end - at).min(buffer.len());
                 from.read_at(&mut buffer[..len], at)?;
                 to.write_all_at(&buffer[..len], at)?;
-                self.work.events.advance(len as u64)?;
-                at += len as u64;
-                bytes += len as u64;
+                self.work.events.advance(u64_of(len))?;
+                at += u64_of(len);
+                bytes += u64_of(len);
             }
         }
         self.count(|report| report.bytes += bytes);

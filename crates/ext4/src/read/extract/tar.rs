@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, Buffer};
+use casemate_blockdev::{BlockDevice, Buffer, u64_of, usize_of};
 use casemate_providers::Work;
 use casemate_trees::tar::{Member, TarWriter, XATTR};
 use casemate_trees::{Choice, Link, Node, join};
@@ -220,14 +220,14 @@ impl Stream<'_> {
         let loaded: Vec<Mutex<Option<Result<Loaded>>>> = batch.iter().map(|_| Mutex::default()).collect();
         let (fs, options) = (self.fs, self.options);
         self.work.pool.run(
-            batch.len() as u64,
+            u64_of(batch.len()),
             || (),
             |(), number| {
-                let item = &batch[number as usize];
+                let item = &batch[usize_of(number)];
                 if item.inode.kind() == FileType::Regular && item.link.is_none() && item.inode.size() <= SMALL
                 {
                     let result = load(fs, options, &item.inode);
-                    *loaded[number as usize].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                    *loaded[usize_of(number)].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 }
                 Ok::<_, Error>(())
             },
@@ -286,13 +286,13 @@ impl Stream<'_> {
 
     fn small(&mut self, mut member: Member, loaded: Loaded) -> Result<()> {
         let ranges: Vec<_> =
-            loaded.pieces.iter().map(|(start, bytes)| *start..start + bytes.len() as u64).collect();
+            loaded.pieces.iter().map(|(start, bytes)| *start..start + u64_of(bytes.len())).collect();
         member.size = loaded.size;
         self.out.add_file(&member, &ranges)?;
         for (_, bytes) in &loaded.pieces {
             self.out.write(bytes)?;
-            self.report.bytes += bytes.len() as u64;
-            self.work.events.advance(bytes.len() as u64)?;
+            self.report.bytes += u64_of(bytes.len());
+            self.work.events.advance(u64_of(bytes.len()))?;
         }
         Ok(())
     }
@@ -303,7 +303,7 @@ impl Stream<'_> {
         member.size = contents.size();
         self.out.add_file(&member, &ranges)?;
         let chunks = ranges.iter().flat_map(|range| {
-            let starts = (range.start..range.end).step_by(CHUNK as usize);
+            let starts = (range.start..range.end).step_by(usize_of(CHUNK));
             starts.map(|start| start..(start + CHUNK).min(range.end))
         });
         let mut chunks = chunks.peekable();
@@ -311,20 +311,20 @@ impl Stream<'_> {
         while chunks.peek().is_some() {
             let round: Vec<_> = chunks.by_ref().take(slots.len()).collect();
             self.work.pool.run(
-                round.len() as u64,
+                u64_of(round.len()),
                 || (),
                 |(), number| {
-                    let range = &round[number as usize];
-                    let mut buffer = slots[number as usize].lock().unwrap_or_else(PoisonError::into_inner);
-                    buffer.resize((range.end - range.start) as usize);
+                    let range = &round[usize_of(number)];
+                    let mut buffer = slots[usize_of(number)].lock().unwrap_or_else(PoisonError::into_inner);
+                    buffer.resize(usize_of(range.end - range.start));
                     contents.read_at(&mut buffer, range.start)
                 },
             )?;
             for (_, slot) in round.iter().zip(&slots) {
                 let buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
                 self.out.write(&buffer)?;
-                self.report.bytes += buffer.len() as u64;
-                self.work.events.advance(buffer.len() as u64)?;
+                self.report.bytes += u64_of(buffer.len());
+                self.work.events.advance(u64_of(buffer.len()))?;
             }
         }
         Ok(())
@@ -348,7 +348,7 @@ fn load(fs: &Ext4, options: &ExtractOptions<'_>, inode: &Inode) -> Result<Loaded
     let pieces = data_ranges(&*contents)?
         .into_iter()
         .map(|range| {
-            let mut bytes = vec![0; (range.end - range.start) as usize];
+            let mut bytes = vec![0; usize_of(range.end - range.start)];
             contents.read_at(&mut bytes, range.start)?;
             Ok((range.start, bytes))
         })

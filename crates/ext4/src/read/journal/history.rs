@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::journal_block::{self, Kind, MAGIC, Tag};
+use crate::number::within;
 use crate::read::fs::Ext4;
 use crate::read::journal::{Copy, Journal};
 use crate::units::Block;
@@ -99,7 +100,7 @@ impl History {
         if self.reads.fetch_add(1, Ordering::Relaxed) >= MOST_READS {
             return None;
         }
-        let mut bytes = vec![0; fs.layout().block_size as usize];
+        let mut bytes = vec![0; fs.layout().block_len()];
         fs.device().read_at(&mut bytes, copy.offset).ok()?;
         if copy.escaped {
             bytes[..4].copy_from_slice(&MAGIC.to_be_bytes());
@@ -163,19 +164,15 @@ impl BlockDevice for AsOf {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.inner.read_at(buf, offset)?;
         // It was read, so the end is on the device.
-        let end = offset + buf.len() as u64;
+        let end = offset + u64_of(buf.len());
         for block in offset / self.block_size..end.div_ceil(self.block_size) {
             let Some(copy) = self.history.copy(Block::new(block), self.transaction) else { continue };
             let start = block * self.block_size;
             let (from, to) = (start.max(offset), (start + self.block_size).min(end));
-            // OK to cast: within the buffer.
-            let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            let part = &mut buf[within(from..to, offset)];
             self.inner.read_at(part, copy.offset + (from - start))?;
             if copy.escaped {
-                for (byte, at) in part.iter_mut().zip(from - start..4) {
-                    // OK to cast: less than 4.
-                    *byte = MAGIC.to_be_bytes()[at as usize];
-                }
+                journal_block::unescape(part, from - start);
             }
         }
         Ok(())

@@ -9,6 +9,8 @@ mod replay;
 
 use std::ops::ControlFlow;
 
+use casemate_blockdev::u64_of;
+
 use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::features::Compat;
@@ -96,8 +98,7 @@ impl Journal {
         };
         let by_copy = || {
             let (map, size) = fs.superblock().journal_copy()?;
-            let mut inode =
-                Inode::new(InodeNo::JOURNAL, FileType::Regular, fs.layout().inode_size as usize, 0);
+            let mut inode = Inode::new(InodeNo::JOURNAL, FileType::Regular, fs.layout().inode_len(), 0);
             inode.set_size(size);
             inode.set_links(1);
             if map.starts_with(&EXTENT_MAGIC) {
@@ -280,7 +281,7 @@ pub(crate) fn recover(fs: &Ext4, must: bool) -> Result<Option<Replayable>> {
     let recovery = Recovery {
         transactions: replay.transactions,
         fast_commits: fast_commits.commits,
-        blocks: replay.blocks.len() as u64,
+        blocks: u64_of(replay.blocks.len()),
         cut: replay.cut,
         missing: false,
         next_sequence: replay.next_sequence,

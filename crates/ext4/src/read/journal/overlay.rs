@@ -4,10 +4,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of};
 
 use crate::error::Result;
-use crate::format::journal_block::MAGIC;
+use crate::format::journal_block::unescape;
+use crate::number::within;
 use crate::units::Block;
 
 /// Where the newer copy of a block lies.
@@ -67,20 +68,17 @@ impl BlockDevice for Overlay {
         if buf.is_empty() {
             return Ok(());
         }
-        let end = offset + buf.len() as u64;
+        let end = offset + u64_of(buf.len());
         for (block, copy) in self.copies_from(offset) {
             let start = block.offset(self.block_size);
             if start >= end {
                 break;
             }
             let (from, to) = (start.max(offset), (start + self.block_size).min(end));
-            let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            let part = &mut buf[within(from..to, offset)];
             self.copies.read_at(part, copy.offset + (from - start))?;
             if copy.escaped {
-                let magic = MAGIC.to_be_bytes();
-                for (byte, at) in part.iter_mut().zip(from - start..4) {
-                    *byte = magic[at as usize];
-                }
+                unescape(part, from - start);
             }
         }
         Ok(())

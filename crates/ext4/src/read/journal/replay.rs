@@ -1,5 +1,7 @@
 //! Reading the log: which transactions are whole, what they revoke, and where each block's last copy lies.
 
+use casemate_blockdev::u32_of;
+
 use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::crc32::crc32;
 use crate::format::csum::{Context, Subject};
@@ -73,7 +75,7 @@ pub(crate) fn scan(journal: &Journal, copies: Copies) -> Result<Replay> {
                 transaction.suspect = transaction.suspect.or(corrupt(sound)?);
                 if kind == Kind::Descriptor {
                     let count =
-                        journal_block::tags(&bytes, superblock, place).map_or(0, |tags| tags.len() as u32);
+                        journal_block::tags(&bytes, superblock, place).map_or(0, |tags| u32_of(tags.len()));
                     skip(journal, &mut at, &mut budget, count);
                 }
             }
