@@ -42,6 +42,16 @@ pub(crate) fn within(range: Range<u64>, start: u64) -> Range<usize> {
     usize_of(range.start - start)..usize_of(range.end - start)
 }
 
+/// A share of `blocks`, rounded down: 0 to 100 percent.
+pub(crate) fn percent_of(percent: f64, blocks: u64) -> u64 {
+    #[expect(
+        clippy::as_conversions,
+        reason = "OK to cast: no number of blocks has more than 53 bits; nothing else rounds down"
+    )]
+    let share = (percent * blocks as f64 / 100.0) as u64;
+    share
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +62,12 @@ mod tests {
         assert_eq!((u8_of(255_usize), u8_of(256_usize)), (255, 255));
         let number = 0x0123_4567_89ab_cdef;
         assert_eq!((high32(number), low32(number), low16(low32(number))), (0x0123_4567, 0x89ab_cdef, 0xcdef));
+    }
+
+    #[test]
+    fn percents_are_rounded_down() {
+        let all = 1 << 48;
+        assert_eq!([0.0, 50.0, 100.0].map(|percent| percent_of(percent, all)), [0, all / 2, all]);
+        assert_eq!((percent_of(5.0, 99), percent_of(0.5, 1000)), (4, 5));
     }
 }

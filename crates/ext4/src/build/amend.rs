@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use casemate_blockdev::MemoryDevice;
+use casemate_blockdev::{MemoryDevice, u64_of};
 use casemate_trees::host::Xattrs;
 use casemate_trees::manifest::Entry as Described;
 use casemate_trees::{Link, Node, join, split};
@@ -103,7 +103,7 @@ impl Tree {
                     (None, Some(0)) => Vec::new(),
                     _ => return Err(missing("contents")),
                 };
-                let (size, device) = (contents.len() as u64, Arc::new(MemoryDevice::new(contents)));
+                let (size, device) = (u64_of(contents.len()), Arc::new(MemoryDevice::new(contents)));
                 Body::File(Contents {
                     size,
                     ranges: None,

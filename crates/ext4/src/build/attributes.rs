@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use casemate_blockdev::u32_of;
+
 use crate::edit::{split_name, stored_value};
 use crate::error::{Error, Result, no_space};
 use crate::format::xattr::{self, Attribute, USERS, Value};
@@ -89,7 +91,7 @@ impl AttributeBlocks {
         let (bytes, users) = &mut self.blocks[number];
         *users += 1;
         USERS.set(bytes, *users);
-        // OK to truncate: no more than there are inodes.
-        number as u32
+        // No more than there are inodes.
+        u32_of(number)
     }
 }

@@ -4,10 +4,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of};
 use casemate_trees::host::Unread;
 
 use crate::error::{Error, Result};
+use crate::number::within;
 
 /// Contents of a regular file.
 #[derive(Clone, Debug)]
@@ -108,12 +109,11 @@ impl BlockDevice for Opened {
             return self.device.read_at(buf, offset);
         };
         buf.fill(0);
-        let end = offset + buf.len() as u64;
+        let end = offset + u64_of(buf.len());
         for range in self.contents.ranges() {
             let (from, to) = (range.start.max(offset), range.end.min(end));
             if from < to {
-                // OK to truncate: within the buffer.
-                let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+                let part = &mut buf[within(from..to, offset)];
                 self.device.read_at(part, at + (from - range.start))?;
             }
             at += range.end - range.start;

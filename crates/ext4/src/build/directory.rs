@@ -1,11 +1,14 @@
 //! Directories that are written once: all names are known, so an index is made of full leaves.
 
+use casemate_blockdev::{u32_of, usize_of};
+
 use crate::error::{Error, Result};
 use crate::format::csum::{Checksums, Context, Subject, recipe};
 use crate::format::dir::{self, leaf_bytes, record_bytes, record_len};
 use crate::format::dirhash::NameHasher;
 use crate::format::htree::{self, HtreeEntry};
 use crate::format::inode::FileType;
+use crate::number::u8_of;
 use crate::units::InodeNo;
 
 /// Levels of nodes below the root that every kernel reads, and with the feature large_dir.
@@ -73,8 +76,8 @@ impl Form {
         let room = self.block_size - self.tail();
         let dots = 2 * record_len(b"..", None);
         let len: usize = names.clone().map(|name| record_len(name, None)).sum();
-        // OK to truncate: a file system has 2^32 inodes.
-        let count = names.len() as u32;
+        // A file system has 2^32 inodes.
+        let count = u32_of(names.len());
         let Some((hasher, _)) = self.hash.filter(|_| dots + len > room) else {
             let order: Vec<u32> = (0..count).collect();
             let ends = fill(names.map(|name| record_len(name, None)), dots, room);
@@ -85,7 +88,7 @@ impl Form {
             names.iter().zip(0..count).map(|(name, at)| (hasher.hash(name), at)).collect();
         hashed.sort_unstable();
         let order: Vec<u32> = hashed.iter().map(|(_, at)| *at).collect();
-        let ends = fill(order.iter().map(|at| record_len(names[*at as usize], None)), 0, room);
+        let ends = fill(order.iter().map(|at| record_len(names[usize_of(*at)], None)), 0, room);
         let starts = std::iter::once(0).chain(ends.iter().copied()).take(ends.len());
         let hashes: Vec<u32> = starts
             .map(|start| {
@@ -137,7 +140,7 @@ impl Form {
         for &end in &arranged.ends {
             let is_first = bytes.is_empty();
             let records = arranged.order[start..end].iter().map(|at| {
-                let Name { name, inode, kind: of } = names[*at as usize];
+                let Name { name, inode, kind: of } = names[usize_of(*at)];
                 record_bytes(inode, name, kind(of), None)
             });
             let records: Vec<_> =
@@ -160,8 +163,8 @@ impl Form {
         let node = htree::capacity(self.block_size, false, self.has_sums);
         let first_leaf = 1 + arranged.nodes.iter().sum::<usize>();
         let numbered = |hashes: &[u32], first: usize| -> Vec<HtreeEntry> {
-            // OK to truncate: an index of three levels has fewer blocks than 2^28.
-            let numbers = (first as u32..).zip(hashes);
+            // An index of three levels has fewer blocks than 2^28.
+            let numbers = (u32_of(first)..).zip(hashes);
             numbers.map(|(block, hash)| HtreeEntry { hash: *hash, block }).collect()
         };
         let to_bytes = |entries: &[HtreeEntry]| -> Vec<u8> {
@@ -178,8 +181,7 @@ impl Form {
             below = numbered(&hashes, first);
         }
         let mut root = htree::root_bytes(self.block_size, dots, version, self.has_sums);
-        // OK to truncate: at most two.
-        htree::set_root_entries(&mut root, levels.len() as u8, &to_bytes(&below), self.has_sums);
+        htree::set_root_entries(&mut root, u8_of(levels.len()), &to_bytes(&below), self.has_sums);
         bytes.extend(root);
         for entries in levels.iter().rev().flatten() {
             bytes.extend(htree::node_bytes(self.block_size, entries, self.has_sums));

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use casemate_blockdev::usize_of;
+
 use crate::build::tree::{Body, TOP, Tree};
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::FileType;
@@ -115,7 +117,7 @@ pub(crate) fn contexts(
             let text = format!("{shown}: only directories are encrypted, with everything in them");
             return Err(invalid(std::io::ErrorKind::NotADirectory, text));
         }
-        if number == TOP || inodes[number as usize] == InodeNo::LOST_AND_FOUND {
+        if number == TOP || inodes[usize_of(number)] == InodeNo::LOST_AND_FOUND {
             let text = format!("{shown}/: the root directory and lost+found can't be encrypted");
             return Err(Error::argument(text));
         }
@@ -140,7 +142,7 @@ pub(crate) fn contexts(
                 return Err(Error::argument(text));
             }
             if let std::collections::hash_map::Entry::Vacant(slot) = contexts.entry(number) {
-                let nonce = encrypter.nonce(inodes[number as usize])?;
+                let nonce = encrypter.nonce(inodes[usize_of(number)])?;
                 slot.insert(encrypter.encryption().child_context(&described, nonce)?);
             }
         }

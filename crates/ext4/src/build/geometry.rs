@@ -2,10 +2,13 @@
 //!
 //! mke2fs computes these numbers from the same options, so its output (`mke2fs -n`, dumpe2fs) can be compared.
 
+use casemate_blockdev::u32_of;
+
 use crate::build::options::{BuildOptions, Features};
 use crate::error::{Error, Result};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::layout::Copies;
+use crate::number::percent_of;
 use crate::units::{GroupNo, InodeNo};
 
 /// Blocks that a group has room for besides its own metadata; a last one with fewer is left out.
@@ -96,11 +99,9 @@ impl Geometry {
             let text = format!("{blocks} blocks need the feature 64bit");
             return Err(Error::argument(text));
         }
-        let wanted = match options.inodes {
-            Some(count) => u64::from(count),
-            None => (u128::from(blocks) * u128::from(block_size) / u128::from(options.inode_ratio))
-                .min(u32::MAX.into()) as u64,
-        };
+        let bytes = u128::from(blocks) * u128::from(block_size);
+        let of_ratio = || u32_of(bytes / u128::from(options.inode_ratio));
+        let wanted = u64::from(options.inodes.unwrap_or_else(of_ratio));
         if options.inodes.is_some() && wanted < inodes {
             let text = format!("{wanted} inodes, and {inodes} are needed");
             return Err(Error::argument(text));
@@ -137,8 +138,7 @@ impl Geometry {
             }
             asked += missing.next_multiple_of(8 * u64::from(divided.groups));
         }
-        // OK to cast: a share of the blocks, rounded down.
-        geometry.reserved_blocks = (options.reserved_percent * geometry.blocks as f64 / 100.0) as u64;
+        geometry.reserved_blocks = percent_of(options.reserved_percent, geometry.blocks);
         geometry.set_journal(options)?;
         geometry.set_orphan_file(options);
         Ok(geometry)
@@ -151,9 +151,9 @@ impl Geometry {
 
     /// Blocks of a group's inode table.
     pub fn inode_table_blocks(&self) -> u32 {
-        // OK to truncate: a bitmap's inodes of at most a block each.
-        (u64::from(self.inodes_per_group) * u64::from(self.inode_size)).div_ceil(self.block_size.into())
-            as u32
+        // A bitmap's inodes of at most a block each.
+        let bytes = u64::from(self.inodes_per_group) * u64::from(self.inode_size);
+        u32_of(bytes.div_ceil(self.block_size.into()))
     }
 
     /// The blocks of the copies of the superblock.
@@ -226,9 +226,8 @@ impl Geometry {
     /// Fills whole blocks of inode tables, in eights.
     fn set_inodes(&mut self, per_group: u64) {
         let in_block = self.block_size / self.inode_size;
-        // OK to truncate: a bitmap's bits.
         let most = (8 * self.block_size).min(65536 - in_block.min(65528));
-        let mut count = (per_group as u32).min(most);
+        let mut count = u32_of(per_group).min(most);
         loop {
             let filled = (count.div_ceil(in_block) * in_block).max(8) & !7;
             self.inodes_per_group = filled;
@@ -263,8 +262,7 @@ impl Geometry {
         let groups =
             target.saturating_sub(self.first_data_block.into()).div_ceil(self.blocks_per_group.into());
         let blocks = groups.div_ceil(per_block).saturating_sub(self.descriptor_blocks.into());
-        // OK to truncate: a quarter of a block's bytes.
-        self.reserved_descriptor_blocks = blocks.min(u64::from(self.block_size / 4)) as u32;
+        self.reserved_descriptor_blocks = u32_of(blocks).min(self.block_size / 4);
         let all = self.reserved_descriptor_blocks + self.descriptor_blocks;
         if u64::from(all) > u64::from(self.blocks_per_group) * 3 / 4 {
             self.features.compat.0 &= !Compat::RESIZE_INODE.0;
@@ -295,8 +293,7 @@ impl Geometry {
         }
         if self.features.compat.has(Compat::FAST_COMMIT) {
             self.fast_commit_blocks = match options.fast_commit_size {
-                // OK to truncate: below 2^32 after the comparison.
-                Some(bytes) => (bytes / u64::from(self.block_size)).clamp(1, (blocks / 2).into()) as u32,
+                Some(bytes) => u32_of(bytes / u64::from(self.block_size)).clamp(1, blocks / 2),
                 None => blocks / 64,
             };
             blocks += self.fast_commit_blocks;
@@ -315,8 +312,7 @@ impl Geometry {
             None if self.blocks < 2 << 20 => self.blocks / 4096,
             None => 512,
         };
-        // OK to truncate: at most 2^20 blocks.
-        self.orphan_blocks = (blocks.min(1 << 20) as u32).next_multiple_of(self.cluster_blocks);
+        self.orphan_blocks = u32_of(blocks.min(1 << 20)).next_multiple_of(self.cluster_blocks);
     }
 }
 
@@ -332,8 +328,7 @@ pub(crate) fn journal_blocks(bytes: Option<u64>, blocks: u64, block_size: u32) -
     };
     let blocks = bytes / u64::from(block_size);
     let (least, most) = (JOURNAL_LIMITS.start(), JOURNAL_LIMITS.end());
-    // OK to truncate: the limits are below 2^32.
-    let limited = JOURNAL_LIMITS.contains(&blocks).then_some(blocks as u32);
+    let limited = JOURNAL_LIMITS.contains(&blocks).then_some(u32_of(blocks));
     limited.ok_or_else(|| {
         Error::argument(format!(
             "a journal of {bytes} bytes has {blocks} blocks of {block_size}: it needs {least} to {most} blocks, so {} bytes or more",

@@ -1,5 +1,7 @@
 //! Where the metadata of each group lie: bitmaps and inode tables, packed together for the groups of a flex group.
 
+use casemate_blockdev::usize_of;
+
 use crate::build::geometry::Geometry;
 use crate::build::space::Taken;
 use crate::error::Result;
@@ -30,7 +32,7 @@ impl Groups {
     /// The places of a file system with these numbers, and this layout that follows from them.
     pub fn new(geometry: &Geometry, layout: &Layout, is_packed: bool) -> Result<Groups> {
         let mut groups = Groups {
-            places: vec![Places::default(); geometry.groups as usize],
+            places: vec![Places::default(); usize_of(geometry.groups)],
             taken: fixed(geometry, layout),
         };
         let has_flex = geometry.features.incompat.has(Incompat::FLEX_BG);

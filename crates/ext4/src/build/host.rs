@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Mutex;
 
-use casemate_blockdev::Pool;
+use casemate_blockdev::{Pool, u64_of, usize_of};
 use casemate_trees::Node;
 use casemate_trees::host::{Outline, Outlined, Part, Reading, Walk};
 
@@ -77,11 +77,11 @@ impl Tree {
 fn outlines(reading: &Reading, parts: Vec<Part>, pool: Pool) -> Result<Vec<(usize, Vec<Outlined>)>> {
     let parts: Vec<_> = parts.into_iter().map(|part| Mutex::new((Some(part), None))).collect();
     pool.run(
-        parts.len() as u64,
+        u64_of(parts.len()),
         || (),
         |(), piece| {
             // OK to unwrap: nobody panics with the lock, and each piece is taken once.
-            let mut slot = parts[piece as usize].lock().unwrap();
+            let mut slot = parts[usize_of(piece)].lock().unwrap();
             let part = slot.0.take().unwrap();
             let (folder, entries) = reading.outline(part)?;
             slot.1 = Some((folder.number, entries));

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
@@ -70,8 +70,7 @@ impl Sums {
         for range in contents.ranges() {
             let mut sum = self.begin(index, contents.size, range.start);
             while sum.at < range.end {
-                // OK to truncate: at most the buffer's length.
-                let len = (range.end - sum.at).min(buffer.len() as u64) as usize;
+                let len = usize_of(range.end - sum.at).min(buffer.len());
                 let piece = &mut buffer[..len];
                 opened.read_at(piece, sum.at)?;
                 sum.update(piece);
@@ -115,7 +114,7 @@ impl Sum<'_> {
 
     pub fn update(&mut self, piece: &[u8]) {
         self.register = self.sums.crc.update(self.register, piece);
-        self.at += piece.len() as u64;
+        self.at += u64_of(piece.len());
     }
 
     /// Adds the bytes to the file's sum.
@@ -137,12 +136,12 @@ impl Plan {
             Some(NewUuid::OfContents(identify)) => identify,
         };
         let sums = self.no_sums(work);
-        let pieces = self.order.len() as u64;
+        let pieces = u64_of(self.order.len());
         work.pool.run(
             pieces,
             || vec![0; CHUNK],
-            |buffer, piece| match &self.tree.entry(self.order[piece as usize]).body {
-                Body::File(contents) => sums.read(piece as usize, contents, buffer, work),
+            |buffer, piece| match &self.tree.entry(self.order[usize_of(piece)]).body {
+                Body::File(contents) => sums.read(usize_of(piece), contents, buffer, work),
                 _ => Ok(()),
             },
         )?;
@@ -201,13 +200,12 @@ impl TreeFile<'_> {
         let crc = Crc32c::new(cpu);
         let (mut at, mut register) = (0, 0);
         while at < self.0.size {
-            // OK to truncate: at most the buffer's length.
-            let len = (self.0.size - at).min(buffer.len() as u64) as usize;
+            let len = usize_of(self.0.size - at).min(buffer.len());
             let piece = &mut buffer[..len];
             opened.read_at(piece, at)?;
             register = crc.update(register, piece);
             each(piece)?;
-            at += len as u64;
+            at += u64_of(len);
         }
         match self.0.reading.agrees(register) {
             true => Ok(()),

@@ -2,6 +2,8 @@
 //!
 //! Source: Documentation/filesystems/ext4/inlinedata.rst.
 
+use casemate_blockdev::u64_of;
+
 use crate::format::xattr::{Attribute, INLINE_DATA, SYSTEM, Value, room_in_inode};
 
 /// Bytes of the place of the map.
@@ -12,7 +14,7 @@ pub(crate) fn most(room: usize) -> u64 {
     let without = attribute(&[]).size();
     match room_in_inode(&vec![0; room]).checked_sub(without) {
         // What is in the attribute goes on in words of four bytes.
-        Some(left) => (AREA + left / 4 * 4) as u64,
+        Some(left) => u64_of(AREA + left / 4 * 4),
         None => 0,
     }
 }

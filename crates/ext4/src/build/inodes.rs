@@ -1,5 +1,7 @@
 //! Inodes of a new file system: the tables of groups, with the maps of files.
 
+use casemate_blockdev::{u32_of, u64_of, usize_of};
+
 use crate::build::plan::Plan;
 use crate::build::shapes::LONGEST_INLINE_TARGET;
 use crate::build::space::FileRun;
@@ -10,6 +12,7 @@ use crate::format::block_map::{self, DIRECT};
 use crate::format::csum::Subject;
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
+use crate::number::u16_of;
 
 use crate::build::directory::store;
 use crate::units::{Block, GroupNo, InodeNo};
@@ -18,8 +21,8 @@ impl Writing<'_> {
     /// The first inodes of a group's table, with the blocks of their maps.
     pub(super) fn inode_table(&self, group: GroupNo, inodes: u32) -> Result<()> {
         let Plan { geometry, groups, .. } = self.plan;
-        let size = geometry.inode_size as usize;
-        let mut table = vec![0; (inodes as usize * size).next_multiple_of(self.block)];
+        let size = usize_of(geometry.inode_size);
+        let mut table = vec![0; (usize_of(inodes) * size).next_multiple_of(self.block)];
         let first = InodeNo::FIRST.plus(group.get() * geometry.inodes_per_group);
         for (number, bytes) in first.run(inodes).zip(table.chunks_exact_mut(size)) {
             if let Some(inode) = self.inode(number)? {
@@ -44,10 +47,9 @@ impl Writing<'_> {
             self.set_map(&mut inode, runs, blocks, 0)?;
             Ok(Some(inode))
         };
-        let block = self.block as u64;
         let mut quotas = shapes.quotas.iter().zip(&space.quotas);
         if let Some((quota, (runs, map))) = quotas.find(|(quota, _)| quota.inode == number) {
-            let found = special(runs, map, quota.size as u64)?;
+            let found = special(runs, map, u64_of(quota.size))?;
             return Ok(found.map(|mut inode| {
                 inode.set_flags(inode.flags().0 | InodeFlags::IMMUTABLE.0);
                 inode
@@ -55,10 +57,10 @@ impl Writing<'_> {
         }
         match number {
             InodeNo::JOURNAL if geometry.journal_blocks > 0 => {
-                special(&space.journal, &space.journal_map, u64::from(geometry.journal_blocks) * block)
+                special(&space.journal, &space.journal_map, self.bytes(geometry.journal_blocks))
             }
             _ if Some(number) == shapes.orphan_file => {
-                special(&space.orphan_file, &space.orphan_map, u64::from(geometry.orphan_blocks) * block)
+                special(&space.orphan_file, &space.orphan_map, self.bytes(geometry.orphan_blocks))
             }
             InodeNo::RESIZE => Ok(space.resize.map(|block| self.resize(block))),
             _ => Ok(None),
@@ -68,14 +70,14 @@ impl Writing<'_> {
     /// The inode that keeps room for descriptors.
     fn resize(&self, double: Block) -> Inode {
         let Plan { geometry, layout, shapes, .. } = self.plan;
-        let per_block = block_map::per_block(self.block as u64);
+        let per_block = block_map::per_block(u64_of(self.block));
         let mut inode = self.blank(InodeNo::RESIZE, FileType::Regular, shapes.time);
         inode.set_permissions(0o600);
         inode.set_links(1);
-        inode.set_size((DIRECT as u64 + per_block + per_block * per_block) * self.block as u64);
-        // OK to truncate: blocks of numbers lie before block 2^32.
-        block_map::number(DIRECT + 1).set(inode.block_area_mut(), double.get() as u32);
-        let copies = 1 + layout.copy_groups().count().min(per_block as usize) as u64;
+        inode.set_size(self.bytes(block_map::most(2, u64_of(self.block))));
+        // Blocks of numbers lie before block 2^32.
+        block_map::number(DIRECT + 1).set(inode.block_area_mut(), u32_of(double.get()));
+        let copies = 1 + u64_of(layout.copy_groups().count().min(usize_of(per_block)));
         let blocks = 1 + u64::from(geometry.reserved_descriptor_blocks) * copies;
         self.set_sectors(&mut inode, blocks);
         inode
@@ -90,8 +92,8 @@ impl Writing<'_> {
         let mut inode = self.blank(number, node.kind, time);
         inode.set_permissions(node.mode);
         inode.set_owner(Some(node.uid), Some(node.gid));
-        // OK to truncate: checked to be at most 65000.
-        inode.set_links(shape.links as u16);
+        // Checked to be at most 65000.
+        inode.set_links(u16_of(shape.links));
         if shape.encrypted.is_some() {
             inode.set_flags(InodeFlags::ENCRYPT.0);
         }
@@ -99,11 +101,11 @@ impl Writing<'_> {
             inode.xattr_area_mut().copy_from_slice(&shape.attributes.area);
         }
         if let Some(block) = shape.attributes.block {
-            inode.set_xattr_block(Some(space.attribute_blocks[block as usize]));
+            inode.set_xattr_block(Some(space.attribute_blocks[usize_of(block)]));
         }
         match body {
             Body::Directory(_) => {
-                inode.set_size(shape.data.blocks() * self.block as u64);
+                inode.set_size(self.bytes(shape.data.blocks()));
                 if shape.arranged.as_ref().is_some_and(|arranged| arranged.is_indexed()) {
                     inode.set_flags(inode.flags().0 | InodeFlags::INDEX.0);
                 }
@@ -122,7 +124,7 @@ impl Writing<'_> {
             }
             Body::Symlink(target) => {
                 let target = shape.target(target);
-                inode.set_size(target.len() as u64);
+                inode.set_size(u64_of(target.len()));
                 if target.len() <= LONGEST_INLINE_TARGET {
                     inode.block_area_mut()[..target.len()].copy_from_slice(target);
                     self.set_sectors(&mut inode, u64::from(shape.attributes.block.is_some()));
@@ -143,7 +145,7 @@ impl Writing<'_> {
     }
 
     fn blank(&self, number: InodeNo, kind: FileType, time: Time) -> Inode {
-        let mut inode = Inode::new(number, kind, self.plan.geometry.inode_size as usize, 32);
+        let mut inode = Inode::new(number, kind, usize_of(self.plan.geometry.inode_size), 32);
         for stamp in [Stamp::Accessed, Stamp::Changed, Stamp::Modified, Stamp::Created] {
             inode.set_time(stamp, time);
         }
@@ -168,7 +170,7 @@ impl Writing<'_> {
     /// Clusters of data and of a map.
     fn clusters(&self, runs: &[FileRun], blocks: &[Block]) -> u64 {
         let cluster = self.plan.geometry.cluster_blocks;
-        runs.iter().map(|run| u64::from(run.len.div_ceil(cluster))).sum::<u64>() + blocks.len() as u64
+        runs.iter().map(|run| u64::from(run.len.div_ceil(cluster))).sum::<u64>() + u64_of(blocks.len())
     }
 
     /// Bytes that count for the owners of the file with this place in the order.
@@ -176,13 +178,13 @@ impl Writing<'_> {
         let (runs, blocks) = self.plan.place(index);
         let has_block = self.plan.shapes.files[index].attributes.block.is_some();
         let clusters = self.clusters(runs, blocks) + u64::from(has_block);
-        clusters * u64::from(self.plan.geometry.cluster_blocks) * self.block as u64
+        self.bytes(clusters * u64::from(self.plan.geometry.cluster_blocks))
     }
 
     /// Sets the allocated size of an inode, given in clusters.
     fn set_sectors(&self, inode: &mut Inode, clusters: u64) {
         let geometry = &self.plan.geometry;
-        let sectors = clusters * u64::from(geometry.cluster_blocks) * (self.block as u64 / 512);
+        let sectors = self.bytes(clusters * u64::from(geometry.cluster_blocks)) / 512;
         let has_huge = geometry.features.ro_compat.has(RoCompat::HUGE_FILE);
         // What has fewer than 2^32 blocks of 4 KiB has room without that feature, too, or is refused by its map.
         inode.set_sectors(sectors, geometry.block_size, has_huge);

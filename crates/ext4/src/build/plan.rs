@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use casemate_blockdev::{u32_of, u64_of, usize_of};
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 
@@ -22,6 +23,7 @@ use crate::error::{Error, Result, invalid};
 use crate::format::features::{Compat, Incompat};
 use crate::format::layout::Layout;
 use crate::format::superblock::{NewSuperblock, Superblock};
+use crate::number::u8_of;
 use crate::units::{Block, GroupNo, InodeNo, Run};
 
 /// Sizes that are tried until one fits.
@@ -220,7 +222,7 @@ impl Plan {
         match inode {
             InodeNo::ROOT => Some(0),
             InodeNo::LOST_AND_FOUND => Some(1),
-            _ => Some(inode.index().checked_sub(first.index())? as usize + 2)
+            _ => Some(usize_of(inode.index().checked_sub(first.index())?) + 2)
                 .filter(|index| *index < self.order.len()),
         }
     }
@@ -240,7 +242,7 @@ fn first_guess(tree: &Tree, order: &[u32], options: &BuildOptions) -> u64 {
                 _ => 0u64,
             });
             // Each file has an inode, whatever else it has.
-            let tables = order.len() as u64 * u64::from(options.inode_size) / block;
+            let tables = u64_of(order.len()) * u64::from(options.inode_size) / block;
             aligned(contents.sum::<u64>() + tables.max(64) + free / block, options)
         }
     }
@@ -273,7 +275,7 @@ impl Wanted<'_> {
     ) -> Result<std::result::Result<Parts, u64>> {
         let is_fitting = matches!(self.options.size, BuildSize::Fitting { .. });
         // One more for the list of orphans, which may turn out not to be there.
-        let inodes = u64::from(InodeNo::LOST_AND_FOUND.get()) + self.order.len() as u64 - 1;
+        let inodes = u64::from(InodeNo::LOST_AND_FOUND.get()) + u64_of(self.order.len()) - 1;
         let has_projects = quota::project_inode(&self.options.features, self.options.quota_types).is_some();
         let inodes = inodes + u64::from(has_projects);
         let geometry = match Geometry::new(self.options, blocks, inodes) {
@@ -340,8 +342,7 @@ impl Wanted<'_> {
             inode_size: geometry.inode_size,
             descriptor_size: geometry.descriptor_size,
             reserved_descriptor_blocks: geometry.reserved_descriptor_blocks,
-            // OK to truncate: the logarithm of a u32.
-            log_groups_per_flex: if has_flex { geometry.groups_per_flex.ilog2() as u8 } else { 0 },
+            log_groups_per_flex: if has_flex { u8_of(geometry.groups_per_flex.ilog2()) } else { 0 },
             first_meta_bg: 0,
             backup_groups: geometry.backup_groups,
             uuid: self.uuid().unwrap_or_default(),
@@ -387,8 +388,8 @@ impl Wanted<'_> {
         }
         for quota in &shapes.quotas {
             let mut runs = Vec::new();
-            // OK to truncate: a file of owners that are in memory.
-            let blocks = quota.size.div_ceil(shapes.map.block_size) as u32;
+            // A file of owners that are in memory.
+            let blocks = u32_of(quota.size.div_ceil(shapes.map.block_size));
             free.take_whole(blocks, layout.end(), |run| runs.push(run));
             let mut map = Vec::new();
             map_blocks(&mut free, &runs, &mut map);

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use casemate_blockdev::{u32_of, usize_of};
+
 use crate::build::options::Features;
 use crate::format::features::RoCompat;
 use crate::format::quota::{
     self, BLOCK, BLOCKS, ENTRIES, FREE_ENTRY, ID, INODES, Kind, LEVELS, ROOT, SPACE, USED, entries, slot,
 };
+use crate::number::u16_of;
 use crate::units::InodeNo;
 
 /// Bytes and inodes of owners, by their numbers.
@@ -66,15 +69,15 @@ pub(crate) fn bytes(kind: Kind, usage: &Usage) -> Vec<u8> {
     // The block of entries that has room, and how many are in it.
     let mut open = None;
     for (id, (space, inodes)) in usage {
-        let mut node = ROOT as usize;
+        let mut node = usize_of(ROOT);
         for level in 0..LEVELS - 1 {
             node = below(&mut file, node, *id, level);
         }
         let (block, used) = open.filter(|(_, used)| *used < ENTRIES).unwrap_or_else(|| (add(&mut file), 0));
-        // OK to truncate: there are fewer blocks than ids, and few entries.
-        slot(*id, LEVELS - 1).set(&mut file[node * BLOCK..], block as u32);
+        // There are fewer blocks than ids, and few entries.
+        slot(*id, LEVELS - 1).set(&mut file[node * BLOCK..], u32_of(block));
         let bytes = &mut file[block * BLOCK..][..BLOCK];
-        USED.set(bytes, used as u16 + 1);
+        USED.set(bytes, u16_of(used + 1));
         let entry = &mut bytes[entries().nth(used).unwrap_or(0)..];
         ID.set(entry, *id);
         SPACE.add(entry, space.cast_signed());
@@ -83,11 +86,11 @@ pub(crate) fn bytes(kind: Kind, usage: &Usage) -> Vec<u8> {
         open = Some((block, used + 1));
     }
     let blocks = file.len() / BLOCK;
-    BLOCKS.set(&mut file, blocks as u32);
+    BLOCKS.set(&mut file, u32_of(blocks));
     if let Some((block, used)) = open
         && used < ENTRIES
     {
-        FREE_ENTRY.set(&mut file, block as u32);
+        FREE_ENTRY.set(&mut file, u32_of(block));
     }
     file
 }
@@ -98,10 +101,10 @@ fn below(file: &mut Vec<u8>, node: usize, id: u32, level: usize) -> usize {
     match slot.get(&file[node * BLOCK..]) {
         0 => {
             let new = add(file);
-            slot.set(&mut file[node * BLOCK..], new as u32);
+            slot.set(&mut file[node * BLOCK..], u32_of(new));
             new
         }
-        node => node as usize,
+        node => usize_of(node),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
 use crate::build::space::FileRun;
 use crate::error::Result;
@@ -62,8 +62,7 @@ impl Part<'_> {
             Some(run) => (None, u64::from(run.logical) * self.block),
             None => (None, u64::MAX),
         };
-        // OK to truncate: no more than was asked for.
-        (place, (end - at).min(len as u64) as usize)
+        (place, usize_of(end - at).min(len))
     }
 
     /// The byte of the file behind a run.
@@ -76,23 +75,23 @@ impl Part<'_> {
     /// Room for the blocks that have these bytes, and where they begin.
     fn whole_blocks(&self, offset: u64, len: usize) -> (u64, Vec<u8>) {
         let from = offset / self.block * self.block;
-        let end = (offset + len as u64).next_multiple_of(self.block);
-        // OK to truncate: a block more at either end.
-        (from, vec![0; (end - from) as usize])
+        let end = (offset + u64_of(len)).next_multiple_of(self.block);
+        // A block more at either end.
+        (from, vec![0; usize_of(end - from)])
     }
 
     /// Reads bytes, which are whole blocks if they are encrypted, and decrypts them.
     fn read_stored(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let mut done = 0;
         while done < buf.len() {
-            let (at, len) = self.place(offset + done as u64, buf.len() - done);
+            let (at, len) = self.place(offset + u64_of(done), buf.len() - done);
             let part = &mut buf[done..done + len];
             match (at, &self.cipher) {
                 (None, _) => part.fill(0),
                 (Some(at), None) => self.device.read_at(part, at)?,
                 (Some(at), Some(cipher)) => {
                     self.device.read_at(part, at)?;
-                    cipher.decrypt(u64::from(self.first) + (offset + done as u64) / self.block, part)?;
+                    cipher.decrypt(u64::from(self.first) + (offset + u64_of(done)) / self.block, part)?;
                 }
             }
             done += len;
@@ -103,7 +102,7 @@ impl Part<'_> {
     fn write_stored(&self, buf: &[u8], offset: u64) -> Result<()> {
         let mut done = 0;
         while done < buf.len() {
-            let (at, len) = self.place(offset + done as u64, buf.len() - done);
+            let (at, len) = self.place(offset + u64_of(done), buf.len() - done);
             let at = at.ok_or(std::io::ErrorKind::UnexpectedEof)?;
             self.device.write_at(&buf[done..done + len], at)?;
             done += len;
@@ -127,8 +126,7 @@ impl BlockDevice for Part<'_> {
         }
         let (from, mut bytes) = self.whole_blocks(offset, buf.len());
         self.read_stored(&mut bytes, from)?;
-        // OK to truncate: less than a block.
-        buf.copy_from_slice(&bytes[(offset - from) as usize..][..buf.len()]);
+        buf.copy_from_slice(&bytes[usize_of(offset - from)..][..buf.len()]);
         Ok(())
     }
 
@@ -138,7 +136,7 @@ impl BlockDevice for Part<'_> {
         if bytes.len() != buf.len() {
             self.read_at(&mut bytes, from)?;
         }
-        bytes[(offset - from) as usize..][..buf.len()].copy_from_slice(buf);
+        bytes[usize_of(offset - from)..][..buf.len()].copy_from_slice(buf);
         cipher.encrypt(u64::from(self.first) + from / self.block, &mut bytes)?;
         self.write_stored(&bytes, from)
     }

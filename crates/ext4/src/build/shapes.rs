@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u32_of, u64_of, usize_of};
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 
@@ -111,7 +111,7 @@ impl Data {
 pub(super) fn inodes(tree: &Tree, order: &[u32], specials: u32) -> Vec<InodeNo> {
     let mut inodes = vec![InodeNo::ROOT; tree.capacity()];
     for (index, number) in order.iter().enumerate() {
-        inodes[*number as usize] = inode_number(index, specials);
+        inodes[usize_of(*number)] = inode_number(index, specials);
     }
     inodes
 }
@@ -121,8 +121,8 @@ pub(super) fn inode_number(index: usize, specials: u32) -> InodeNo {
     match index {
         0 => InodeNo::ROOT,
         1 => InodeNo::LOST_AND_FOUND,
-        // OK to truncate: the numbers of inodes were checked.
-        _ => InodeNo::LOST_AND_FOUND.plus(index as u32 - 1 + specials),
+        // The numbers of inodes were checked.
+        _ => InodeNo::LOST_AND_FOUND.plus(u32_of(index) - 1 + specials),
     }
 }
 
@@ -162,15 +162,14 @@ impl Wanted<'_> {
     /// Fails for names, links, sizes and attributes that ext4 can't have.
     pub fn shapes(&self, geometry: &Geometry) -> Result<Shapes> {
         let features = geometry.features;
-        let block_size = geometry.block_size as usize;
+        let block_size = usize_of(geometry.block_size);
         let hash = self.hash();
         let hasher = NameHasher::new(hash.version, &hash)
             .ok_or_else(|| Error::argument("the hash of names is one of 0 to 5"))?;
         let project_quota = quota::project_inode(&features, self.options.quota_types);
         let orphan_file = features.compat.has(Compat::ORPHAN_FILE);
         let orphan_file = orphan_file.then_some(project_quota.unwrap_or(InodeNo::LOST_AND_FOUND).plus(1));
-        // OK to truncate: two.
-        let specials = orphan_file.iter().chain(&project_quota).count() as u32;
+        let specials = u32::from(orphan_file.is_some()) + u32::from(project_quota.is_some());
         let mut shapes = Shapes {
             files: Vec::with_capacity(self.order.len()),
             attributes: AttributeBlocks::default(),
@@ -189,16 +188,16 @@ impl Wanted<'_> {
                 .max(InodeNo::LOST_AND_FOUND.plus(specials)),
             time: self.time(),
         };
-        let room = Inode::new(InodeNo::FIRST, FileType::Regular, geometry.inode_size as usize, 32);
+        let room = Inode::new(InodeNo::FIRST, FileType::Regular, usize_of(geometry.inode_size), 32);
         let room = room.xattr_area().len();
         let mut links = vec![0u32; self.tree.capacity()];
         let mut parents: HashMap<u32, u32> = HashMap::from([(TOP, TOP)]);
         for number in self.order {
             let Body::Directory(names) = &self.tree.entry(*number).body else { continue };
             for below in names.values() {
-                links[*below as usize] += 1;
+                links[usize_of(*below)] += 1;
                 if self.tree.is_directory(*below) {
-                    links[*number as usize] += 1;
+                    links[usize_of(*number)] += 1;
                     parents.insert(*below, *number);
                 }
             }
@@ -207,7 +206,7 @@ impl Wanted<'_> {
         for number in self.order {
             let mut shaped = || -> Result<Shape> {
                 let entry = self.tree.entry(*number);
-                let mut shape = Shape { links: links[*number as usize], ..Shape::default() };
+                let mut shape = Shape { links: links[usize_of(*number)], ..Shape::default() };
                 shape.encrypted = encrypted.remove(number);
                 let inline = match &shape.encrypted {
                     None => self.inline(*number, &features, room)?,
@@ -229,8 +228,8 @@ impl Wanted<'_> {
                         if shapes.files.len() == 1 && !arranged.is_indexed() {
                             blocks = blocks.max((LOST_AND_FOUND_SIZE / block_size).clamp(2, 12));
                         }
-                        // OK to truncate: an index has fewer blocks than 2^28.
-                        shape.data = Data::Whole(blocks as u32);
+                        // An index has fewer blocks than 2^28.
+                        shape.data = Data::Whole(u32_of(blocks));
                         shape.arranged = Some(Box::new(arranged));
                         shape.parent = parents[number];
                         // "." is a name, and ".." of the top another one.
@@ -244,8 +243,8 @@ impl Wanted<'_> {
                     }
                     Body::File(_) if shape.inline.is_some() => {}
                     Body::File(contents) => {
-                        shapes.map.check(contents.size.div_ceil(block_size as u64))?;
-                        shape.data = data(contents, block_size as u64, geometry.cluster_blocks);
+                        shapes.map.check(contents.size.div_ceil(u64_of(block_size)))?;
+                        shape.data = data(contents, u64_of(block_size), geometry.cluster_blocks);
                         self.seal(*number, contents.size, geometry, &mut shape)?;
                     }
                     Body::Symlink(target) if target.is_empty() || target.len() >= block_size.min(4096) => {
@@ -286,7 +285,7 @@ impl Wanted<'_> {
         let Some(encrypter) = self.encrypter else { return Ok(HashMap::new()) };
         let inodes = inodes(self.tree, self.order, specials);
         let describe = |number: u32, context: &[u8]| EncryptedInode {
-            number: inodes[number as usize],
+            number: inodes[usize_of(number)],
             kind: self.tree.entry(number).node.kind,
             casefolded: false,
             context: context.to_vec(),
@@ -318,8 +317,8 @@ impl Wanted<'_> {
         {
             return Ok(None);
         }
-        // OK to truncate: there is room for them in an inode.
-        let mut bytes = vec![0; contents.size as usize];
+        // There is room for them in an inode.
+        let mut bytes = vec![0; usize_of(contents.size)];
         contents.open()?.read_at(&mut bytes, 0)?;
         if !contents.reading.agrees(Crc32c::new(Cpu::portable()).update(0, &bytes)) {
             return Err(contents.changed());
@@ -339,12 +338,12 @@ impl Wanted<'_> {
         let start = size.next_multiple_of(TREE_ALIGNMENT) / block;
         // Behind the descriptor is its length, in four bytes.
         let blocks = tree.div_ceil(block) + (descriptor + 4).div_ceil(block);
-        if u32::try_from(start + blocks).is_err() {
+        let (Ok(first), Ok(blocks), Ok(_)) =
+            (start.try_into(), blocks.try_into(), u32::try_from(start + blocks))
+        else {
             let text = "a file and its tree have more than 2^32 blocks";
             return Err(invalid(std::io::ErrorKind::FileTooLarge, text));
-        }
-        // OK to truncate: checked just now.
-        let (first, blocks) = (start as u32, blocks as u32);
+        };
         let mut runs = Vec::new();
         shape.data.each(|first, len| runs.push((first, len)));
         runs.push((first, blocks));
@@ -358,9 +357,9 @@ impl Wanted<'_> {
 /// The blocks of contents that are no holes, in whole clusters.
 fn data(contents: &Contents, block: u64, cluster: u32) -> Data {
     let size = contents.size.div_ceil(block);
-    // OK to truncate, here and below: a map has room for fewer than 2^32 blocks, which was checked.
+    // A map has room for fewer than 2^32 blocks, which was checked.
     if contents.ranges.is_none() {
-        return if size == 0 { Data::None } else { Data::Whole(size as u32) };
+        return if size == 0 { Data::None } else { Data::Whole(u32_of(size)) };
     }
     let cluster = u64::from(cluster);
     let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -370,9 +369,9 @@ fn data(contents: &Contents, block: u64, cluster: u32) -> Data {
         let start = runs.last().map_or(start, |(first, len)| start.max(u64::from(first + len)));
         match runs.last_mut() {
             Some((first, len)) if u64::from(*first + *len) == start => {
-                *len += end.saturating_sub(start) as u32
+                *len += u32_of(end.saturating_sub(start))
             }
-            _ if start < end => runs.push((start as u32, (end - start) as u32)),
+            _ if start < end => runs.push((u32_of(start), u32_of(end - start))),
             _ => {}
         }
     }

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use casemate_blockdev::{u32_of, usize_of};
+
 use crate::units::{Block, Run};
 
 /// Ranges of blocks that are taken.
@@ -61,6 +63,14 @@ pub(crate) struct FileRun {
     pub len: u32,
 }
 
+impl FileRun {
+    /// The run's bytes in the file, in blocks of so many bytes.
+    pub fn bytes(&self, block_size: usize) -> Range<usize> {
+        let start = usize_of(self.logical) * block_size;
+        start..start + usize_of(self.len) * block_size
+    }
+}
+
 /// Free blocks, allocated in ascending order. It has no end: blocks behind that of the file system are missing.
 #[derive(Clone, Debug)]
 pub(crate) struct Free {
@@ -109,10 +119,11 @@ impl Free {
             let clusters = len.div_ceil(self.cluster);
             self.gaps[self.now].start = start + clusters * self.cluster;
             self.note(start, clusters);
-            // OK to truncate: no more than was asked for.
-            each(FileRun { logical, physical: start, len: len as u32 });
-            logical += len as u32;
             left -= len;
+            // No more than was asked for.
+            let len = u32_of(len);
+            each(FileRun { logical, physical: start, len });
+            logical += len;
         }
     }
 

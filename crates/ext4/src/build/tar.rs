@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, ErrorKind, Read};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Events};
+use casemate_blockdev::{BlockDevice, Events, u64_of, usize_of};
 use casemate_trees::tar::{Member, TarReader};
 use casemate_trees::{Link, Node, below, split};
 
@@ -371,7 +371,7 @@ fn cleaned(path: &[u8]) -> Result<Vec<u8>> {
 impl Read for Counting<'_> {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
         let len = self.input.read(buf)?;
-        self.at.set(self.at.get() + len as u64);
+        self.at.set(self.at.get() + u64_of(len));
         Ok(len)
     }
 }
@@ -379,20 +379,19 @@ impl Read for Counting<'_> {
 impl Read for Bytes<'_> {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
         let at = self.at.get();
-        let end = self.start + self.ahead.len() as u64;
+        let end = self.start + u64_of(self.ahead.len());
         if !(self.start..end).contains(&at) {
-            let most = if at.abs_diff(end) < HEADER as u64 { AHEAD } else { HEADER };
-            // OK to truncate: at most what is read ahead.
-            self.ahead.resize(self.size.saturating_sub(at).min(most as u64) as usize, 0);
+            let most = if at.abs_diff(end) < u64_of(HEADER) { AHEAD } else { HEADER };
+            // At most what is read ahead.
+            self.ahead.resize(usize_of(self.size.saturating_sub(at)).min(most), 0);
             let read = self.device.read_at(&mut self.ahead, at);
             read.map_err(|error: Error| std::io::Error::other(error.to_string()))?;
             self.start = at;
         }
-        // OK to truncate: within what was read.
-        let ahead = &self.ahead[(at - self.start) as usize..];
+        let ahead = &self.ahead[usize_of(at - self.start)..];
         let len = ahead.len().min(buf.len());
         buf[..len].copy_from_slice(&ahead[..len]);
-        self.at.set(at + len as u64);
+        self.at.set(at + u64_of(len));
         Ok(len)
     }
 }
@@ -404,7 +403,7 @@ impl Read for Kept<'_> {
             let written = self.device.write_at(&buf[..len], self.at);
             written.map_err(|error: Error| std::io::Error::other(format!("a temporary copy: {error}")))?;
         }
-        self.at += len as u64;
+        self.at += u64_of(len);
         Ok(len)
     }
 }

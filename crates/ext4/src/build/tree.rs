@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 
+use casemate_blockdev::{u32_of, u64_of, usize_of};
 use casemate_trees::Node;
 use casemate_trees::host::Xattrs;
 
@@ -157,10 +158,10 @@ impl Tree {
         let mut places = vec![None; self.nodes.len()];
         let mut next = 0u32;
         while let Some((name, number)) = paths.pop() {
-            let place = *places[number as usize].get_or_insert(next);
+            let place = *places[usize_of(number)].get_or_insert(next);
             next += u32::from(place == next);
-            let Entry { node, xattrs, body, .. } = &self.nodes[number as usize];
-            f(&(name.len() as u64).to_le_bytes());
+            let Entry { node, xattrs, body, .. } = &self.nodes[usize_of(number)];
+            f(&u64_of(name.len()).to_le_bytes());
             f(name);
             for value in [node.kind.mode_bits() | node.mode, 0] {
                 f(&value.to_le_bytes());
@@ -171,19 +172,19 @@ impl Tree {
             }
             f(&node.modified.seconds.to_le_bytes());
             for (name, value) in xattrs {
-                f(&(name.len() as u64).to_le_bytes());
+                f(&u64_of(name.len()).to_le_bytes());
                 f(name);
-                f(&(value.len() as u64).to_le_bytes());
+                f(&u64_of(value.len()).to_le_bytes());
                 f(value);
             }
             match body {
                 Body::Directory(names) => {
-                    f(&(names.len() as u64).to_le_bytes());
+                    f(&u64_of(names.len()).to_le_bytes());
                     paths.extend(names.iter().rev().map(|(name, number)| (&name[..], *number)));
                 }
                 Body::File(contents) => f(&contents.size.to_le_bytes()),
                 Body::Symlink(target) => {
-                    f(&(target.len() as u64).to_le_bytes());
+                    f(&u64_of(target.len()).to_le_bytes());
                     f(target);
                 }
                 Body::Node => {}
@@ -196,15 +197,15 @@ impl Tree {
     pub(crate) fn numbers(&self) -> Vec<u32> {
         let mut seen = vec![false; self.nodes.len()];
         let mut order = vec![TOP];
-        seen[TOP as usize] = true;
+        seen[usize_of(TOP)] = true;
         let mut open = vec![TOP];
         while let Some(number) = open.pop() {
-            let Body::Directory(names) = &self.nodes[number as usize].body else { continue };
+            let Body::Directory(names) = &self.nodes[usize_of(number)].body else { continue };
             let first = open.len();
             for number in names.values().copied() {
-                if !std::mem::replace(&mut seen[number as usize], true) {
+                if !std::mem::replace(&mut seen[usize_of(number)], true) {
                     order.push(number);
-                    if matches!(self.nodes[number as usize].body, Body::Directory(_)) {
+                    if matches!(self.nodes[usize_of(number)].body, Body::Directory(_)) {
                         open.push(number);
                     }
                 }
@@ -242,11 +243,11 @@ impl Tree {
     }
 
     pub(crate) fn entry(&self, number: u32) -> &Entry {
-        &self.nodes[number as usize]
+        &self.nodes[usize_of(number)]
     }
 
     pub(crate) fn entry_mut(&mut self, number: u32) -> &mut Entry {
-        &mut self.nodes[number as usize]
+        &mut self.nodes[usize_of(number)]
     }
 
     /// All files that were ever added.
@@ -256,8 +257,8 @@ impl Tree {
 
     fn add(&mut self, entry: Entry) -> u32 {
         self.nodes.push(entry);
-        // OK to truncate: counted where inodes are.
-        (self.nodes.len() - 1) as u32
+        // Counted where inodes are.
+        u32_of(self.nodes.len() - 1)
     }
 
     /// The directory at a path, which is made with those above it if it is not there.

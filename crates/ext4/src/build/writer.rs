@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use casemate_blockdev::{BlockDevice, Buffer};
+use casemate_blockdev::{BlockDevice, Buffer, u32_of, u64_of, usize_of};
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
 
@@ -96,7 +96,7 @@ impl Plan {
         let mut superblock = *self.superblock.as_bytes();
         SuperblockMut { raw: &mut superblock }.set_uuid(&uuid.unwrap_or_default());
         let sums = Checksums::new(Crc32c::new(work.providers.cpu()), &Superblock::from_bytes(&superblock)?)?;
-        let block = self.geometry.block_size as usize;
+        let block = usize_of(self.geometry.block_size);
         let needs_sums = uuid.is_none() || self.read_before().next().is_some();
         let contents_sums = needs_sums.then(|| self.no_sums(work));
         let writing = Writing { plan: self, device, sums, work, block, contents_sums };
@@ -145,6 +145,11 @@ impl Writing<'_> {
         self.plan.layout.offset(block)
     }
 
+    /// Bytes of so many blocks.
+    pub fn bytes(&self, blocks: impl Into<u64>) -> u64 {
+        blocks.into() * u64_of(self.block)
+    }
+
     pub fn context(inode: InodeNo) -> Context {
         Context { inode: Some(inode), ..Context::default() }
     }
@@ -155,7 +160,7 @@ impl Writing<'_> {
             self.plan.space.journal.iter().map(|run| Run { first: run.physical, len: run.len.into() });
         let start = std::iter::once(Run { first: Block::new(0), len: 1 });
         for run in start.chain(self.plan.groups.taken.ranges()).chain(journal) {
-            self.device.write_zeroes(self.offset(run.first), run.len * self.block as u64, true)?;
+            self.device.write_zeroes(self.offset(run.first), self.bytes(run.len), true)?;
         }
         Ok(())
     }
@@ -182,18 +187,18 @@ impl Writing<'_> {
     fn resize_inode(&self) -> Result<()> {
         let Plan { geometry, layout, space, .. } = self.plan;
         let Some(double) = space.resize else { return Ok(()) };
-        let per_block = block_map::per_block(self.block as u64) as usize;
+        let per_block = usize_of(block_map::per_block(u64_of(self.block)));
         let mut first = vec![0; self.block];
         for index in
             geometry.descriptor_blocks..geometry.descriptor_blocks + geometry.reserved_descriptor_blocks
         {
             let block = layout.superblock_block() + 1 + u64::from(index);
-            // OK to truncate, here and below: checked to be less than 2^32, with the superblock.
-            block_map::number(index as usize % per_block).set(&mut first, block.get() as u32);
+            // Here and below: checked to be less than 2^32, with the superblock.
+            block_map::number(usize_of(index) % per_block).set(&mut first, u32_of(block.get()));
             let mut copies = vec![0; self.block];
             for (at, group) in layout.copy_groups().enumerate().take(per_block) {
                 let copy = block + u64::from(group.get()) * u64::from(layout.blocks_per_group);
-                block_map::number(at).set(&mut copies, copy.get() as u32);
+                block_map::number(at).set(&mut copies, u32_of(copy.get()));
             }
             self.device.write_at(&copies, self.offset(block))?;
         }
@@ -214,9 +219,7 @@ impl Writing<'_> {
             let mut bytes = quota::bytes(quota.kind, &usage);
             bytes.resize(bytes.len().next_multiple_of(self.block), 0);
             for run in runs {
-                let from = run.logical as usize * self.block;
-                let part = &bytes[from..from + run.len as usize * self.block];
-                self.device.write_at(part, self.offset(run.physical))?;
+                self.device.write_at(&bytes[run.bytes(self.block)], self.offset(run.physical))?;
             }
         }
         Ok(())
@@ -254,11 +257,11 @@ impl Writing<'_> {
             files.enumerate().filter(|(_, shape)| shape.arranged.is_some()).map(|(index, _)| index).collect();
         let pieces: Vec<&[usize]> = all.chunks(DIRECTORIES).collect();
         self.work.pool.run(
-            pieces.len() as u64,
+            u64_of(pieces.len()),
             || (),
             |(), piece| {
                 let mut gather = Gather::new(self.device);
-                for index in pieces[piece as usize] {
+                for index in pieces[usize_of(piece)] {
                     self.directory(*index, &mut gather)?;
                 }
                 gather.flush()
@@ -275,28 +278,27 @@ impl Writing<'_> {
         };
         let name = |name, number: u32| {
             let kind = tree.entry(number).node.kind;
-            Name { name, inode: inodes[number as usize], kind }
+            Name { name, inode: inodes[usize_of(number)], kind }
         };
         let names: Vec<Name<'_>> = match &shape.encrypted {
             Some(stored) => stored.names.iter().map(|(stored, number)| name(&stored[..], *number)).collect(),
             None => below.iter().map(|(stored, number)| name(&stored[..], *number)).collect(),
         };
         let own = self.plan.inode(index);
-        let parent = inodes[shape.parent as usize];
-        let blocks = shape.data.blocks() as usize;
+        let parent = inodes[usize_of(shape.parent)];
+        let blocks = usize_of(shape.data.blocks());
         let bytes =
             shapes.directory.write(arranged, [own, parent], &names, &self.sums, &Self::context(own), blocks);
         for run in self.plan.place(index).0 {
-            let from = run.logical as usize * self.block;
-            let len = run.len as usize * self.block;
-            gather.add(self.offset(run.physical), len)?.copy_from_slice(&bytes[from..from + len]);
+            let part = &bytes[run.bytes(self.block)];
+            gather.add(self.offset(run.physical), part.len())?.copy_from_slice(part);
         }
         Ok(())
     }
 
     /// Contents of files and targets of links, in the order in which they lie.
     fn contents(&self) -> Result<()> {
-        let in_chunk = (CHUNK / self.block) as u32;
+        let in_chunk = u32_of(CHUNK / self.block);
         let (mut units, mut ends, mut filled) = (Vec::new(), Vec::new(), 0);
         for (index, shape) in self.plan.shapes.files.iter().enumerate() {
             if shape.arranged.is_some() {
@@ -310,8 +312,8 @@ impl Writing<'_> {
                 while done < in_contents {
                     let len = (in_contents - done).min(in_chunk);
                     let (logical, physical) = (run.logical + done, run.physical + u64::from(done));
-                    // OK to truncate: no more than there are inodes.
-                    units.push(Unit { index: index as u32, run: FileRun { logical, physical, len } });
+                    // No more than there are inodes.
+                    units.push(Unit { index: u32_of(index), run: FileRun { logical, physical, len } });
                     done += len;
                     filled += len;
                     if filled >= in_chunk {
@@ -327,8 +329,8 @@ impl Writing<'_> {
             &units[start..ends[piece]]
         };
         let state = || (Gather::new(self.device), None);
-        self.work.pool.run(ends.len() as u64, state, |(gather, opened), piece| {
-            for unit in chunk(piece as usize) {
+        self.work.pool.run(u64_of(ends.len()), state, |(gather, opened), piece| {
+            for unit in chunk(usize_of(piece)) {
                 self.unit(unit, gather, opened)?;
             }
             gather.flush()
@@ -337,10 +339,10 @@ impl Writing<'_> {
 
     fn unit(&self, unit: &Unit, gather: &mut Gather<'_>, opened: &mut Option<Open>) -> Result<()> {
         let Unit { index, run } = unit;
-        let shape = &self.plan.shapes.files[*index as usize];
-        let len = run.len as usize * self.block;
+        let shape = &self.plan.shapes.files[usize_of(*index)];
+        let len = usize_of(run.len) * self.block;
         let buffer = gather.add(self.offset(run.physical), len)?;
-        match &self.plan.tree.entry(self.plan.order[*index as usize]).body {
+        match &self.plan.tree.entry(self.plan.order[usize_of(*index)]).body {
             Body::Symlink(target) => {
                 let target = shape.target(target);
                 let (own, rest) = buffer.split_at_mut(target.len());
@@ -353,17 +355,16 @@ impl Writing<'_> {
                     _ => opened.insert(Open {
                         index: *index,
                         file: contents.open()?,
-                        cipher: self.cipher(*index as usize)?,
+                        cipher: self.cipher(usize_of(*index))?,
                     }),
                 };
-                let from = u64::from(run.logical) * self.block as u64;
-                // OK to truncate: at most the buffer's length.
-                let len = (contents.size - from).min(len as u64) as usize;
+                let from = self.bytes(run.logical);
+                let len = usize_of(contents.size - from).min(len);
                 let (own, rest) = buffer.split_at_mut(len);
                 match &self.contents_sums {
                     None => open.file.read_at(own, from)?,
                     Some(sums) => {
-                        let mut sum = sums.begin(*index as usize, contents.size, from);
+                        let mut sum = sums.begin(usize_of(*index), contents.size, from);
                         for piece in own.chunks_mut(SUMMED) {
                             open.file.read_at(piece, sum.at())?;
                             sum.update(piece);
@@ -375,7 +376,7 @@ impl Writing<'_> {
                 if let Some(cipher) = &open.cipher {
                     cipher.encrypt(run.logical.into(), buffer)?;
                 }
-                self.work.events.advance(len as u64)?;
+                self.work.events.advance(u64_of(len))?;
             }
             Body::Directory(_) | Body::Node => {}
         }
@@ -389,8 +390,7 @@ impl Writing<'_> {
         for (index, contents) in self.plan.read_before() {
             let Err(error) = sums.compare(index, contents) else { continue };
             for run in self.plan.place(index).0 {
-                let len = u64::from(run.len) * self.block as u64;
-                self.device.write_zeroes(self.offset(run.physical), len, true)?;
+                self.device.write_zeroes(self.offset(run.physical), self.bytes(run.len), true)?;
             }
             return Err(error);
         }
@@ -410,27 +410,27 @@ impl Writing<'_> {
         let files = shapes.files.iter().enumerate();
         let all: Vec<_> = files.filter_map(|(index, shape)| Some((index, shape.sealed.as_ref()?))).collect();
         self.work.pool.run(
-            all.len() as u64,
+            u64_of(all.len()),
             || (),
             |(), piece| {
-                let (index, sealed) = all[piece as usize];
+                let (index, sealed) = all[usize_of(piece)];
                 let Body::File(contents) = &tree.entry(order[index]).body else { return Ok(()) };
-                let block = self.block as u64;
-                let size = u64::from(sealed.blocks) * block;
+                let block = u64_of(self.block);
+                let size = self.bytes(sealed.blocks);
                 let (device, runs, first) = (self.device, self.plan.place(index).0, sealed.first);
                 let part = Part { device, runs, first, block, size, cipher: self.cipher(index)? };
                 // What was written is sealed, whatever has become of the source.
                 let stored = Part { first: 0, size: contents.size, cipher: part.cipher.clone(), ..part };
                 let descriptor = sealer.seal(&sealed.path, &stored, &part)?;
                 // Where readers look for it: from the end back.
-                let len = descriptor.len() as u64;
+                let len = u64_of(descriptor.len());
                 let at = size.checked_sub(4 + len).map(|end| end / block * block);
                 let at = at.ok_or_else(|| Error::unsupported("a descriptor that is longer than was said"))?;
-                // OK to truncate: a descriptor and what fills its blocks.
-                let mut bytes = vec![0; (size - at) as usize];
+                // A descriptor and what fills its blocks.
+                let mut bytes = vec![0; usize_of(size - at)];
                 bytes[..descriptor.len()].copy_from_slice(&descriptor);
                 let end = bytes.len() - 4;
-                bytes[end..].copy_from_slice(&(descriptor.len() as u32).to_le_bytes());
+                bytes[end..].copy_from_slice(&u32_of(descriptor.len()).to_le_bytes());
                 part.write_at(&bytes, at)
             },
         )
@@ -439,11 +439,11 @@ impl Writing<'_> {
     /// Inodes and bitmaps; and the descriptors that say where they are.
     fn groups(&self) -> Result<Vec<Descriptor>> {
         let groups = self.plan.geometry.groups;
-        let mut directories = vec![0; groups as usize];
+        let mut directories = vec![0; usize_of(groups)];
         for (index, shape) in self.plan.shapes.files.iter().enumerate() {
             if shape.arranged.is_some() {
                 directories
-                    [(self.plan.inode(index).index() / self.plan.geometry.inodes_per_group) as usize] += 1;
+                    [usize_of(self.plan.inode(index).index() / self.plan.geometry.inodes_per_group)] += 1;
             }
         }
         let descriptors: Vec<OnceLock<Descriptor>> = (0..groups).map(|_| OnceLock::new()).collect();
@@ -451,9 +451,8 @@ impl Writing<'_> {
             groups.into(),
             || (),
             |(), group| {
-                // OK to truncate: it came from a u32.
-                let descriptor = self.group(GroupNo::new(group as u32), directories[group as usize])?;
-                let _ = descriptors[group as usize].set(descriptor);
+                let descriptor = self.group(GroupNo::new(u32_of(group)), directories[usize_of(group)])?;
+                let _ = descriptors[usize_of(group)].set(descriptor);
                 Ok::<_, Error>(())
             },
         )?;
@@ -465,7 +464,7 @@ impl Writing<'_> {
         let Plan { geometry, groups, shapes, .. } = self.plan;
         let places = groups.places[group.index()];
         let has_sums = self.sums.kind() != Kind::None;
-        let mut descriptor = Descriptor::from_bytes(&[0; 64], geometry.descriptor_size as usize);
+        let mut descriptor = Descriptor::from_bytes(&[0; 64], usize_of(geometry.descriptor_size));
         descriptor.set_places(places.block_bitmap, places.inode_bitmap, places.inode_table);
         let mut flags = if has_sums { INODE_ZEROED } else { 0 };
 
@@ -476,7 +475,7 @@ impl Writing<'_> {
             flags |= BLOCK_UNINIT;
         } else {
             self.device.write_at(&clusters, self.offset(places.block_bitmap))?;
-            let covered = self.plan.layout.clusters_per_group as usize / 8;
+            let covered = usize_of(self.plan.layout.clusters_per_group) / 8;
             self.sum_bitmap(&mut descriptor, Bitmap::Blocks, &clusters[..covered]);
         }
 
@@ -492,9 +491,9 @@ impl Writing<'_> {
         } else {
             let mut bits = vec![0; self.block];
             bitmap::flip(&mut bits, 0, inodes.into());
-            bitmap::flip(&mut bits, per_group.into(), 8 * self.block as u64 - u64::from(per_group));
+            bitmap::flip_from(&mut bits, per_group.into());
             self.device.write_at(&bits, self.offset(places.inode_bitmap))?;
-            self.sum_bitmap(&mut descriptor, Bitmap::Inodes, &bits[..per_group as usize / 8]);
+            self.sum_bitmap(&mut descriptor, Bitmap::Inodes, &bits[..usize_of(per_group) / 8]);
             self.inode_table(group, inodes)?;
         }
         descriptor.set_flags(flags);
@@ -528,10 +527,8 @@ impl Writing<'_> {
                 done = to;
             }
         }
-        let in_group = u64::from(layout.clusters_in(group));
-        bitmap::flip(&mut bits, in_group, 8 * self.block as u64 - in_group);
-        // OK to truncate: a bitmap's bits.
-        (bits, used as u32)
+        bitmap::flip_from(&mut bits, layout.clusters_in(group).into());
+        (bits, u32_of(used))
     }
 
     /// Whether a group has nothing but copies of superblock and descriptors, as the kernel would find out for itself.
@@ -560,7 +557,7 @@ impl Writing<'_> {
     /// Writes all descriptors, and their copies.
     fn descriptors(&self, descriptors: &[Descriptor]) -> Result<()> {
         let layout = &self.plan.layout;
-        for (index, group) in (0..).zip(descriptors.chunks(layout.descriptors_per_block() as usize)) {
+        for (index, group) in (0..).zip(descriptors.chunks(usize_of(layout.descriptors_per_block()))) {
             let mut bytes: Vec<u8> =
                 group.iter().flat_map(|descriptor| descriptor.as_bytes().iter().copied()).collect();
             bytes.resize(self.block, 0);
@@ -625,7 +622,7 @@ impl<'a> Gather<'a> {
 
     /// Room for what goes to this byte of the device: `len` bytes, whatever is in them.
     fn add(&mut self, offset: u64, len: usize) -> Result<&mut [u8]> {
-        let goes_on = self.at + self.filled as u64 == offset;
+        let goes_on = self.at + u64_of(self.filled) == offset;
         if !goes_on || self.filled + len > self.buffer.len() {
             self.flush()?;
             self.at = offset;

@@ -1,5 +1,7 @@
 //! The journal, and the file that lists orphans, as they come and go.
 
+use casemate_blockdev::{u64_of, usize_of};
+
 use crate::build::journal_blocks;
 use crate::edit::file_map::Cut;
 use crate::edit::files::Files;
@@ -34,18 +36,16 @@ pub(super) fn create(files: &mut Files, bytes: Option<u64>) -> Result<()> {
     let transaction = files.inodes().transaction();
     for run in &runs {
         let first = if run.logical == 0 {
-            transaction
-                .create(run.physical, journal_superblock::new_bytes(layout.block_size as usize, blocks, 0));
+            transaction.create(run.physical, journal_superblock::new_bytes(layout.block_len(), blocks, 0));
             1
         } else {
             0
         };
-        let step = CHUNK as u64 / u64::from(layout.block_size);
+        let step = u64_of(CHUNK) / u64::from(layout.block_size);
         let mut at = first;
         while at < run.len {
             let count = step.min(run.len - at);
-            // OK to cast: at most a chunk.
-            let len = (count * u64::from(layout.block_size)) as usize;
+            let len = usize_of(count * u64::from(layout.block_size));
             transaction.write_data(run.physical + at, &zeros[..len])?;
             at += count;
         }

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use casemate_blockdev::{u64_of, usize_of};
+
 use crate::alloc::Allocator;
 use crate::edit::reseal::{seal, seal_block, seal_blocks_of};
 use crate::error::{Error, Place, Result, Structure};
@@ -39,11 +41,11 @@ pub(super) fn reseal(space: &mut Allocator, sums: &Checksums) -> Result<()> {
             reseal_group(space, sums, group, &mut attributes)?;
         }
         let (index, at) = layout.descriptor_position(group);
-        let len = layout.descriptor_size as usize;
+        let len = layout.descriptor_len();
         let part = Part {
             subject: sums.descriptor_subject(),
             context: Context { group, ..Context::default() },
-            base: at as usize * len,
+            base: usize_of(at) * len,
             len,
         };
         seal(space, sums, layout.descriptor_block(index), &part)?;
@@ -75,7 +77,7 @@ fn reseal_group(
         let block = which.block(descriptor);
         fs.check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group))?;
         let bytes = space.transaction().with(block, <[u8]>::to_vec)?;
-        let covered = &bytes[..(bits / 8) as usize];
+        let covered = &bytes[..usize_of(bits / 8)];
         fs.checksums().verify_bitmap(
             which.subject(),
             covered,
@@ -89,10 +91,10 @@ fn reseal_group(
     if descriptor.flags() & Bitmap::Inodes.uninit() != 0 {
         return Ok(());
     }
-    let (len, size) = (layout.inode_size as usize, space.block_size());
+    let (len, size) = (layout.inode_len(), space.block_size());
     for index in 0..layout.inodes_per_group.saturating_sub(descriptor.unused_inodes()) {
-        let at = index as usize * len;
-        let block = descriptor.inode_table() + (at / size) as u64;
+        let at = usize_of(index) * len;
+        let block = descriptor.inode_table() + u64_of(at / size);
         let base = at % size;
         fs.check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group))?;
         let Some(number) = layout.inode_at(group, index) else { break };

@@ -1,6 +1,7 @@
 //! Changes in tune2fs' words: `-o`, `-E`, `-e`.
 
 use crate::error::{Error, Result};
+use crate::number::percent_of;
 use crate::tune::Tuning;
 
 /// Default mount options by name: flags that are set, and flags that are cleared for that.
@@ -108,8 +109,7 @@ impl Tuning {
         if !(0.0..=50.0).contains(&percent) {
             return Err(Error::argument(format!("{percent} percent of reserved blocks: 0 to 50")));
         }
-        // OK to cast: a share of the blocks, rounded down.
-        self.reserved_blocks = Some((percent * blocks as f64 / 100.0) as u64);
+        self.reserved_blocks = Some(percent_of(percent, blocks));
         Ok(())
     }
 
