@@ -38,6 +38,7 @@
 //! Journals on other devices are refused when they would have to be replayed. Encrypted
 //! names and contents need somebody who knows the keys: [`Encryption`].
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod alloc;
 mod build;

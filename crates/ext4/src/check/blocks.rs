@@ -1,5 +1,7 @@
 //! The blocks that an inode's map leads to, extent tree or block map, followed past every damage.
 
+use casemate_blockdev::u64_of;
+
 use crate::check::findings::{Doubts, FindingKind};
 use crate::check::worker::{Purpose, Worker};
 use crate::error::{Corrupt, Error, Place, Result, Structure};
@@ -93,7 +95,7 @@ impl Worker<'_, '_> {
     fn room(&self, node: ExtentNode<'_>, bytes: &[u8], place: Place) {
         let room = extent::capacity(bytes.len());
         if node.max() + 2 < room {
-            self.number(FindingKind::ExtentNode, place, "room for extents", node.max() as u64, room as u64);
+            self.number(FindingKind::ExtentNode, place, "room for extents", u64_of(node.max()), u64_of(room));
         }
     }
 

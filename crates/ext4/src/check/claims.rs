@@ -3,6 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use casemate_blockdev::usize_of;
+
 use crate::format::layout::Layout;
 use crate::units::{Block, GroupNo, Run};
 
@@ -74,13 +76,13 @@ impl Claims {
     }
 
     fn read(&self, word: u64) -> u64 {
-        let chunk = self.chunks.get((word / WORDS) as usize).and_then(OnceLock::get);
-        chunk.map_or(0, |chunk| chunk[(word % WORDS) as usize].load(Ordering::Relaxed))
+        let chunk = self.chunks.get(usize_of(word / WORDS)).and_then(OnceLock::get);
+        chunk.map_or(0, |chunk| chunk[usize_of(word % WORDS)].load(Ordering::Relaxed))
     }
 
     fn word(&self, word: u64) -> &AtomicU64 {
         let new = || (0..WORDS).map(|_| AtomicU64::new(0)).collect();
-        &self.chunks[(word / WORDS) as usize].get_or_init(new)[(word % WORDS) as usize]
+        &self.chunks[usize_of(word / WORDS)].get_or_init(new)[usize_of(word % WORDS)]
     }
 }
 

@@ -1,5 +1,6 @@
 //! The fifth pass: bitmaps and counts of all groups, against the blocks and inodes that were found in use.
 
+use casemate_blockdev::{u32_of, u64_of, usize_of};
 use casemate_providers::Work;
 
 use crate::check::facts::Fact;
@@ -14,9 +15,8 @@ use crate::format::inode::FileType;
 use crate::units::{Block, GroupNo, Run};
 
 pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Result<()> {
-    work.pool.run(groups.len() as u64, Vec::new, |bits, number| {
-        // OK to truncate: group numbers fit.
-        let number = GroupNo::new(number as u32);
+    work.pool.run(u64_of(groups.len()), Vec::new, |bits, number| {
+        let number = GroupNo::new(u32_of(number));
         let group = &groups[number.index()];
         blocks(check, group, number, bits)?;
         inodes(check, group, number, bits)?;
@@ -38,7 +38,7 @@ fn read(
         return Ok((bytes, true));
     }
     let place = Place::group(which.structure(), number).at(block);
-    let summed = &bytes[..covered as usize / 8];
+    let summed = &bytes[..usize_of(covered) / 8];
     let mut counts = Counts::default();
     counts.add(place.structure, 1);
     findings.add_counts(counts);
@@ -52,7 +52,7 @@ fn read(
 
 /// All behind the bits in use must be set, so that nobody takes what is not there.
 fn padding(check: &Check<'_>, bytes: &[u8], used: u32, place: Place) {
-    let at = used as usize;
+    let at = usize_of(used);
     let is_set = match bytes[at / 8..].split_first() {
         Some((first, rest)) => !first >> (at % 8) == 0 && rest.iter().all(|byte| *byte == 0xff),
         None => true,
@@ -89,7 +89,7 @@ fn compare(check: &Check<'_>, disk: &[u8], found: &[u64], count: u32, meaning: &
         check.findings.add(Finding::new(kind, place, problem), None);
     };
     for (index, expected) in found.iter().enumerate() {
-        let at = index as u64 * 64;
+        let at = u64_of(index) * 64;
         let left = u64::from(count).saturating_sub(at);
         if left == 0 {
             break;
@@ -125,11 +125,11 @@ fn blocks(check: &Check<'_>, group: &Group, number: GroupNo, bits: &mut Vec<u64>
     if each == 1 {
         bits.extend((0..u64::from(count).div_ceil(64)).map(|word| check.claims.bits(start + word * 64)));
     } else {
-        bits.resize(count.div_ceil(64) as usize, 0);
+        bits.resize(usize_of(count.div_ceil(64)), 0);
         for cluster in 0..u64::from(count) {
             let first = start + cluster * each;
             if check.claims.any(first, each.min(layout.end() - first)) {
-                bits[cluster as usize / 64] |= 1 << (cluster % 64);
+                bits[usize_of(cluster) / 64] |= 1 << (cluster % 64);
             }
         }
     }
@@ -165,14 +165,14 @@ fn blocks(check: &Check<'_>, group: &Group, number: GroupNo, bits: &mut Vec<u64>
 /// The block bitmap that a group has which was never written: the file system's own structures are in use.
 fn own_bitmap(check: &Check<'_>, number: GroupNo, count: u32) -> Vec<u8> {
     let layout = check.fs.layout();
-    let mut bytes = vec![0; count.div_ceil(8) as usize];
+    let mut bytes = vec![0; usize_of(count.div_ceil(8))];
     let (start, each) = (layout.group_start(number), u64::from(layout.cluster_blocks));
     let end = start + layout.blocks_in(number);
     let group = Run::between(start, end);
     let at = check.metadata.partition_point(|run| run.end() <= start);
     for run in check.metadata[at..].iter().map_while(|run| run.shared(group)) {
         let clusters = (run.first - start) / each..(run.end() - start).div_ceil(each);
-        clusters.for_each(|cluster| bytes[cluster as usize / 8] |= 1 << (cluster % 8));
+        clusters.for_each(|cluster| bitmap::set(&mut bytes, cluster));
     }
     bytes
 }
@@ -185,12 +185,12 @@ fn inodes(check: &Check<'_>, group: &Group, number: GroupNo, bits: &mut Vec<u64>
         return Ok(());
     }
     bits.clear();
-    bits.resize(count.div_ceil(64) as usize, 0);
+    bits.resize(usize_of(count.div_ceil(64)), 0);
     let Some(first) = layout.inode_at(number, 0) else { return Ok(()) };
     let (mut directories, kind) = (0, byte_of(FileType::Directory));
     check.facts.each(first, count, |inode, fact: Fact, _| {
         let bit = inode.index() - first.index();
-        bits[bit as usize / 64] |= 1 << (bit % 64);
+        bits[usize_of(bit) / 64] |= 1 << (bit % 64);
         directories += u32::from(fact.kind() == kind && !fact.has(Fact::INTERNAL));
     });
     let mut place = Place::group(Structure::InodeBitmap, number);
@@ -203,7 +203,7 @@ fn inodes(check: &Check<'_>, group: &Group, number: GroupNo, bits: &mut Vec<u64>
             }
             bytes
         }
-        None => vec![0; count.div_ceil(8) as usize],
+        None => vec![0; usize_of(count.div_ceil(8))],
     };
     let is_partial = check.findings.doubts().has(Doubts::INODES);
     let meaning =

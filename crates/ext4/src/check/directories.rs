@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Buffer};
+use casemate_blockdev::{BlockDevice, Buffer, u64_of, usize_of};
 use casemate_providers::Work;
 
 use crate::check::blocks::Walked;
@@ -54,8 +54,8 @@ pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Resul
         parents: Vec::new(),
     };
     let (readers, result) =
-        work.pool.gather(directories.len().div_ceil(AT_ONCE) as u64, state, |reader, piece| {
-            let first = piece as usize * AT_ONCE;
+        work.pool.gather(u64_of(directories.len().div_ceil(AT_ONCE)), state, |reader, piece| {
+            let first = usize_of(piece) * AT_ONCE;
             for directory in &directories[first..directories.len().min(first + AT_ONCE)] {
                 reader.directory(directory)?;
             }
@@ -218,9 +218,9 @@ impl Reader<'_, '_> {
                 return Ok(());
             }
             let mut buffer = std::mem::take(&mut self.buffer);
-            buffer.resize((count * block_size) as usize);
+            buffer.resize(usize_of(count * block_size));
             check.fs.device().read_at(&mut buffer, first.offset(block_size))?;
-            for (number, bytes) in (0..).zip(buffer.chunks_exact(block_size as usize)) {
+            for (number, bytes) in (0..).zip(buffer.chunks_exact(usize_of(block_size))) {
                 f(self, run.logical + done + number, first + number, bytes)?;
             }
             self.buffer = buffer;
@@ -522,7 +522,7 @@ impl Reader<'_, '_> {
                 if (entry.index, entry.name) == (xattr::SYSTEM, xattr::INLINE_DATA) {
                     rest = base
                         .get(entry.value_offset..)
-                        .and_then(|value| value.get(..entry.value_size as usize));
+                        .and_then(|value| value.get(..usize_of(entry.value_size)));
                 }
             });
             if let Some(rest) = rest {

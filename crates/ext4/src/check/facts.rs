@@ -3,7 +3,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use casemate_blockdev::usize_of;
+
 use crate::format::layout::Layout;
+use crate::number::u8_of;
 use crate::units::InodeNo;
 
 /// Inodes of a chunk, which is there from the first one in use on.
@@ -51,7 +54,7 @@ impl Fact {
 
     /// As directories have it; 0 for none.
     pub fn kind(self) -> u8 {
-        (self.0 & Fact::KIND) as u8
+        u8_of(self.0 & Fact::KIND)
     }
 
     pub fn has(self, flag: u32) -> bool {
@@ -122,7 +125,7 @@ impl Facts {
     fn made(&self, inode: InodeNo) -> &Record {
         let new = || (0..CHUNK).map(|_| Record::default()).collect();
         let index = inode.index();
-        &self.chunks[(index / CHUNK) as usize].get_or_init(new)[(index % CHUNK) as usize]
+        &self.chunks[usize_of(index / CHUNK)].get_or_init(new)[usize_of(index % CHUNK)]
     }
 
     pub fn get(&self, inode: InodeNo) -> Fact {
@@ -150,8 +153,8 @@ impl Facts {
         let end = index.saturating_add(count).min(self.inodes);
         while index < end {
             let stop = end.min((index / CHUNK + 1).saturating_mul(CHUNK));
-            if let Some(chunk) = self.chunks[(index / CHUNK) as usize].get() {
-                let records = &chunk[(index % CHUNK) as usize..];
+            if let Some(chunk) = self.chunks[usize_of(index / CHUNK)].get() {
+                let records = &chunk[usize_of(index % CHUNK)..];
                 for (index, record) in (index..stop).zip(records) {
                     let fact = Fact(record.facts.load(Ordering::Relaxed));
                     if let Some(inode) = InodeNo::at_index(index).filter(|_| fact.has(Fact::USED)) {
@@ -167,6 +170,6 @@ impl Facts {
     #[inline]
     pub fn record(&self, inode: InodeNo) -> Option<&Record> {
         let index = inode.index();
-        Some(&self.chunks.get((index / CHUNK) as usize)?.get()?[(index % CHUNK) as usize])
+        Some(&self.chunks.get(usize_of(index / CHUNK))?.get()?[usize_of(index % CHUNK)])
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
 use crate::check::findings::{Finding, FindingKind, Findings};
 use crate::check::likeness::{Likeness, first_block, likeness};
@@ -34,7 +34,7 @@ pub(crate) fn fitting(
     device: &Arc<dyn BlockDevice>,
     options: &OpenOptions,
 ) -> Result<Option<(Finding, Superblock)>> {
-    if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+    if device.size() < SUPERBLOCK_OFFSET + u64_of(SUPERBLOCK_SIZE) {
         return Ok(None);
     }
     let mut raw = [0; SUPERBLOCK_SIZE];
@@ -214,9 +214,9 @@ fn reserved_blocks(fs: &Ext4) -> Result<Option<u16>> {
     }
     let numbers: Vec<u32> = block_map::numbers(&fs.read_block(top)?).collect();
     let first = layout.descriptor_block(0) + u64::from(layout.descriptor_blocks());
-    let slot = |index: u64| (u64::from(layout.descriptor_blocks()) + index) as usize % numbers.len();
+    let slot = |index: u64| usize_of(u64::from(layout.descriptor_blocks()) + index) % numbers.len();
     let is_own = |index: &u64| Block::new(numbers[slot(*index)].into()) == first + *index;
-    let count = (0..numbers.len() as u64).take_while(is_own).count();
+    let count = (0..u64_of(numbers.len())).take_while(is_own).count();
     // Others beside them are signs that this block is damaged itself.
     let is_whole = count > 0 && numbers.iter().filter(|number| **number != 0).count() == count;
     Ok(u16::try_from(count).ok().filter(|_| is_whole))

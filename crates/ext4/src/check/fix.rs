@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of};
 use casemate_providers::Work;
 
 use crate::check::findings::{Finding, Fix, MOST_FAULTS};
@@ -38,7 +38,7 @@ pub fn fix_checksums(
     let mut mmp = None;
     let mut rounds = 0;
     // A block that two inodes share never suits both.
-    while rounds < MOST_ROUNDS + report.checked.values().sum::<u64>() / MOST_FAULTS as u64
+    while rounds < MOST_ROUNDS + report.checked.values().sum::<u64>() / u64_of(MOST_FAULTS)
         && report.fixable().next().is_some()
     {
         rounds += 1;
@@ -76,7 +76,7 @@ fn apply(fs: &Ext4, fix: &Fix) -> Result<()> {
         }
         Fix::Bitmap { subject, group, value } => {
             let offset = fs.descriptor_offset(group);
-            let mut bytes = vec![0; fs.layout().descriptor_size as usize];
+            let mut bytes = vec![0; fs.layout().descriptor_len()];
             fs.device().read_at(&mut bytes, offset)?;
             let context = Context { group, ..Context::default() };
             checksums.write(recipe(subject), &mut bytes, value);

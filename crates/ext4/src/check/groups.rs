@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use casemate_blockdev::ErrorKind;
+use casemate_blockdev::{ErrorKind, u32_of, u64_of};
 use casemate_providers::Work;
 
 use crate::check::findings::{Counts, FindingKind, Fix};
@@ -209,6 +209,15 @@ pub(crate) enum Part {
 }
 
 impl Part {
+    /// Position in [`Places`].
+    pub fn index(self) -> usize {
+        match self {
+            Part::Table => 0,
+            Part::Blocks => 1,
+            Part::Inodes => 2,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Part::Table => "inode table",
@@ -301,7 +310,7 @@ fn better_place(
         }),
     };
     let mut is_like = None;
-    for other in copied.iter().map(|copy| copy[part as usize]) {
+    for other in copied.iter().map(|copy| copy[part.index()]) {
         if other == block {
             continue;
         }
@@ -325,7 +334,7 @@ pub(crate) fn displaced(check: &Check<'_>, groups: &[Group], shared: &[Run]) -> 
         let raw = fs.with_raw_descriptor(number, <[u8]>::to_vec)?;
         let all = places(GroupDescriptor::from_bytes(&raw)?);
         for part in [Part::Blocks, Part::Inodes] {
-            let (block, Some(bitmap)) = (all[part as usize], part.bitmap()) else { continue };
+            let (block, Some(bitmap)) = (all[part.index()], part.bitmap()) else { continue };
             let at = shared.partition_point(|run| run.end() <= block);
             let is_shared = shared.get(at).is_some_and(|run| run.first <= block);
             let is_written =
@@ -389,8 +398,7 @@ pub(crate) fn copies(check: &Check<'_>, work: &Work<'_>) -> Result<()> {
         u64::from(layout.descriptor_blocks()),
         || (),
         |(), index| {
-            // OK to truncate: there are fewer blocks than groups.
-            let index = index as u32;
+            let index = u32_of(index);
             let first = layout.first_described(index);
             let mut counts = Counts::default();
             for (at, block) in layout.descriptor_copies(index) {
@@ -403,10 +411,10 @@ pub(crate) fn copies(check: &Check<'_>, work: &Work<'_>) -> Result<()> {
                     continue;
                 }
                 let bytes = fs.read_block(block)?;
-                let size = layout.descriptor_size as usize;
+                let size = layout.descriptor_len();
                 for (group, bytes) in first.until(GroupNo::new(layout.groups)).zip(bytes.chunks_exact(size)) {
                     let place = Place::group(Structure::BackupGroupDescriptor, group).at(block);
-                    let offset = layout.offset(block) + u64::from(group.get() - first.get()) * size as u64;
+                    let offset = layout.offset(block) + u64::from(group.get() - first.get()) * u64_of(size);
                     let context = Context { group, ..Context::default() };
                     counts.add(Structure::BackupGroupDescriptor, 1);
                     let fix = Fix::in_place(offset, bytes.len(), subject, context);

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use casemate_blockdev::{u64_of, usize_of};
+
 use crate::check::findings::FindingKind;
 use crate::check::worker::{Directory, Worker};
 use crate::error::{Corrupt, Place, Result, Structure};
@@ -83,7 +85,7 @@ impl Worker<'_, '_> {
         let hasher = NameHasher::new(version, &self.check.fs.superblock().hash);
         // Not more than it has, whatever its size says.
         let mapped = runs.iter().map(|run| run.len).sum::<u64>().max(1);
-        let blocks = vec![Visited::default(); u64::from(directory.blocks).min(mapped) as usize];
+        let blocks = vec![Visited::default(); usize_of(u64::from(directory.blocks).min(mapped))];
         let mut tree = Tree { blocks, hasher };
         tree.blocks[0] = Visited { found: 1, is_node: true, first: 0, last: u32::MAX };
         self.level(&mut tree, runs, &root, place, (0, u32::MAX), levels)?;
@@ -113,12 +115,12 @@ impl Worker<'_, '_> {
         };
         let limit = limit_of(bytes, self.check.has.checksums);
         if limit != Some(node.limit()) {
-            let expected = limit.unwrap_or(0) as u64;
+            let expected = u64_of(limit.unwrap_or(0));
             self.number(
                 FindingKind::HtreeNode,
                 place,
                 "entries that it has room for",
-                node.limit() as u64,
+                u64_of(node.limit()),
                 expected,
             );
         }
@@ -130,7 +132,7 @@ impl Worker<'_, '_> {
                 let text = format!("the hash {high:#010x} follows {low:#010x}");
                 self.say(FindingKind::HtreeOrder, place, text);
             }
-            let Some(block) = tree.blocks.get_mut(entry.block as usize) else {
+            let Some(block) = tree.blocks.get_mut(usize_of(entry.block)) else {
                 let text = format!("leads to block {} of the directory", entry.block);
                 self.say(FindingKind::HtreeNode, place, text);
                 low = high;
@@ -167,7 +169,7 @@ impl Worker<'_, '_> {
 impl Tree {
     /// The role of the directory's block `logical`.
     pub fn leaf(&self, logical: u64) -> Leaf {
-        match self.blocks.get(logical as usize) {
+        match self.blocks.get(usize_of(logical)) {
             Some(block) if block.is_node => Leaf::Node,
             Some(block) if block.found > 0 => Leaf::Range(block.first..=block.last),
             _ => Leaf::Any,

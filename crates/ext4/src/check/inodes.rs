@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u32_of, u64_of, usize_of};
 use casemate_providers::Work;
 
 use crate::check::blocks::Walked;
@@ -45,7 +45,7 @@ pub(crate) fn tables(
         .zip(groups)
         .filter(|(_, group)| group.table.is_some())
         .flat_map(|(number, group)| {
-            (0..group.used).step_by(per_piece as usize).map(move |first| (number, first))
+            (0..group.used).step_by(usize_of(per_piece)).map(move |first| (number, first))
         })
         .collect();
     let worker = || {
@@ -53,8 +53,8 @@ pub(crate) fn tables(
         worker.sought = sought;
         worker
     };
-    let (workers, result) = work.pool.gather(pieces.len() as u64, worker, |worker, piece| {
-        let (group, first) = pieces[piece as usize];
+    let (workers, result) = work.pool.gather(u64_of(pieces.len()), worker, |worker, piece| {
+        let (group, first) = pieces[usize_of(piece)];
         let bytes = worker.piece(group, first, per_piece)?;
         if purpose == Purpose::Check { work.events.advance(bytes) } else { Ok(()) }
     });
@@ -80,21 +80,21 @@ impl Worker<'_, '_> {
         let layout = check.fs.layout();
         let group = &self.groups[group_number.index()];
         let Some(start) = group.table else { return Ok(0) };
-        let size = layout.inode_size as usize;
+        let size = layout.inode_len();
         let count = (group.used - first).min(per_piece);
         let offset = layout.offset(start) + u64::from(first) * u64::from(layout.inode_size);
         let mut table = std::mem::take(&mut self.table);
-        table.resize(count as usize * size);
+        table.resize(usize_of(count) * size);
         check.fs.device().read_at(&mut table, offset)?;
         for (index, raw) in (first..).zip(table.chunks_exact(size)) {
             let Some(number) = layout.inode_at(group_number, index) else { break };
             if !check.fs.superblock().is_reserved(number) && is_zero(raw) {
                 continue;
             }
-            self.inode(RawInode { number, raw }, offset + u64::from(index - first) * size as u64)?;
+            self.inode(RawInode { number, raw }, offset + u64::from(index - first) * u64_of(size))?;
         }
         self.table = table;
-        Ok(u64::from(count) * size as u64)
+        Ok(u64::from(count) * u64_of(size))
     }
 
     fn role(&self, number: InodeNo) -> Role {
@@ -292,8 +292,7 @@ impl Worker<'_, '_> {
                 number: inode.number,
                 generation: inode.generation(),
                 flags: flags.0,
-                // OK to truncate: there are no more logical blocks.
-                blocks: walked.blocks().min(u32::MAX.into()) as u32,
+                blocks: u32_of(walked.blocks()),
                 first: walked.first.filter(|_| walked.in_one_run),
             });
         }
@@ -338,7 +337,7 @@ impl Worker<'_, '_> {
         let size = usize::from(inode.extra_size());
         let room = inode.raw.len() - crate::format::inode::OLD_INODE_SIZE;
         if size != 0 && (size < 4 || size > room || size % 4 != 0) {
-            self.number(FindingKind::ExtraSize, place, "bytes of extra fields", size as u64, 32);
+            self.number(FindingKind::ExtraSize, place, "bytes of extra fields", u64_of(size), 32);
         }
     }
 
@@ -540,8 +539,8 @@ impl Worker<'_, '_> {
             true => usize::from(u16::from_le_bytes([bytes[0], bytes[1]])) + 2,
             false => bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()),
         };
-        if len as u64 != inode.size() {
-            self.number(FindingKind::Symlink, place, "bytes of the target", inode.size(), len as u64);
+        if u64_of(len) != inode.size() {
+            self.number(FindingKind::Symlink, place, "bytes of the target", inode.size(), u64_of(len));
         } else if inode.has(InodeFlags::ENCRYPT)
             && self.purpose == Purpose::Check
             && let Some(stored) = bytes.get(..len)

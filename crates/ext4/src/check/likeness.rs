@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
 use crate::check::groups::{Places, fixed_blocks, places};
 use crate::error::{Place, Result};
@@ -45,7 +45,7 @@ impl Tables {
         }
         if let Some(used) = self.0.get(&table) {
             let mut found = Likeness::None;
-            let mut raw = vec![0; layout.inode_size as usize];
+            let mut raw = vec![0; layout.inode_len()];
             for index in used {
                 let offset = layout.offset(table) + u64::from(*index) * u64::from(layout.inode_size);
                 fs.device().read_at(&mut raw, offset)?;
@@ -78,12 +78,12 @@ fn looked_at(fs: &Ext4, group: GroupNo, table: Block, used: &mut Vec<u32>) -> Re
     let size = layout.inode_size;
     let per_piece = (PIECE / size).max(1);
     let (mut bytes, mut found) = (Vec::new(), Likeness::None);
-    for first in (0..layout.inodes_per_group).step_by(per_piece as usize) {
+    for first in (0..layout.inodes_per_group).step_by(usize_of(per_piece)) {
         let count = per_piece.min(layout.inodes_per_group - first);
-        bytes.resize(count as usize * size as usize, 0);
+        bytes.resize(usize_of(count) * usize_of(size), 0);
         let offset = layout.offset(table) + u64::from(first) * u64::from(size);
         fs.device().read_at(&mut bytes, offset)?;
-        for (index, raw) in (first..).zip(bytes.chunks_exact(size as usize)) {
+        for (index, raw) in (first..).zip(bytes.chunks_exact(usize_of(size))) {
             if !is_used(raw) {
                 continue;
             }
@@ -178,10 +178,10 @@ pub(crate) fn is_like_bitmap(
     };
     if fs.checksums().kind() == Kind::Metadata {
         let place = Place::group(which.structure(), group);
-        let summed = &bytes[..covered as usize / 8];
+        let summed = &bytes[..usize_of(covered) / 8];
         return Ok(fs.checksums().verify_bitmap(which.subject(), summed, raw, place).is_ok());
     }
-    let all = bytes.len() as u64 * 8;
+    let all = u64_of(bytes.len()) * 8;
     let mut is_like = bitmap::all(&bytes, bits.into(), all.saturating_sub(bits.into()), true);
     match which {
         Bitmap::Inodes if group == GroupNo::PRIMARY => {
@@ -212,8 +212,8 @@ pub(crate) fn is_like_bitmap(
 pub(crate) fn descriptor_copies(fs: &Ext4, group: GroupNo) -> Result<Vec<Vec<u8>>> {
     let layout = fs.layout();
     let (index, at) = layout.descriptor_position(group);
-    let size = layout.descriptor_size as usize;
-    let at = u64::from(at) * size as u64;
+    let size = layout.descriptor_len();
+    let at = u64::from(at) * u64_of(size);
     let mut copies = Vec::new();
     for block in copy_blocks(fs, index) {
         let mut raw = vec![0; size];
@@ -231,7 +231,7 @@ pub(crate) fn descriptor_copies(fs: &Ext4, group: GroupNo) -> Result<Vec<Vec<u8>
 /// Places that copies of descriptors name, of the groups whose own descriptors name others. Each block of copies is read once.
 pub(crate) fn copied_places(fs: &Ext4) -> Result<BTreeMap<GroupNo, Vec<Places>>> {
     let layout = fs.layout();
-    let size = layout.descriptor_size as usize;
+    let size = layout.descriptor_len();
     let mut found: BTreeMap<GroupNo, Vec<Places>> = BTreeMap::new();
     for index in 0..layout.descriptor_blocks() {
         let first = layout.first_described(index).get();

@@ -1,5 +1,7 @@
 //! Names that were seen in a directory, as 64 bits each.
 
+use casemate_blockdev::{u64_of, usize_of};
+
 /// Names of a directory that are kept at once; more take several turns.
 pub(crate) const MOST: u64 = 1 << 21;
 
@@ -28,8 +30,7 @@ impl Names {
             self.grow();
         }
         let mask = self.table.len() - 1;
-        // OK to truncate: bits of a hash.
-        let mut at = hash as usize & mask;
+        let mut at = usize_of(hash) & mask;
         loop {
             match self.table[at] {
                 0 => break,
@@ -60,7 +61,7 @@ pub(crate) fn mixed(name: &[u8]) -> (u64, bool) {
     const HIGHS: u64 = 0x8080_8080_8080_8080;
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
-    let mut hash = name.len() as u64;
+    let mut hash = u64_of(name.len());
     let mut bad = 0;
     let mut add = |word: u64| {
         bad |= has_zero(word) | has_zero(word ^ (ONES * u64::from(b'/')));

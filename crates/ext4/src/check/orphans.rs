@@ -96,17 +96,17 @@ fn from_file(
         wrong("is not a file".to_owned());
         return Ok(());
     };
-    let block_size = fs.layout().block_size as usize;
+    let block_size = u64::from(fs.layout().block_size);
     if file.kind() != FileType::Regular
         || file.has(InodeFlags::INLINE_DATA)
-        || file.size() % block_size as u64 != 0
-        || file.size() / block_size as u64 > fs.layout().blocks
+        || file.size() % block_size != 0
+        || file.size() / block_size > fs.layout().blocks
     {
         wrong(format!("is not a file of orphans: {}, {} bytes", file.kind().name(), file.size()));
         return Ok(());
     }
     let (mut next, mut waiting) = (0, 0);
-    let blocks = file.size() / block_size as u64;
+    let blocks = file.size() / block_size;
     let mut runs = Vec::new();
     let result = fs.mappings(&file, 0, |run| {
         runs.push(run);
@@ -143,7 +143,7 @@ fn from_file(
                 compare(0, found.unwrap_or(0), place)
             };
             findings.note(result, Some(fix));
-            for orphan in orphan::numbers(block_size).filter_map(|field| InodeNo::new(field.get(&bytes))) {
+            for orphan in orphan::numbers(bytes.len()).filter_map(|field| InodeNo::new(field.get(&bytes))) {
                 waiting += 1;
                 if self::next(check, groups, orphan)?.is_none() {
                     findings.say(

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use casemate_blockdev::{BlockDevice, ErrorKind};
+use casemate_blockdev::{BlockDevice, ErrorKind, u64_of};
 
 use crate::check::findings::{Finding, FindingKind, Fix};
 use crate::check::groups::Group;
@@ -94,7 +94,7 @@ impl Tree {
         let header = self.block(0)?;
         kind.check(&header, self.place)?;
         self.blocks = BLOCKS.get(&header);
-        let room = self.file.size().div_ceil(BLOCK as u64);
+        let room = self.file.size().div_ceil(u64_of(BLOCK));
         let lists = [FREE_BLOCK, FREE_ENTRY].map(|field| field.get(&header));
         if u64::from(self.blocks) > room || lists.iter().any(|first| *first >= self.blocks && *first != 0) {
             let text = format!("says that it has {} blocks, and has {room}", self.blocks);
@@ -105,11 +105,11 @@ impl Tree {
 
     fn block(&self, number: u32) -> Result<[u8; BLOCK]> {
         let mut bytes = [0; BLOCK];
-        let at = u64::from(number) * BLOCK as u64;
-        if at + BLOCK as u64 > self.file.size() {
+        let range = quota::range(number);
+        if range.end > self.file.size() {
             return Err(self.place.malformed(format!("ends before block {number}")));
         }
-        self.file.read_at(&mut bytes, at)?;
+        self.file.read_at(&mut bytes, range.start)?;
         Ok(bytes)
     }
 

@@ -1,5 +1,7 @@
 //! The inode that reserves blocks behind the descriptors: two levels of numbers that follow from the layout.
 
+use casemate_blockdev::usize_of;
+
 use crate::check::findings::FindingKind;
 use crate::check::groups::Group;
 use crate::check::worker::Check;
@@ -42,7 +44,7 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
     let first = layout.descriptor_block(0) + u64::from(layout.descriptor_blocks());
     for index in 0..reserved {
         let block = first + u64::from(index);
-        let slot = (layout.descriptor_blocks() + index) as usize % top.len();
+        let slot = usize_of(layout.descriptor_blocks() + index) % top.len();
         if Block::new(top[slot].into()) != block || !layout.contains(block, 1) {
             let text = format!("its number {slot} is {}, where {block} is reserved", top[slot]);
             wrong(text);

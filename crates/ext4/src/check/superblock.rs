@@ -1,5 +1,7 @@
 //! Checks of the superblock alone: numbers in their ranges, and features that go together.
 
+use casemate_blockdev::usize_of;
+
 use crate::check::findings::{FindingKind, Findings};
 use crate::error::{Counted, Place, Result, Structure};
 use crate::format::features::{Compat, Incompat, RoCompat, unknown};
@@ -65,7 +67,7 @@ fn numbers(fs: &Ext4, findings: &Findings) {
         if superblock.first_inode < 11 || superblock.first_inode > superblock.inodes {
             wrong(format!("the first inode for files is {}", superblock.first_inode));
         }
-        let room = superblock.inode_size as usize - OLD_INODE_SIZE;
+        let room = usize_of(superblock.inode_size) - OLD_INODE_SIZE;
         for (what, size) in
             [("least", superblock.least_extra_fields()), ("wanted", superblock.extra_fields())]
         {

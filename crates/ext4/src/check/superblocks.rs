@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of};
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::check::findings::{Finding, FindingKind, Findings, Fix};
@@ -121,7 +121,7 @@ impl BlockDevice for CutOff {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        match offset.checked_add(buf.len() as u64).is_some_and(|end| end <= self.0.size()) {
+        match offset.checked_add(u64_of(buf.len())).is_some_and(|end| end <= self.0.size()) {
             true => self.0.read_at(buf, offset),
             false => {
                 Err(Place::of(Structure::Superblock).malformed("some of it lies behind the image's end"))

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::Pool;
+use casemate_blockdev::{Pool, u32_of};
 use casemate_providers::Work;
 
 use crate::check::facts::Fact;
@@ -89,8 +89,7 @@ pub(crate) fn all(
     let pieces = check.fs.layout().inodes.div_ceil(PIECE);
     work.pool.run(pieces.into(), Vec::new, |numbers: &mut Vec<InodeNo>, piece| {
         numbers.clear();
-        // OK to truncate: numbers of inodes.
-        let Some(first) = InodeNo::at_index(piece as u32 * PIECE) else { return Ok(()) };
+        let Some(first) = InodeNo::at_index(u32_of(piece) * PIECE) else { return Ok(()) };
         check.facts.each(first, PIECE, |number, fact, _| {
             let is_file = fact.kind() == byte_of(FileType::Regular)
                 && !fact.has(Fact::INTERNAL | Fact::VALUE | Fact::ORPHAN);

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use casemate_blockdev::{BlockDevice, Buffer};
+use casemate_blockdev::{BlockDevice, Buffer, u32_of, usize_of};
 
 use crate::check::claims::Claims;
 use crate::check::facts::Facts;
@@ -240,8 +240,7 @@ impl<'a> Check<'a> {
     /// The number of a policy; 0 for one of more than are told apart.
     pub fn policy(&self, policy: u64) -> u32 {
         let mut lists = self.lists();
-        // OK to truncate: there are not so many.
-        let next = lists.policies.len() as u32 + 1;
+        let next = u32_of(lists.policies.len()) + 1;
         match lists.policies.get(&policy) {
             Some(number) => *number,
             None if lists.policies.len() < MOST_POLICIES => *lists.policies.entry(policy).or_insert(next),
@@ -255,7 +254,7 @@ impl<'a> Check<'a> {
         let Some((group, index)) = layout.inode_position(number) else { return Ok(None) };
         let Some(table) = groups.get(group.index()).and_then(|group| group.table) else { return Ok(None) };
         let size = layout.inode_size;
-        let mut raw = vec![0; size as usize];
+        let mut raw = vec![0; usize_of(size)];
         self.fs.device().read_at(&mut raw, layout.offset(table) + u64::from(index) * u64::from(size))?;
         Ok(Some(raw))
     }
@@ -308,7 +307,7 @@ pub(crate) struct Worker<'a, 'b> {
     /// A piece of a table, blocks, and runs of blocks, kept for their memory.
     pub table: Buffer,
     pub runs: Vec<Mapping>,
-    pub regions: Vec<(u32, u32)>,
+    pub regions: Vec<(usize, usize)>,
     pub lists: Lists,
     /// Runs of blocks whose owners are sought.
     pub sought: &'a [Run],

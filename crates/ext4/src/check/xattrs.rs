@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use casemate_blockdev::{BlockDevice, ErrorKind};
+use casemate_blockdev::{BlockDevice, ErrorKind, u64_of, usize_of};
 
 use crate::check::blocks::Walked;
 use crate::check::facts::Fact;
@@ -170,8 +170,7 @@ impl Worker<'_, '_> {
         match end {
             None => self.say(FindingKind::Xattr, place, "an attribute passes the end"),
             Some(end) => {
-                // OK to truncate: at most 64 KiB.
-                regions.push((0, end as u32 + 4));
+                regions.push((0, end + 4));
                 regions.sort_unstable();
                 if regions.windows(2).any(|pair| pair[1].0 < pair[0].1) {
                     self.say(FindingKind::Xattr, place, "values overlap each other or the entries");
@@ -192,9 +191,9 @@ impl Worker<'_, '_> {
         entry: &RawXattr<'_>,
         is_strict: bool,
         place: Place,
-        regions: &mut Vec<(u32, u32)>,
+        regions: &mut Vec<(usize, usize)>,
     ) -> Option<&'v [u8]> {
-        let size = entry.value_size as usize;
+        let size = usize_of(entry.value_size);
         if size == 0 && (!is_strict || entry.value_offset <= base.len()) {
             return Some(&[]);
         }
@@ -207,8 +206,7 @@ impl Worker<'_, '_> {
             self.say(FindingKind::Xattr, place, text);
             return None;
         };
-        // OK to truncate: at most 64 KiB.
-        regions.push((entry.value_offset as u32, end as u32));
+        regions.push((entry.value_offset, end));
         Some(&base[entry.value_offset..entry.value_offset + size])
     }
 
@@ -287,10 +285,10 @@ impl Worker<'_, '_> {
         let mut buffer = vec![0; 1 << 16];
         let mut at = 0;
         while at < contents.size() {
-            let len = (contents.size() - at).min(buffer.len() as u64) as usize;
+            let len = usize_of(contents.size() - at).min(buffer.len());
             contents.read_at(&mut buffer[..len], at)?;
             crc = Some(check.fs.checksums().update(crc, &buffer[..len]));
-            at += len as u64;
+            at += u64_of(len);
         }
         let expected = check.fs.checksums().update(crc, &[]);
         if expected != hash && !self.has_lustre_owner(inode)? {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use casemate_blockdev::{u64_of, usize_of};
+
 use crate::alloc::Goal;
 use crate::check::Finding;
 use crate::edit::inode::{read_raw, write};
@@ -73,7 +75,7 @@ impl Owners {
     fn others(&self, claim: Run) -> u64 {
         let begun = self.firsts.partition_point(|first| *first < claim.end());
         let ended = self.lasts.partition_point(|last| *last < claim.first);
-        (begun.saturating_sub(ended) as u64).saturating_sub(1)
+        u64_of(begun.saturating_sub(ended)).saturating_sub(1)
     }
 
     fn is_in(runs: &[Run], block: Block) -> bool {
@@ -238,7 +240,7 @@ impl Repair {
         let superblock = self.files.fs().superblock();
         let layout = self.files.fs().layout();
         let ratio = u64::from(layout.cluster_blocks);
-        let mut clusters = found.nodes.len() as u64;
+        let mut clusters = u64_of(found.nodes.len());
         let mut last = None;
         for run in &found.runs {
             let (first, end) =
@@ -374,11 +376,11 @@ impl Repair {
     }
 
     fn copy_to(&mut self, piece: Mapping, to: Block) -> Result<()> {
-        let size = self.space().block_size() as u64;
+        let size = self.space().block_bytes();
         if piece.unwritten {
             return Ok(());
         }
-        let mut bytes = vec![0; (piece.len * size) as usize];
+        let mut bytes = vec![0; usize_of(piece.len * size)];
         self.files.fs().device().read_at(&mut bytes, piece.physical.offset(size))?;
         self.files.inodes().transaction().write_data(to, &bytes)
     }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use casemate_blockdev::usize_of;
+
 use crate::check::{Finding, FindingKind};
 use crate::edit::dir::NewName;
 use crate::edit::dir::name::Name;
@@ -369,7 +371,7 @@ impl Repair {
             xattr::raw_entries(base, 0, |entry| {
                 if (entry.index, entry.name) == (xattr::SYSTEM, xattr::INLINE_DATA)
                     && let Some(rest) = base.get(entry.value_offset..)
-                    && let Some(rest) = rest.get(..entry.value_size as usize)
+                    && let Some(rest) = rest.get(..usize_of(entry.value_size))
                 {
                     found.extend(salvage(rest, rest.len(), format));
                 }

@@ -63,11 +63,9 @@ impl Repair {
                 self.space().correct_total(Bitmap::Inodes)?;
             }
             (K::LinkCount, Problem::Number { expected, .. }) => {
-                if *expected > MOST_LINKS.into() {
+                let Some(links) = u16::try_from(*expected).ok().filter(|links| *links <= MOST_LINKS) else {
                     return self.overflow_links(finding);
-                }
-                // OK to truncate: not more than that.
-                let links = *expected as u16;
+                };
                 return self.edit_inode(finding, |inode| {
                     inode.set_links(links);
                     true
@@ -79,10 +77,12 @@ impl Repair {
                 return self.edit_inode(finding, |inode| inode.set_sectors(*expected, block_size, huge_file));
             }
             (K::DeletionTime | K::LostOrphan, _) => {
-                // OK to truncate: times of deletion have 32 bits.
-                let now = self.files.now().seconds.max(1) as u32;
+                let now = self.files.now();
                 return self.edit_inode(finding, |inode| {
-                    inode.set_deleted(if inode.links() > 0 { 0 } else { now });
+                    match inode.links() {
+                        0 => inode.set_deleted_at(now),
+                        _ => inode.set_deleted(0),
+                    }
                     true
                 });
             }
@@ -163,8 +163,7 @@ impl Repair {
                 self.files.inodes().transaction().edit_superblock(|_| Ok(()))?;
             }
             Fix::InPlace { offset, len, subject, context } => {
-                let size = self.space().block_size() as u64;
-                let (block, base) = (Block::of_byte(offset, size), (offset % size) as usize);
+                let (block, base) = Block::position_of(offset, self.space().block_bytes());
                 let transaction = self.files.inodes().transaction();
                 let mut bytes =
                     transaction.with(block, |bytes| bytes.get(base..base + len).map(<[u8]>::to_vec))?;

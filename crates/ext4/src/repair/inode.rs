@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u32_of, u64_of, usize_of};
 
 use crate::check::{Finding, FindingKind};
 use crate::edit::inode::{read_raw, write, write_new, write_raw};
@@ -302,8 +302,7 @@ impl Repair {
             let mut first = None;
             self.files.inodes().map(inode).fill(0, 1, false, |run| first = Some(run.physical))?;
             let mut bytes = vec![0; self.space().block_size()];
-            // OK to truncate: at most 60.
-            bytes[..size as usize].copy_from_slice(&area[..size as usize]);
+            bytes[..usize_of(size)].copy_from_slice(&area[..usize_of(size)]);
             if let Some(block) = first {
                 self.files.inodes().transaction().write_data(block, &bytes)?;
             }
@@ -327,7 +326,7 @@ impl Repair {
         let is_encrypted = inode.has(InodeFlags::ENCRYPT);
         let length = |bytes: &[u8]| match is_encrypted {
             true => u64::from(u16::from_le_bytes([bytes[0], bytes[1]])) + 2,
-            false => bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()) as u64,
+            false => u64_of(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len())),
         };
         let bytes = inode.as_bytes().to_vec();
         let has_tree = self.has_tree(inode);
@@ -347,7 +346,7 @@ impl Repair {
         let Some(first) = first.copied() else { return Ok(false) };
         let target = self.files.fs().read_block(first.physical)?;
         let len = length(&target);
-        if len < AREA || len >= target.len() as u64 {
+        if len < AREA || len >= u64_of(target.len()) {
             return Ok(false);
         }
         if has_tree {
@@ -362,7 +361,7 @@ impl Repair {
 
     /// Empties an inode: nothing of what it was can be known.
     pub(super) fn clear_inode(&mut self, number: InodeNo) -> Result<bool> {
-        let raw = vec![0; self.files.fs().layout().inode_size as usize];
+        let raw = vec![0; self.files.fs().layout().inode_len()];
         self.note(number, Alteration::Cleared);
         self.files.forget_directory(number);
         write_raw(self.space(), number, &raw)?;
@@ -426,7 +425,7 @@ impl Repair {
                     Value::Inode(number, entry.value_size, hash)
                 }
                 None => {
-                    let size = entry.value_size as usize;
+                    let size = usize_of(entry.value_size);
                     let stop = entry.value_offset.saturating_add(size.next_multiple_of(4));
                     let is_free = taken.iter().all(|(from, to)| stop <= *from || *to <= entry.value_offset);
                     let bytes = base.get(entry.value_offset..entry.value_offset.saturating_add(size));
@@ -516,9 +515,9 @@ impl Repair {
         let fs = self.files.fs().clone();
         let layout = fs.layout();
         let bits64 = fs.superblock().incompat.has(Incompat::BITS64);
-        let size = layout.inode_size as usize;
+        let size = layout.inode_len();
         let mut found: BTreeMap<Block, Vec<InodeNo>> = BTreeMap::new();
-        let mut bytes = vec![0; layout.block_size as usize];
+        let mut bytes = vec![0; layout.block_len()];
         for group in layout.all_groups() {
             let table = self.files.space().inode_table(group)?;
             if !layout.contains(table, layout.inode_table_blocks()) {
@@ -527,8 +526,7 @@ impl Repair {
             for at in 0..layout.inode_table_blocks() {
                 fs.device().read_at(&mut bytes, layout.offset(table + at))?;
                 for (raw, index) in bytes.chunks_exact(size).zip(0u32..) {
-                    // OK to truncate: an index within the group.
-                    let index = at as u32 * (layout.block_size / layout.inode_size) + index;
+                    let index = u32_of(at) * (layout.block_size / layout.inode_size) + index;
                     let Some(number) = layout.inode_at(group, index) else { break };
                     let inode = RawInode { number, raw };
                     let block = inode.xattr_block(bits64).filter(|_| inode.links() > 0);

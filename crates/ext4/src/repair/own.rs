@@ -1,5 +1,7 @@
 //! Inodes of the file system itself, made anew: the journal, the reserve of descriptors, the list of orphans.
 
+use casemate_blockdev::{u32_of, u64_of, usize_of};
+
 use crate::check::{Finding, FindingKind};
 use crate::edit::inode::{blank, read_raw, write_new, write_raw};
 use crate::error::{Place, Result, Structure};
@@ -102,14 +104,14 @@ impl Repair {
         };
         let reserved = u32::from(fs.superblock().reserved_descriptor_blocks());
         let first = layout.descriptor_block(0) + u64::from(layout.descriptor_blocks());
-        let mut numbers = vec![0; layout.block_size as usize];
+        let mut numbers = vec![0; layout.block_len()];
         for index in 0..reserved {
             let block = first + u64::from(index);
             let Some(low) = block.low().filter(|_| layout.contains(block, 1)) else { return Ok(false) };
-            let slot = (layout.descriptor_blocks() + index) as usize % per_block as usize;
+            let slot = usize_of(layout.descriptor_blocks() + index) % usize_of(per_block);
             block_map::number(slot).set(&mut numbers, low);
-            let mut copies = vec![0; layout.block_size as usize];
-            for (at, group) in layout.copy_groups().enumerate().take(per_block as usize) {
+            let mut copies = vec![0; layout.block_len()];
+            for (at, group) in layout.copy_groups().enumerate().take(usize_of(per_block)) {
                 let copy = block + u64::from(group.get()) * u64::from(layout.blocks_per_group);
                 block_map::number(at).set(&mut copies, copy.low().unwrap_or(0));
             }
@@ -117,8 +119,9 @@ impl Repair {
         }
         self.files.inodes().transaction().create(top, numbers);
         block_map::number(DIRECT + 1).set(inode.block_area_mut(), top.low().unwrap_or(0));
-        inode.set_size((DIRECT as u64 + per_block + per_block * per_block) * u64::from(layout.block_size));
-        let copies = 1 + layout.copy_groups().count().min(per_block as usize) as u64;
+        let block_size = u64::from(layout.block_size);
+        inode.set_size(block_map::most(2, block_size) * block_size);
+        let copies = 1 + u64_of(layout.copy_groups().count().min(usize_of(per_block)));
         let blocks = 1 + u64::from(reserved) * copies;
         let huge_file = fs.superblock().ro_compat.has(RoCompat::HUGE_FILE);
         inode.set_sectors(blocks * u64::from(layout.block_size / 512), layout.block_size, huge_file);
@@ -178,8 +181,8 @@ impl Repair {
         })?;
         let Some(first) = first else { return Ok(false) };
         inode.set_size(blocks * u64::from(layout.block_size));
-        // OK to truncate: a quarter of the blocks of a file system with block numbers of 32 bits, or few.
-        let bytes = journal_superblock::new_bytes(layout.block_size as usize, blocks as u32, 0);
+        // A map leads to no more blocks than 2^32.
+        let bytes = journal_superblock::new_bytes(layout.block_len(), u32_of(blocks), 0);
         self.files.inodes().transaction().create(first, bytes);
         write_new(self.space(), &inode)?;
         let (map, size) = (*inode.block_area(), inode.size());
@@ -211,14 +214,14 @@ impl Repair {
     /// Empties the file of orphans; if its inode is none, the feature goes.
     fn renew_orphan_file(&mut self) -> Result<bool> {
         let fs = self.files.fs().clone();
-        let block_size = fs.layout().block_size as usize;
+        let block_size = fs.layout().block_len();
         let file = match fs.superblock().orphan_file {
             Some(number) => {
                 let raw = read_raw(self.files.space(), number)?;
                 let inode = RawInode { number, raw: &raw };
                 let found = self.walk(inode)?;
                 let is_whole = found.is_sound
-                    && found.runs.iter().map(|run| run.len).sum::<u64>() * block_size as u64 == inode.size()
+                    && found.runs.iter().map(|run| run.len).sum::<u64>() * u64_of(block_size) == inode.size()
                     && inode.size() > 0
                     && found.runs.iter().all(|run| !run.unwritten)
                     && inode.kind() == Some(FileType::Regular);
@@ -304,7 +307,7 @@ impl Repair {
             .map(|(logical, block)| Mapping { logical, physical: *block, len: 1, unwritten: false })
             .collect();
         self.make_map(&mut list, &runs)?;
-        list.set_size(blocks.len() as u64 * self.space().block_size() as u64);
+        list.set_size(u64_of(blocks.len()) * self.space().block_bytes());
         let mut raw = list.as_bytes().to_vec();
         // It has no kind.
         MODE.set(&mut raw, 0);

@@ -2,6 +2,7 @@
 
 use crate::check::{CheckReport, Finding, Part, Places, Tables, descriptor_copies, places, range};
 use crate::error::Result;
+use crate::format::bitmap;
 use crate::format::csum::Kind;
 use crate::format::group::{BLOCK_UNINIT, Bitmap, Descriptor, GroupDescriptor, INODE_UNINIT, INODE_ZEROED};
 use crate::format::layout::Layout;
@@ -106,7 +107,7 @@ impl Repair {
         let table = Run { first: table, len: fs.layout().inode_table_blocks() };
         let mut settled = vec![table];
         for part in [Part::Blocks, Part::Inodes] {
-            let at = part as usize;
+            let at = part.index();
             let last = |run: Run| last_of(&settled, run);
             let fits = |taken: &Taken, block: Block| {
                 let run = Run { first: block, len: 1 };
@@ -185,7 +186,7 @@ impl Repair {
             if self.files.space().transaction().is_large() {
                 self.files.commit()?;
             }
-            let mut bytes = vec![0; layout.block_size as usize];
+            let mut bytes = vec![0; layout.block_len()];
             let count = match which {
                 Bitmap::Blocks => {
                     mark_owned(&mut bytes, &layout, group, &own, report);
@@ -193,8 +194,8 @@ impl Repair {
                 }
                 Bitmap::Inodes => layout.inodes_per_group,
             };
-            for bit in count as usize..bytes.len() * 8 {
-                bytes[bit / 8] |= 1 << (bit % 8);
+            for bit in u64::from(count)..8 * self.files.space().block_bytes() {
+                bitmap::set(&mut bytes, bit);
             }
             self.space().begin_bitmap(which, group, bytes)?;
         }
@@ -217,7 +218,7 @@ fn mark_owned(bytes: &mut [u8], layout: &Layout, group: GroupNo, own: &[Run], re
             let block = at + u64::from(bits.trailing_zeros());
             bits &= bits - 1;
             if block < all.len {
-                bytes[(block / each / 8) as usize] |= 1 << (block / each % 8);
+                bitmap::set(bytes, block / each);
             }
         }
     }
@@ -225,7 +226,7 @@ fn mark_owned(bytes: &mut [u8], layout: &Layout, group: GroupNo, own: &[Run], re
     for shared in own[first..].iter().map_while(|run| run.shared(all)) {
         let (from, to) = ((shared.first - start) / each, (shared.end() - start).div_ceil(each));
         for bit in from..to {
-            bytes[(bit / 8) as usize] |= 1 << (bit % 8);
+            bitmap::set(bytes, bit);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Files of quotas, made anew with the limits of those entries that can be found.
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of};
 
 use crate::check::Finding;
 use crate::edit::inode::{read_raw, write_new};
 use crate::edit::quota_file::QuotaFile;
 use crate::error::{Place, Problem, Result, Structure};
 use crate::format::inode::InodeFlags;
-use crate::format::quota::{BLOCK, BLOCKS, ENTRY, ID, Kind, LEVELS, ROOT, entries, is_free, slot};
+use crate::format::quota::{self, BLOCK, BLOCKS, ENTRY, ID, Kind, LEVELS, ROOT, entries, is_free, slot};
 use crate::format::raw_inode::RawInode;
 use crate::read::map::Mapping;
 use crate::repair::Repair;
@@ -44,13 +44,13 @@ impl Repair {
         kind.begin(&mut bytes);
         BLOCKS.set(&mut bytes, ROOT + 1);
         let mut places = Vec::new();
-        self.files.inodes().map(&mut inode).fill(0, blocks as u64, false, |run| {
+        self.files.inodes().map(&mut inode).fill(0, u64_of(blocks), false, |run| {
             places.extend(run.physical.run(run.len));
         })?;
         for (block, bytes) in places.into_iter().zip(bytes.chunks_exact(size)) {
             self.files.inodes().transaction().create(block, bytes.to_vec());
         }
-        inode.set_size(2 * BLOCK as u64);
+        inode.set_size(quota::range(ROOT).end);
         write_new(self.space(), &inode)?;
         let now = self.files.now();
         for entry in kept {
@@ -91,7 +91,7 @@ impl File<'_> {
     fn block(&self, number: u32) -> Result<Option<[u8; BLOCK]>> {
         let fs = self.repair.files.fs();
         let size = u64::from(fs.layout().block_size);
-        let start = u64::from(number) * BLOCK as u64;
+        let start = quota::range(number).start;
         let at = self.runs.partition_point(|run| run.end() <= start / size);
         let run = self.runs.get(at).filter(|run| run.logical <= start / size && !run.unwritten);
         let Some(run) = run else { return Ok(None) };

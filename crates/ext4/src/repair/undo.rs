@@ -14,15 +14,18 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use casemate_blockdev::{BlockDevice, os, sync_name};
+use casemate_blockdev::{BlockDevice, os, sync_name, u32_of, u64_of, usize_of};
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::error::{Error, Result};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::format::undo_file::{HEADER, Header, KEY, KEYS, hide_superblock, key_block};
+use crate::number::within;
 
 /// Bytes of the blocks that are kept.
 const BLOCK: u64 = 4096;
+// A block is full of keys behind its head.
+const _: () = assert!(KEY * (KEYS + 1) == 4096);
 
 /// Undo file that a repair makes.
 #[derive(Clone, Debug)]
@@ -113,7 +116,7 @@ impl Undo {
     fn begin(&mut self, below: &dyn BlockDevice) -> Result<()> {
         // It will hold what the image holds.
         os::set_mode(&self.file, 0o600).map_err(|error| self.at(error))?;
-        self.write(&vec![0; 2 * BLOCK as usize], 0)?;
+        self.write(&vec![0; 2 * usize_of(BLOCK)], 0)?;
         self.write_superblock(below, BLOCK)?;
         self.write_header(1, false)?;
         self.sync()?;
@@ -123,7 +126,7 @@ impl Undo {
     /// Writes the superblock as it is now behind all else, by which the image is known again, and a header that names it.
     fn end(&mut self, below: &dyn BlockDevice) -> Result<()> {
         let at = self.end;
-        self.write(&vec![0; BLOCK as usize], at)?;
+        self.write(&vec![0; usize_of(BLOCK)], at)?;
         self.write_superblock(below, at)?;
         self.end += BLOCK;
         self.sync()?;
@@ -144,8 +147,8 @@ impl Undo {
     /// Reads a block as it is on the device: less than a whole one at its end.
     fn block(below: &dyn BlockDevice, block: u64) -> Result<Vec<u8>> {
         let start = block.saturating_mul(BLOCK);
-        // OK to truncate: at most 4096.
-        let mut bytes = vec![0; BLOCK.min(below.size().saturating_sub(start)) as usize];
+        // At most 4096.
+        let mut bytes = vec![0; usize_of(BLOCK.min(below.size().saturating_sub(start)))];
         below.read_at(&mut bytes, start)?;
         Ok(bytes)
     }
@@ -154,9 +157,9 @@ impl Undo {
     fn change(&mut self, below: &dyn BlockDevice, bytes: &[u8], offset: u64) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
-            let at = offset + done as u64;
-            let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
-            let len = (BLOCK as usize - within).min(bytes.len() - done);
+            let at = offset + u64_of(done);
+            let (block, within) = (at / BLOCK, usize_of(at % BLOCK));
+            let len = (usize_of(BLOCK) - within).min(bytes.len() - done);
             if !self.waiting.contains_key(&block) {
                 if self.waiting.len() == KEYS {
                     self.drain(below)?;
@@ -196,20 +199,20 @@ impl Undo {
         for (block, at) in blocks.iter().zip(1..) {
             let bytes = Undo::block(below, *block)?;
             self.write(&bytes, self.end + at * BLOCK)?;
-            // OK to truncate: at most 4096 bytes.
-            keys.push((*block, self.crc.update(!0, &bytes), bytes.len() as u32));
+            // At most 4096 bytes.
+            keys.push((*block, self.crc.update(!0, &bytes), u32_of(bytes.len())));
         }
         keys.resize(KEYS, (0, !0, 0));
-        self.write(&key_block(BLOCK as usize, &keys, self.crc), self.end)?;
-        self.end += (1 + blocks.len() as u64) * BLOCK;
-        self.keys += KEYS as u64;
+        self.write(&key_block(usize_of(BLOCK), &keys, self.crc), self.end)?;
+        self.end += (1 + u64_of(blocks.len())) * BLOCK;
+        self.keys += u64_of(KEYS);
         Ok(())
     }
 
     fn write_superblock(&mut self, below: &dyn BlockDevice, at: u64) -> Result<()> {
         let mut superblock = [0; SUPERBLOCK_SIZE];
         // An image that has none can't be known by it.
-        if below.size() >= SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+        if below.size() >= SUPERBLOCK_OFFSET + u64_of(SUPERBLOCK_SIZE) {
             below.read_at(&mut superblock, SUPERBLOCK_OFFSET)?;
         }
         self.superblock_sum = self.crc.update(!0, &superblock);
@@ -222,7 +225,7 @@ impl Undo {
             keys: self.keys,
             superblock_at,
             keys_at: 2,
-            block_size: BLOCK as u32,
+            block_size: u32_of(BLOCK),
             superblock_sum: self.superblock_sum,
             is_whole,
             fs_offset: self.fs_offset,
@@ -248,13 +251,12 @@ impl BlockDevice for Undoable {
             return self.below.read_at(buf, offset);
         }
         self.below.read_at(buf, offset)?;
-        let end = offset.saturating_add(buf.len() as u64);
+        let end = offset.saturating_add(u64_of(buf.len()));
         for (block, new) in undo.waiting.range(offset / BLOCK..end.div_ceil(BLOCK)) {
             let start = block * BLOCK;
-            let (from, to) = (start.max(offset), (start + new.len() as u64).min(end));
+            let (from, to) = (start.max(offset), (start + u64_of(new.len())).min(end));
             if from < to {
-                buf[(from - offset) as usize..(to - offset) as usize]
-                    .copy_from_slice(&new[(from - start) as usize..(to - start) as usize]);
+                buf[within(from..to, offset)].copy_from_slice(&new[within(from..to, start)]);
             }
         }
         Ok(())
@@ -262,7 +264,7 @@ impl BlockDevice for Undoable {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         let mut undo = self.lock();
-        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.below.size()) {
+        if offset.checked_add(u64_of(buf.len())).is_none_or(|end| end > self.below.size()) {
             // Which the device below refuses.
             undo.drain(&*self.below)?;
             return self.below.write_at(buf, offset);
@@ -280,6 +282,3 @@ impl BlockDevice for Undoable {
         self.below.next_data(offset)
     }
 }
-
-// A block is full of keys behind its head.
-const _: () = assert!(KEY * (KEYS + 1) == BLOCK as usize);

@@ -1,5 +1,7 @@
 //! The end moved forward, once nothing lies behind the new one that is not a structure of groups that go.
 
+use casemate_blockdev::{u32_of, usize_of};
+
 use crate::alloc::base_blocks;
 use crate::edit::files::Files;
 use crate::error::Result;
@@ -8,6 +10,7 @@ use crate::format::features::{Compat, Incompat};
 use crate::format::group::Bitmap;
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockMut};
+use crate::number::u16_of;
 use crate::resize::grow::scaled;
 use crate::resize::reserve;
 use crate::resize::shape::Shape;
@@ -72,8 +75,8 @@ fn set_shape(superblock: &mut SuperblockMut<'_>, before: &Superblock, old: &Layo
         let gone = old.descriptor_blocks() - blocks;
         let most = old.block_size / 4;
         let reserved = (u32::from(before.reserved_descriptor_blocks()) + gone).min(most);
-        // OK to cast: at most a quarter of a block's bytes.
-        superblock.set_reserved_descriptor_blocks(reserved as u16);
+        // At most a quarter of a block's bytes.
+        superblock.set_reserved_descriptor_blocks(u16_of(reserved));
     }
     if before.incompat.has(Incompat::META_BG) {
         superblock.set_first_meta_bg(before.first_meta_bg.min(blocks));
@@ -118,8 +121,7 @@ fn cut_last(files: &mut Files, old: &Layout, layout: &Layout) -> Result<i64> {
     let first = layout.end().get();
     space.set_run(Bitmap::Blocks, last, first, first + gone - 1, true)?;
     space.edit_descriptor(last, |descriptor| {
-        // OK to cast: blocks of a group.
-        let free = descriptor.fields().free_clusters().saturating_sub(gone as u32);
+        let free = descriptor.fields().free_clusters().saturating_sub(u32_of(gone));
         descriptor.set_free_clusters(free);
     })?;
     Ok(gone.cast_signed())
@@ -127,12 +129,11 @@ fn cut_last(files: &mut Files, old: &Layout, layout: &Layout) -> Result<i64> {
 
 /// Clears descriptors of groups that go, and copies the block in which they were.
 fn descriptors(files: &mut Files, layout: &Layout) -> Result<()> {
-    let size = layout.descriptor_size as usize;
+    let size = layout.descriptor_len();
     for index in 0..layout.descriptor_blocks() {
         let block = layout.descriptor_block(index);
         let first = layout.first_described(index).get();
-        // OK to cast: groups in one block of descriptors.
-        let kept = (layout.groups - first).min(layout.descriptors_per_block()) as usize * size;
+        let kept = usize_of((layout.groups - first).min(layout.descriptors_per_block())) * size;
         let transaction = files.inodes().transaction();
         let mut bytes = transaction.with(block, <[u8]>::to_vec)?;
         if bytes[kept..].iter().any(|byte| *byte != 0) {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use casemate_blockdev::{u32_of, u64_of, usize_of};
+
 use crate::alloc::Goal;
 use crate::edit::Writer;
 use crate::edit::files::Files;
@@ -134,7 +136,7 @@ fn has_blocks_behind(writer: &Writer, shape: Shape) -> Result<bool> {
         if group != first {
             let base = own_blocks(fs, group) - 2 - layout.inode_table_blocks();
             let is_behind = |block: &&Block| **block >= shape.end();
-            own += base + others.iter().filter(is_behind).count() as u64;
+            own += base + u64_of(others.iter().filter(is_behind).count());
             let table_end = table + layout.inode_table_blocks();
             own += table_end.max(shape.end()) - table.max(shape.end());
         }
@@ -243,16 +245,15 @@ pub(super) fn each_inode(
         let place = Place::group(Structure::GroupDescriptor, group);
         fs.check_blocks(block, 1, place)?;
         fs.check_blocks(table, layout.inode_table_blocks(), place)?;
-        let mut bytes = vec![0; layout.block_size as usize];
+        let mut bytes = vec![0; layout.block_len()];
         fs.device().read_at(&mut bytes, layout.offset(block))?;
         let mut at = 0;
         while let Some(bit) = bitmap::next(&bytes, at, layout.inodes_per_group.into(), true) {
             at = bit + 1;
-            // OK to cast: an inode of a group.
-            let Some(number) = layout.inode_at(group, bit as u32) else { break };
+            let Some(number) = layout.inode_at(group, u32_of(bit)) else { break };
             let mut mode = [0; 2];
             let offset = layout.offset(table) + bit * u64::from(layout.inode_size);
-            fs.device().read_at(&mut mode, offset + MODE.at() as u64)?;
+            fs.device().read_at(&mut mode, offset + u64_of(MODE.at()))?;
             // Some of the file system's own are of no kind, and have nothing.
             if mode != [0; 2] {
                 visit(number)?;
@@ -268,7 +269,7 @@ fn move_blocks(files: &mut Files, number: InodeNo, end: Block) -> Result<u64> {
     let mut inode = files.get_unlinked(number)?;
     let mut found = Blocks::default();
     let _ = fs.visit_map(&inode, 0, &mut found)?;
-    let mut moved = found.of_map.iter().filter(|block| **block >= end).count() as u64;
+    let mut moved = u64_of(found.of_map.iter().filter(|block| **block >= end).count());
     // What a map leads to stays in use; blocks of the map are freed.
     while files.inodes().map(&mut inode).take_last(0)?.is_some() {}
     for run in found.runs {
@@ -315,11 +316,11 @@ fn copy(files: &mut Files, inode: &Inode, from: Block, to: Block, len: u64) -> R
     let mut done = 0;
     while done < len {
         let count = (CHUNK / size).min(len - done);
-        // OK to cast: at most a chunk.
-        let mut bytes = vec![0; (count * size) as usize];
+        // At most a chunk.
+        let mut bytes = vec![0; usize_of(count * size)];
         files.space().transaction().read_at(&mut bytes, fs.layout().offset(from + done))?;
         if is_orphans && sums.covers(Subject::OrphanBlock) {
-            for (block, bytes) in (to + done).run(count).zip(bytes.chunks_exact_mut(size as usize)) {
+            for (block, bytes) in (to + done).run(count).zip(bytes.chunks_exact_mut(usize_of(size))) {
                 sums.store(recipe(Subject::OrphanBlock), &Context { block, ..inode.context() }, bytes);
             }
         }

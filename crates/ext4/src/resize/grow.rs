@@ -2,6 +2,8 @@
 //!
 //! Blocks behind the old end are written as contents are, before the commit that makes it part of the file system.
 
+use casemate_blockdev::{u32_of, usize_of};
+
 use crate::alloc::base_blocks;
 use crate::edit::files::Files;
 use crate::error::{Place, Result, Structure};
@@ -10,6 +12,7 @@ use crate::format::features::{Compat, Incompat};
 use crate::format::group::{BLOCK_UNINIT, Bitmap, Descriptor, INODE_UNINIT, INODE_ZEROED};
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockMut};
+use crate::number::u16_of;
 use crate::resize::reserve;
 use crate::resize::shape::Shape;
 use crate::units::{Block, GroupNo};
@@ -83,8 +86,8 @@ fn set_shape(superblock: &mut SuperblockMut<'_>, before: &Superblock, shape: Sha
     superblock.set_size(shape.blocks, shape.groups * before.inodes_per_group);
     superblock.set_reserved_blocks(scaled(before, shape.blocks));
     if before.compat.has(Compat::RESIZE_INODE) {
-        // OK to cast: not more than there were.
-        superblock.set_reserved_descriptor_blocks(room.reserved as u16);
+        // Not more than there were.
+        superblock.set_reserved_descriptor_blocks(u16_of(room.reserved));
     }
     if let Some(first) = room.first_meta_bg {
         superblock.remove_compat(Compat::RESIZE_INODE);
@@ -130,8 +133,7 @@ impl Grow {
         let space = files.inodes().space_mut();
         space.set_run(Bitmap::Blocks, group, first, first + more - 1, false)?;
         space.edit_descriptor(group, |descriptor| {
-            // OK to cast: blocks of a group.
-            let free = descriptor.fields().free_clusters().saturating_add(more as u32);
+            let free = descriptor.fields().free_clusters().saturating_add(u32_of(more));
             descriptor.set_free_clusters(free);
         })?;
         Ok(more)
@@ -140,7 +142,7 @@ impl Grow {
     /// Writes a new group's structures but those of fixed place, and returns its descriptor.
     fn group(&self, files: &mut Files, group: GroupNo) -> Result<Descriptor> {
         let layout = &self.layout;
-        let size = layout.block_size as usize;
+        let size = layout.block_len();
         let has_flags = files.fs().checksums().kind() != Kind::None;
         let base = base_blocks(layout, &self.superblock, group);
         let first = layout.group_start(group) + base;
@@ -150,24 +152,20 @@ impl Grow {
         let place = Place::group(Structure::GroupDescriptor, group);
         let free =
             blocks.checked_sub(used).ok_or_else(|| place.malformed("has no room for its structures"))?;
-        let mut descriptor = Descriptor::from_bytes(
-            &vec![0; layout.descriptor_size as usize],
-            layout.descriptor_size as usize,
-        );
+        let mut descriptor =
+            Descriptor::from_bytes(&vec![0; layout.descriptor_len()], layout.descriptor_len());
         descriptor.set_places(first, inode_bitmap, table);
-        // OK to cast: blocks of a group.
-        descriptor.set_free_clusters(free as u32);
+        descriptor.set_free_clusters(u32_of(free));
         descriptor.set_free_inodes(layout.inodes_per_group);
         let sums = *files.inodes().transaction().sums();
         let is_last = group.get() + 1 == layout.groups;
         let mut flags = 0;
         if !has_flags || is_last {
             let mut bytes = vec![0; size];
-            let bits = 8 * size as u64;
             crate::format::bitmap::flip(&mut bytes, 0, used);
-            crate::format::bitmap::flip(&mut bytes, blocks, bits - blocks);
+            crate::format::bitmap::flip_from(&mut bytes, blocks);
             if sums.covers(Subject::BlockBitmap) {
-                let covered = (layout.clusters_per_group / 8) as usize;
+                let covered = usize_of(layout.clusters_per_group / 8);
                 descriptor.set_bitmap_sum(&sums, Bitmap::Blocks, sums.update(None, &bytes[..covered]));
             }
             files.inodes().transaction().write_data(first, &bytes)?;
@@ -180,8 +178,7 @@ impl Grow {
             descriptor.set_unused_inodes(layout.inodes_per_group);
         } else {
             let mut bytes = vec![0; size];
-            let inodes = u64::from(layout.inodes_per_group);
-            crate::format::bitmap::flip(&mut bytes, inodes, 8 * size as u64 - inodes);
+            crate::format::bitmap::flip_from(&mut bytes, layout.inodes_per_group.into());
             files.inodes().transaction().write_data(inode_bitmap, &bytes)?;
             if !is_zeroed {
                 self.zero(files, table, layout.inode_table_blocks())?;
@@ -196,8 +193,8 @@ impl Grow {
         let mut at = 0;
         while at < len {
             let count = CHUNK.min(len - at);
-            // OK to cast: at most a chunk.
-            files.inodes().transaction().write_data(first + at, &vec![0; (count * size) as usize])?;
+            // At most a chunk.
+            files.inodes().transaction().write_data(first + at, &vec![0; usize_of(count * size)])?;
             at += count;
         }
         Ok(())
@@ -208,26 +205,26 @@ impl Grow {
         let layout = &self.layout;
         let sums = *files.inodes().transaction().sums();
         let subject = sums.descriptor_subject();
-        let size = layout.descriptor_size as usize;
+        let size = layout.descriptor_len();
         let last = GroupNo::new(self.old.groups - 1);
         let first_changed = self.old.descriptor_position(last).0;
         for index in 0..layout.descriptor_blocks() {
             let block = layout.descriptor_block(index);
             let mut bytes = match index < self.old.descriptor_blocks() {
                 true => files.inodes().transaction().with(block, <[u8]>::to_vec)?,
-                false => vec![0; layout.block_size as usize],
+                false => vec![0; layout.block_len()],
             };
             let first = layout.first_described(index);
             let mut is_changed = index >= first_changed;
             for (at, group) in first
                 .until(GroupNo::new(layout.groups))
-                .take(layout.descriptors_per_block() as usize)
+                .take(usize_of(layout.descriptors_per_block()))
                 .enumerate()
             {
                 let Some(number) = group.get().checked_sub(self.old.groups) else { continue };
                 let raw = &mut bytes[at * size..(at + 1) * size];
                 raw.fill(0);
-                let descriptor = new[number as usize].as_bytes();
+                let descriptor = new[usize_of(number)].as_bytes();
                 raw[..descriptor.len()].copy_from_slice(descriptor);
                 if sums.covers(subject) {
                     sums.store(recipe(subject), &Context { group, ..Context::default() }, raw);
@@ -257,7 +254,7 @@ impl Grow {
             if sums.covers(Subject::Superblock) {
                 sums.store(recipe(Subject::Superblock), &Context::default(), &mut raw);
             }
-            let mut bytes = vec![0; self.layout.block_size as usize];
+            let mut bytes = vec![0; self.layout.block_len()];
             bytes[..SUPERBLOCK_SIZE].copy_from_slice(&raw);
             self.put(files, self.layout.group_start(group), bytes)?;
         }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use casemate_blockdev::u64_of;
+
 use crate::edit::dir::NewName;
 use crate::edit::dir::name::Name;
 use crate::edit::files::Files;
@@ -46,7 +48,7 @@ pub(super) fn renumber(files: &mut Files, first_group: u32) -> Result<u64> {
             false => rename(files, &dir, &moved)?,
         }
     }
-    Ok(moved.len() as u64)
+    Ok(u64_of(moved.len()))
 }
 
 /// Gives an inode another number, which nothing names yet.
@@ -74,8 +76,7 @@ fn move_inode(files: &mut Files, number: InodeNo) -> Result<InodeNo> {
     let mut gone = inode.clone();
     gone.set_links(0);
     gone.set_size(0);
-    // OK to truncate: times of deletion have 32 bits.
-    gone.set_deleted(now.seconds.max(1) as u32);
+    gone.set_deleted_at(now);
     let space = files.inodes().space_mut();
     write(space, &gone)?;
     space.free_inode(number, inode.is_dir())?;

@@ -1,5 +1,7 @@
 //! The inode that keeps room behind the descriptors: a tree of two levels, whose blocks of numbers are that room itself.
 
+use casemate_blockdev::{u64_of, usize_of};
+
 use crate::alloc::Goal;
 use crate::edit::files::Files;
 use crate::edit::inode::{clear, write};
@@ -38,8 +40,8 @@ pub(super) fn move_top(files: &mut Files, end: Block) -> Result<u64> {
 
 /// Makes the inode keep `count` blocks behind the descriptors of a layout, with their copies.
 pub(super) fn keep(files: &mut Files, layout: &Layout, count: u32) -> Result<()> {
-    let size = layout.block_size as usize;
-    let per_block = block_map::per_block(size as u64) as usize;
+    let size = layout.block_len();
+    let per_block = usize_of(block_map::per_block(u64_of(size)));
     let top_block = top(files)?;
     let number = |block: Block| {
         block.low().ok_or_else(|| Error::unsupported("room for descriptors behind the first 2^32 blocks"))
@@ -49,7 +51,7 @@ pub(super) fn keep(files: &mut Files, layout: &Layout, count: u32) -> Result<()>
     for index in 0..count {
         let index = layout.descriptor_blocks() + index;
         let block = layout.superblock_block() + 1 + u64::from(index);
-        block_map::number(index as usize % per_block).set(&mut top, number(block)?);
+        block_map::number(usize_of(index) % per_block).set(&mut top, number(block)?);
         let mut copies = vec![0; size];
         for (at, group) in groups.iter().enumerate() {
             let copy = block + u64::from(group.get()) * u64::from(layout.blocks_per_group);
@@ -59,7 +61,7 @@ pub(super) fn keep(files: &mut Files, layout: &Layout, count: u32) -> Result<()>
     }
     files.inodes().transaction().create(top_block, top);
     let mut inode = files.get_unlinked(InodeNo::RESIZE)?;
-    let blocks = 1 + u64::from(count) * (1 + groups.len() as u64);
+    let blocks = 1 + u64::from(count) * (1 + u64_of(groups.len()));
     let has_huge = files.fs().superblock().ro_compat.has(RoCompat::HUGE_FILE);
     inode.set_sectors(blocks * u64::from(layout.block_size / 512), layout.block_size, has_huge);
     write(files.inodes().space_mut(), &inode)
