@@ -36,7 +36,7 @@ const HASH: Le32 = Le32(0);
 const BLOCK: Le32 = Le32(4);
 
 /// The bits of a block's number; the others are reserved.
-const BLOCK_BITS: u32 = 0x0fff_ffff;
+pub(crate) const BLOCK_BITS: u32 = 0x0fff_ffff;
 
 /// Of the tail, where the checksum lies.
 const CHECKSUM: usize = 4;

@@ -1,7 +1,5 @@
 //! Hash trees of directories that grow: leaves and nodes split where the kernel splits them.
 
-use casemate_blockdev::u32_of;
-
 use crate::edit::dir::name::Name;
 use crate::edit::dir::{Directory, Found, NewName, name_too_long};
 use crate::error::{Error, Place, Result, Structure, no_space};
@@ -232,8 +230,7 @@ impl Directory<'_> {
             let (block, logical) = self.append_block()?;
             self.create_block(Subject::HtreeNode, block, htree::node_bytes(size, &entries, has_tail));
             let mut root_bytes = self.inodes.space().transaction().with(root.block, <[u8]>::to_vec)?;
-            // Blocks of a directory have 28 bits.
-            htree::deepen_root(&mut root_bytes, u32_of(logical));
+            htree::deepen_root(&mut root_bytes, logical);
             self.create_block(Subject::HtreeNode, root.block, root_bytes);
             return Ok(());
         };
@@ -258,12 +255,12 @@ impl Directory<'_> {
     }
 
     /// Puts an entry behind the one that a frame went down.
-    fn insert_entry(&mut self, frame: &Frame, hash: u32, logical: u64) -> Result<()> {
+    fn insert_entry(&mut self, frame: &Frame, hash: u32, logical: u32) -> Result<()> {
         let part = self.inodes.space().transaction().whole(Subject::HtreeNode, self.dir.context());
         let recipe = recipe(Subject::HtreeNode);
         let patcher = *self.inodes.space().transaction().patcher();
         let covered = patcher.sums.covers(Subject::HtreeNode);
-        let entry = HtreeEntry { hash, block: u32_of(logical) }.to_bytes();
+        let entry = HtreeEntry { hash, block: logical }.to_bytes();
         let slot = frame.slot + 1;
         let (at, tail_at, rest, (count_at, count)) = self.with_node(frame, |node| {
             let rest = node.entries_from(slot).to_vec();

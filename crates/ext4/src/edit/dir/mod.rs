@@ -9,10 +9,11 @@ use std::collections::HashMap;
 use crate::edit::dir::name::Name;
 use crate::edit::encrypted::stored_name;
 use crate::edit::inodes::Inodes;
-use crate::error::{Error, Place, Result, Structure, invalid};
+use crate::error::{Error, Place, Result, Structure, invalid, no_space};
 use crate::format::csum::Subject;
 use crate::format::dir::{self, Record, Records};
 use crate::format::features::Incompat;
+use crate::format::htree::BLOCK_BITS;
 use crate::format::inline as inline_data;
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::dir::BlockRole;
@@ -250,18 +251,28 @@ impl<'t> Directory<'t> {
     }
 
     /// Adds a block at a directory's end: where it lies, and its number in the directory. The caller fills it.
-    pub fn append_block(&mut self) -> Result<(Block, u64)> {
-        let logical = self.length()?;
+    ///
+    /// # Errors
+    /// `StorageFull` for more blocks than an index can name, or a size can tell.
+    pub fn append_block(&mut self) -> Result<(Block, u32)> {
+        let full = || no_space("room in the directory");
+        let logical = u32::try_from(self.length()?).ok().filter(|number| *number <= BLOCK_BITS);
+        let logical = logical.ok_or_else(full)?;
+        let (first, end) = (u64::from(logical), u64::from(logical) + 1);
+        let size = end * self.inodes.space().block_bytes();
+        if u32::try_from(size).is_err() && !self.fs().superblock().incompat.has(Incompat::LARGEDIR) {
+            return Err(full());
+        }
         let mut block = None;
-        self.inodes.map(self.dir).fill(logical, logical + 1, false, |run| block = Some(run.physical))?;
+        self.inodes.map(self.dir).fill(first, end, false, |run| block = Some(run.physical))?;
         let place = Place::inode(Structure::Directory, self.dir.number());
         let block = block.ok_or_else(|| place.malformed("has blocks behind its end"))?;
-        self.dir.set_size((logical + 1) * self.inodes.space().block_bytes());
+        self.dir.set_size(size);
         Ok((block, logical))
     }
 
     /// Adds an empty leaf at a directory's end.
-    pub fn append_leaf(&mut self) -> Result<(Block, u64)> {
+    pub fn append_leaf(&mut self) -> Result<(Block, u32)> {
         let (block, logical) = self.append_block()?;
         let bytes = self.pack(&[]);
         self.create_block(Subject::DirectoryBlock, block, bytes);
@@ -400,4 +411,42 @@ impl<'t> Directory<'t> {
 
 pub(crate) fn name_too_long() -> Error {
     invalid(std::io::ErrorKind::InvalidFilename, "a name has 1 to 255 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::sync::Arc;
+
+    use casemate_blockdev::FileDevice;
+    use casemate_testkit::{mke2fs, tempdir, tool};
+
+    use crate::{NewNode, RecoveryFile, WriteOptions, Writer};
+
+    /// Sizes that no directory comes to by itself, in file systems that have room for them.
+    #[test]
+    fn no_block_is_added_that_size_and_index_have_no_numbers_for() {
+        let Some(mke2fs) = tool("mke2fs") else { return };
+        let folder = tempdir().unwrap();
+        let image = folder.path().join("image");
+        for (features, size, most) in
+            [("^has_journal", "5G", (1 << 32) - 4096), ("^has_journal,large_dir", "1025G", 1_u64 << 40)]
+        {
+            mke2fs::make(&mke2fs, &format!("-t ext4 -b 4096 -N 100000 -O {features}"), &image, size);
+            let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+            let recovery = Some(RecoveryFile::new(folder.path().join("image.redo")));
+            let options = WriteOptions { recovery, ..WriteOptions::default() };
+            let mut writer = Writer::open(device, options).unwrap();
+            writer.make_directory(b"/d", &NewNode::new(0o755), false).unwrap();
+            let number = writer.fs().resolve(b"/d", false).unwrap().number();
+            let files = writer.files_mut();
+            let mut dir = files.inodes().get(number).unwrap();
+            let mut append = |size| {
+                dir.set_size(size);
+                files.directory(&mut dir).append_leaf().map(|_| dir.size())
+            };
+            assert_eq!(append(most - 4096).unwrap(), most);
+            assert_eq!(append(most).unwrap_err().io_kind(), Some(ErrorKind::StorageFull), "{features}");
+        }
+    }
 }
