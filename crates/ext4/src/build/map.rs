@@ -94,7 +94,9 @@ impl Form {
         if self.has_extents {
             return Ok(self.extents(runs, blocks, sums, context));
         }
-        if runs.iter().any(|run| (run.physical + u64::from(run.len)).get() > 1 << 32) {
+        let of_map = blocks.iter().map(|block| *block + 1);
+        let mut ends = runs.iter().map(|run| run.physical + run.len.into()).chain(of_map);
+        if ends.any(|end| end.get() > 1 << 32) {
             return Err(Error::unsupported("more than 2^32 blocks without the feature extent"));
         }
         Ok(self.pointers(runs, blocks))
@@ -200,4 +202,30 @@ fn parts(runs: &[FileRun], zone: &std::ops::Range<u64>) -> Vec<(u64, u64)> {
         (start < end).then(|| (start - zone.start, end - zone.start))
     };
     runs.iter().filter_map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate_primitives::Cpu;
+    use casemate_primitives::crc32c::Crc32c;
+
+    use super::*;
+    use crate::format::superblock::Superblock;
+    use crate::format::superblock::tests::sample;
+
+    /// Numbers of 32 bits lead to no block behind them, be it one of the file or of its map.
+    #[test]
+    fn block_maps_end_with_32_bits() {
+        let superblock = Superblock::from_bytes(&sample()).unwrap();
+        let sums = Checksums::new(Crc32c::new(Cpu::portable()), &superblock).unwrap();
+        let form = Form { block_size: 1024, has_extents: false };
+        let map = |physical: u64, of_map: u64| {
+            let runs = [FileRun { logical: 0, physical: Block::new(physical), len: 13 }];
+            form.map(&runs, &[Block::new(of_map)], &sums, &Context::default())
+        };
+        let last = (1 << 32) - 1;
+        assert_eq!(map(last - 12, 100).unwrap().blocks.len(), 1);
+        assert_eq!(block_map::number(DIRECT).get(&map(100, last).unwrap().root), u32::MAX);
+        assert!(map(last - 11, 100).is_err() && map(100, last + 1).is_err());
+    }
 }
