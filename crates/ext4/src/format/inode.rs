@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use casemate_blockdev::u32_of;
 use casemate_trees::Node;
 pub use casemate_trees::{FileType, Time};
 
@@ -244,7 +245,7 @@ impl Inode {
 
     /// Sets the time of deletion, which has 32 bits and is not 0.
     pub(crate) fn set_deleted_at(&mut self, time: Time) {
-        self.set_deleted(low32(time.seconds.max(1).cast_unsigned()));
+        self.set_deleted(u32_of(time.seconds.max(1)));
     }
 
     /// The next inode in the list of orphans, for an inode on the list: it has the place of the time of deletion.
@@ -539,6 +540,16 @@ mod tests {
         raw[0x88..0x8c].copy_from_slice(&(5u32 << 2 | 1).to_le_bytes());
         let time = Time { seconds: (1 << 32) - 1, nanoseconds: 5 };
         assert_eq!(Inode::from_bytes(InodeNo::FIRST, &raw).unwrap().modified(), time);
+    }
+
+    /// 0 stands for an inode that was not deleted.
+    #[test]
+    fn times_of_deletion_stop_with_32_bits() {
+        let mut inode = Inode::new(InodeNo::LOST_AND_FOUND, FileType::Regular, 256, 0);
+        for (seconds, stored) in [(-5, 1), (0, 1), (7, 7), (1 << 32, u32::MAX), (i64::MAX, u32::MAX)] {
+            inode.set_deleted_at(Time { seconds, nanoseconds: 0 });
+            assert_eq!(inode.deleted(), stored);
+        }
     }
 
     #[test]
