@@ -1,7 +1,7 @@
 //! A superblock's fields, changed where they lie.
 
 use super::*;
-use crate::number::{low16, low32, u16_of};
+use crate::number::{low16, u16_of};
 use crate::units::{Block, GroupNo, InodeNo};
 
 /// A superblock's bytes while they are changed, 1024 of them.
@@ -42,7 +42,7 @@ impl SuperblockMut<'_> {
         BLOCKS_FREE.set_if(bits64, self.raw, blocks_free);
         INODES_FREE.set(self.raw, inodes_free);
         // What does not fit its field is counted by whoever mounts.
-        OVERHEAD_CLUSTERS.set(self.raw, low32(overhead_clusters));
+        OVERHEAD_CLUSTERS.set(self.raw, u32::try_from(overhead_clusters).unwrap_or(0));
     }
 
     /// Sets the journal's inode, with a copy of its map and its size in bytes.

@@ -594,6 +594,15 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn clusters_that_have_no_room_are_not_counted() {
+        let mut raw = sample();
+        for (clusters, stored) in [(7, 7), (u32::MAX.into(), u32::MAX), ((1 << 32) + 7, 0)] {
+            SuperblockMut { raw: &mut raw }.set_counts(1, 2, clusters);
+            assert_eq!(Superblock::from_bytes(&raw).unwrap().overhead_clusters(), stored);
+        }
+    }
+
+    #[test]
     fn features_make_the_second_revision_of_the_first() {
         let mut raw = sample();
         for (field, value) in
