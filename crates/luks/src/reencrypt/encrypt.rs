@@ -266,10 +266,10 @@ impl PlainData<'_> {
         super::length::refuse_middle(self, 0, options)?;
         super::length::refuse_cut(self, 0, options)?;
         let is_known = super::fits::check(self, len, options.contents)?;
+        let made = new_header(passphrase, format, Some(shift), work)?;
         if !(is_known && options.give_up_data) {
             self.refuse_used_end((size, shift, moved), reduce, is_known)?;
         }
-        let made = new_header(passphrase, format, Some(shift), work)?;
         let header = luks2_of(&made)?;
         let last = segment_of(header);
         let unit = u64::from(last.sector_size);
