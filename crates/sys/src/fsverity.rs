@@ -24,6 +24,13 @@ pub enum Metadata {
     Signature = 3,
 }
 
+impl Metadata {
+    #[expect(clippy::as_conversions, reason = "a discriminant of `repr(u64)`")]
+    fn number(self) -> u64 {
+        self as u64
+    }
+}
+
 #[repr(C)]
 struct EnableArg {
     version: u32,
@@ -79,7 +86,8 @@ pub fn enable(
     let size = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput);
     // The kernel wants no address where there are no bytes. It finds them by a number, so their provenance must
     // be known to the compiler.
-    let address = |bytes: &[u8]| if bytes.is_empty() { 0 } else { bytes.as_ptr().expose_provenance() as u64 };
+    let address =
+        |bytes: &[u8]| if bytes.is_empty() { 0 } else { number(bytes.as_ptr().expose_provenance()) };
     let mut arg = EnableArg {
         version: 1,
         hash_algorithm: algorithm,
@@ -102,7 +110,10 @@ pub fn enable(
 /// # Errors
 /// Errors of the kernel; `NODATA` if the file does not have verity.
 pub fn measure(file: impl AsFd) -> io::Result<(u16, Vec<u8>)> {
-    let header = DigestHeader { digest_algorithm: 0, digest_size: MAX_DIGEST as u16 };
+    let header = DigestHeader {
+        digest_algorithm: 0,
+        digest_size: u16::try_from(MAX_DIGEST).map_err(io::Error::other)?,
+    };
     let mut arg = Digest { header, digest: [0; MAX_DIGEST] };
     // SAFETY: MEASURE writes a `DigestHeader` and after it at most the `digest_size` bytes that the header
     // announces, all of them inside `arg`.
@@ -118,16 +129,21 @@ pub fn measure(file: impl AsFd) -> io::Result<(u16, Vec<u8>)> {
 /// Errors of the kernel; `NODATA` if the file does not have verity or no signature.
 pub fn read_metadata(file: impl AsFd, kind: Metadata, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
     let mut arg = ReadMetadataArg {
-        metadata_type: kind as u64,
+        metadata_type: kind.number(),
         offset,
-        length: buf.len() as u64,
-        buf_ptr: buf.as_mut_ptr().expose_provenance() as u64,
+        length: number(buf.len()),
+        buf_ptr: number(buf.as_mut_ptr().expose_provenance()),
         reserved: 0,
     };
     // SAFETY: READ_METADATA reads one `ReadMetadataArg` and writes at most `length` bytes to `buf_ptr`: the
     // buffer, which is borrowed for writing until the call returns.
     let count = unsafe { call(file.as_fd(), READ_METADATA, &mut arg) }?;
     usize::try_from(count).map(|count| count.min(buf.len())).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Length or address as the kernel takes it, in 64 bits on every machine. Nothing is lost.
+fn number(of: usize) -> u64 {
+    u64::try_from(of).unwrap_or(u64::MAX)
 }
 
 /// Calls `request` with a pointer to `arg`.

@@ -14,6 +14,7 @@
 //! # }
 //! # Ok::<(), std::io::Error>(())
 //! ```
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 #[cfg(target_os = "linux")]
 pub mod descriptor;

@@ -23,7 +23,13 @@ static CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
 /// Whether a standard stream was closed when the process began (or, for a library, when it was loaded).
 pub fn was_closed(stream: Standard) -> bool {
-    CLOSED[stream as usize].load(Ordering::Relaxed)
+    let [input, output, error] = &CLOSED;
+    let closed = match stream {
+        Standard::Input => input,
+        Standard::Output => output,
+        Standard::Error => error,
+    };
+    closed.load(Ordering::Relaxed)
 }
 
 // SAFETY: the loader calls each pointer in this section once, before `main`, as a C function; it passes arguments, which such a
