@@ -20,6 +20,7 @@ use rustix::net::SendFlags;
 use casemate_primitives::secret::SecretVec;
 
 use crate::driver::{Direction, Driver, DriverError, HashDriver};
+use crate::drivers::boxed;
 use crate::engine::Algorithm;
 use crate::flags::{Flags, Origin};
 use crate::row::{BadKey, CipherSpec, HashSpec, MakeCipher, Row, Spec};
@@ -171,8 +172,7 @@ impl Entry {
         let key_lens = if self.name.starts_with("xts(") { halves(&key_lens) } else { key_lens };
         let (driver, iv_len) = (self.driver.clone(), self.iv_len);
         let make: Arc<MakeCipher> = Arc::new(move |key: &[u8]| {
-            let socket = Socket::new(&driver, key).map_err(|error| BadKey(error.to_string()))?;
-            Ok(Box::new(socket) as Box<dyn Driver>)
+            boxed(Socket::new(&driver, key).map_err(|error| BadKey(error.to_string()))?)
         });
         // A unit of whole blocks is right for every mode; some could end within one.
         CipherSpec { iv_len, block_len: self.block_len.max(1), whole_blocks: true, key_lens, make }

@@ -3,8 +3,10 @@
 //! The first is the table of the kernel's proposal about accelerators: synchronous messages of 4096 bytes. The second
 //! is one request of 128 KiB in units or messages of 4096 bytes, where the row can take it.
 
+use std::iter;
 use std::time::{Duration, Instant};
 
+use casemate_blockdev::u32_of;
 use casemate_primitives::Messages;
 
 use crate::cipher::{Cipher, RequestError};
@@ -19,7 +21,7 @@ pub const MESSAGE: usize = 4096;
 pub const BATCH: usize = 128 * 1024;
 
 /// Samples of which the median is taken.
-const SAMPLES: usize = 7;
+const SAMPLES: u32 = 7;
 
 /// The speed of a row in megabytes (10^6 bytes) a second.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +66,8 @@ fn measure_hash(spec: &HashSpec, time: Duration) -> Result<Speed, RequestError> 
 }
 
 fn measure_cipher(row: &Row, spec: &CipherSpec, time: Duration) -> Result<Speed, String> {
-    let key: Vec<u8> = (0..spec.key_lens[0]).map(|i| (i * 7 + 1) as u8).collect();
+    let key: Vec<u8> =
+        iter::successors(Some(1_u8), |byte| Some(byte.wrapping_add(7))).take(spec.key_lens[0]).collect();
     let cipher = || {
         let cipher = Cipher::keyed(row, spec, &key).map_err(|error| error.0)?;
         cipher.with_data_unit_size(MESSAGE).map_err(|error| error.to_string())
@@ -87,8 +90,8 @@ fn measure_cipher(row: &Row, spec: &CipherSpec, time: Duration) -> Result<Speed,
 
 fn median_speed<E>(bytes: usize, time: Duration, work: &mut dyn FnMut() -> Result<(), E>) -> Result<f64, E> {
     work()?;
-    let slice = time / SAMPLES as u32;
-    let mut speeds = Vec::with_capacity(SAMPLES);
+    let slice = time / SAMPLES;
+    let mut speeds = Vec::new();
     for _ in 0..SAMPLES {
         let (start, mut calls) = (Instant::now(), 0u32);
         while calls == 0 || start.elapsed() < slice {
@@ -98,8 +101,8 @@ fn median_speed<E>(bytes: usize, time: Duration, work: &mut dyn FnMut() -> Resul
             }
             calls += 16;
         }
-        speeds.push(f64::from(calls) * bytes as f64 / start.elapsed().as_secs_f64() / 1e6);
+        speeds.push(f64::from(calls) * f64::from(u32_of(bytes)) / start.elapsed().as_secs_f64() / 1e6);
     }
     speeds.sort_by(f64::total_cmp);
-    Ok(speeds[SAMPLES / 2])
+    Ok(speeds[speeds.len() / 2])
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use casemate_blockdev::u64_of;
 pub use casemate_primitives::aes::Direction;
 
 /// The IVs of the data units of one request.
@@ -29,7 +30,8 @@ pub enum Ivs<'a> {
 impl Ivs<'_> {
     /// Writes the IV of unit `k`. A list must have one for it.
     pub fn write(&self, k: usize, iv: &mut [u8]) {
-        let counted = |first: u128, step: u64| first.wrapping_add((k as u128).wrapping_mul(step.into()));
+        let counted =
+            |first: u128, step: u64| first.wrapping_add(u128::from(u64_of(k)).wrapping_mul(step.into()));
         let bytes = match *self {
             Ivs::Little { first, step } => counted(first, step).to_le_bytes(),
             Ivs::Big { first, step } => counted(first, step).to_be_bytes(),

@@ -22,6 +22,7 @@
 //! `selftest`, `policy`, `registry`, `providers`, `work`. `hmac` and `kdf` stand on `hash`, `seed` on `hmac`
 //! and `providers`.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 #[cfg(target_os = "linux")]
 pub mod afalg;

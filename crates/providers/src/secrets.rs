@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{Advice, Error, Stream};
+use casemate_blockdev::{Advice, Error, Stream, u64_of, usize_of};
 use casemate_primitives::secret::SecretVec;
 
 /// Place that a key or a passphrase is read from: a file, an open descriptor, standard input, a person, or memory.
@@ -237,7 +237,7 @@ impl SecretSource {
     /// Errors of [`SecretSource::first_line`]; `Argument` if the line is shorter than `len`.
     pub fn part_of_line(input: &mut dyn Read, len: Option<usize>) -> Result<SecretVec, Error> {
         let name = "the passphrase";
-        let line = Self::first_line(&mut input.take(len.map_or(u64::MAX, |len| len as u64)));
+        let line = Self::first_line(&mut input.take(len.map_or(u64::MAX, u64_of)));
         let line = line.map_err(|error| Error::io(name, error))?;
         match len {
             Some(len) if line.len() < len => {
@@ -281,17 +281,16 @@ impl SecretSource {
                 return Err(Error::argument("a raw key can't be typed; give it in a file"));
             }
         };
-        let mut passed = SecretVec::zeroed(self.skip.min(4096) as usize);
+        let mut passed = SecretVec::zeroed(usize_of(self.skip.min(4096)));
         let mut left = self.skip;
         while left > 0 {
-            // OK to cast: at most 4096.
-            let now = left.min(4096) as usize;
+            let now = usize_of(left.min(4096));
             let read = fill(&mut *reader, &mut passed.expose_mut()[..now]);
             if read.map_err(|error| self.error(error))? < now {
                 let text = format!("{}: ends before byte {}, where the key begins", self.name(), self.skip);
                 return Err(Error::argument(text));
             }
-            left -= now as u64;
+            left -= u64_of(now);
         }
         Ok(reader)
     }

@@ -10,6 +10,8 @@ use crate::driver::{Direction, Driver, DriverError, Ivs};
 use crate::flags::{Flags, Origin};
 use crate::row::{BadKey, CipherSpec, Row};
 
+use super::boxed;
+
 /// The kernel's habit for AES-NI is 400 and for AVX-512 800; the order is what counts, and it is the primitives'.
 const HIGHEST_PRIORITY: u32 = 800;
 
@@ -76,9 +78,9 @@ impl Driver for Ctr {
 
 pub(super) fn rows(cpu: Cpu) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (place, backend) in AesBackend::available(cpu).enumerate() {
+    for (place, backend) in (0..).zip(AesBackend::available(cpu)) {
         let name = backend.name();
-        let priority = HIGHEST_PRIORITY.saturating_sub(100 * place as u32);
+        let priority = HIGHEST_PRIORITY.saturating_sub(100 * place);
         let mut add = |algorithm: &str, mode: &str, flags, spec| {
             rows.push(Row::new(algorithm, format!("{mode}-aes-{name}"), priority, flags, Origin::Own, spec));
         };
@@ -97,9 +99,9 @@ pub(super) fn rows(cpu: Cpu) -> Vec<Row> {
             make,
         };
         let aes = move |key: &[u8]| Aes::with_backend(backend, key).map_err(bad);
-        let ecb = move |key: &[u8]| Ok(Box::new(Ecb(aes(key)?)) as Box<dyn Driver>);
+        let ecb = move |key: &[u8]| boxed(Ecb(aes(key)?));
         add("ecb(aes)", "ecb", Flags::NONE, single(0, 16, Arc::new(ecb)));
-        let ctr = move |key: &[u8]| Ok(Box::new(Ctr(aes(key)?)) as Box<dyn Driver>);
+        let ctr = move |key: &[u8]| boxed(Ctr(aes(key)?));
         add("ctr(aes)", "ctr", Flags::NONE, single(16, 1, Arc::new(ctr)));
     }
     rows

@@ -9,10 +9,10 @@ use casemate_primitives::twofish::Twofish;
 
 use ::cipher::{Block, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 
-use crate::driver::Driver;
 use crate::flags::{Flags, Origin};
 use crate::row::{BadKey, CipherSpec, Row};
 
+use super::boxed;
 use super::modes::{BlockCipher, Cbc, Ctr, Cts, Ecb, Lrw, Xts};
 
 /// Below every one of our own rows.
@@ -152,14 +152,14 @@ pub(super) fn rows(cpu: Cpu) -> Vec<Row> {
         let make = move |key: &[u8]| make(key);
         rows.extend(modes(name, block, keys, make, ("crate", PRIORITY, Origin::Crate)));
     }
-    let twofish = |key: &[u8]| {
+    let twofish = |key: &[u8]| -> Result<Box<dyn BlockCipher>, BadKey> {
         let twofish = Twofish::new(key).map_err(|error| BadKey(error.to_string()))?;
-        Ok(Box::new(Tabled(twofish)) as Box<dyn BlockCipher>)
+        Ok(Box::new(Tabled(twofish)))
     };
     rows.extend(modes("twofish", 16, &[32, 16, 24], twofish, ("tables", OWN_PRIORITY, Origin::Own)));
-    let make = move |key: &[u8]| {
+    let make = move |key: &[u8]| -> Result<Box<dyn BlockCipher>, BadKey> {
         let serpent = Serpent::new(cpu, key).map_err(|error| BadKey(error.to_string()))?;
-        Ok(Box::new(Bitsliced(serpent)) as Box<dyn BlockCipher>)
+        Ok(Box::new(Bitsliced(serpent)))
     };
     rows.extend(modes(
         "serpent",
@@ -185,25 +185,24 @@ fn modes(
             let driver = format!("{mode}-{name}-{from}");
             rows.push(Row::new(algorithm, driver, priority, Flags::NONE, origin, spec));
         };
-        let boxed = |driver| Ok(driver);
         let spec = |iv_len, whole_blocks, key_lens: Vec<usize>, make| {
             let block_len = if whole_blocks || iv_len == 0 { block } else { 1 };
             CipherSpec { iv_len, block_len, whole_blocks, key_lens, make }
         };
         let simple = keys.to_vec();
-        let ecb = move |key: &[u8]| boxed(Box::new(Ecb(make(key)?)) as Box<dyn Driver>);
+        let ecb = move |key: &[u8]| boxed(Ecb(make(key)?));
         add(format!("ecb({name})"), "ecb", spec(0, true, simple.clone(), Arc::new(ecb)));
         if block == 1 {
             return rows;
         }
-        let cbc = move |key: &[u8]| boxed(Box::new(Cbc(make(key)?)) as Box<dyn Driver>);
+        let cbc = move |key: &[u8]| boxed(Cbc(make(key)?));
         add(format!("cbc({name})"), "cbc", spec(block, true, simple.clone(), Arc::new(cbc)));
-        let ctr = move |key: &[u8]| boxed(Box::new(Ctr(make(key)?)) as Box<dyn Driver>);
+        let ctr = move |key: &[u8]| boxed(Ctr(make(key)?));
         add(format!("ctr({name})"), "ctr", spec(block, false, simple.clone(), Arc::new(ctr)));
         if block != 16 {
             return rows;
         }
-        let cts = move |key: &[u8]| boxed(Box::new(Cts(Cbc(make(key)?))) as Box<dyn Driver>);
+        let cts = move |key: &[u8]| boxed(Cts(Cbc(make(key)?)));
         let at_least_a_block = |mut spec: CipherSpec| {
             spec.block_len = 16;
             spec
@@ -212,7 +211,7 @@ fn modes(
         add(format!("cts(cbc({name}))"), "cts-cbc", cts);
         let xts = move |key: &[u8]| {
             let (data, tweak) = key.split_at(key.len() / 2);
-            boxed(Box::new(Xts { data: make(data)?, tweak: make(tweak)? }) as Box<dyn Driver>)
+            boxed(Xts { data: make(data)?, tweak: make(tweak)? })
         };
         let doubled = simple.iter().map(|len| 2 * len).collect();
         add(format!("xts({name})"), "xts", at_least_a_block(spec(16, false, doubled, Arc::new(xts))));
@@ -220,7 +219,7 @@ fn modes(
             let (data, tweak) = key.split_at(key.len() - 16);
             // OK to unwrap: the list of key lengths leaves 16 bytes.
             let tweak = u128::from_be_bytes(tweak.try_into().unwrap());
-            boxed(Box::new(Lrw { data: make(data)?, tweak }) as Box<dyn Driver>)
+            boxed(Lrw { data: make(data)?, tweak })
         };
         let longer = simple.iter().map(|len| len + 16).collect();
         add(format!("lrw({name})"), "lrw", spec(16, true, longer, Arc::new(lrw)));

@@ -11,6 +11,8 @@ use crate::flags::Flags;
 use crate::hash::SaltedHash;
 use crate::row::{CipherSpec, Row};
 
+use super::boxed;
+
 /// Hashes that dm-crypt mappings name in practice, with the digest's length, which must be a key's of the cipher.
 const HASHES: &[(&str, usize)] = &[("sha256", 32), ("md5", 16), ("sm3", 32), ("blake2s-256", 32)];
 
@@ -74,8 +76,7 @@ pub(super) fn rows(cpu: Cpu, inner_rows: &[Row]) -> Vec<Row> {
                 let engine = Algorithm::named(hash_name).unwrap().best(cpu);
                 let mut salt = SecretVec::zeroed(*digest_len);
                 SaltedHash::new(&engine, *digest_len, &[], &[]).hash(key, salt.expose_mut());
-                let driver = Essiv { inner: inner_make(key)?, salt: salt_make(salt.expose())? };
-                Ok(Box::new(driver) as Box<dyn Driver>)
+                boxed(Essiv { inner: inner_make(key)?, salt: salt_make(salt.expose())? })
             };
             let spec = CipherSpec { key_lens: spec.key_lens.clone(), make: Arc::new(make), ..*spec };
             rows.push(Row::new(

@@ -17,11 +17,11 @@ const CRATE_PRIORITY: u32 = 50;
 pub(crate) fn rows(cpu: Cpu) -> Vec<Row> {
     let mut rows = Vec::new();
     let sha256 = Sha256::available(cpu).map(|hash| ("sha256", hash.name(), Engine::Sha256(hash)));
-    for (place, own) in sha256.enumerate() {
+    for (place, own) in (0..).zip(sha256) {
         rows.push(own_row(place, own));
     }
     let sha512 = Sha512::available(cpu).map(|hash| ("sha512", hash.name(), Engine::Sha512(hash)));
-    for (place, own) in sha512.enumerate() {
+    for (place, own) in (0..).zip(sha512) {
         rows.push(own_row(place, own));
     }
     for name in ALGORITHMS.iter().map(Algorithm::name) {
@@ -31,8 +31,8 @@ pub(crate) fn rows(cpu: Cpu) -> Vec<Row> {
     rows
 }
 
-fn own_row(place: usize, (algorithm, back_end, engine): (&str, &str, Engine)) -> Row {
-    let priority = HIGHEST_PRIORITY.saturating_sub(100 * place as u32);
+fn own_row(place: u32, (algorithm, back_end, engine): (&str, &str, Engine)) -> Row {
+    let priority = HIGHEST_PRIORITY.saturating_sub(100 * place);
     let driver = format!("{algorithm}-{back_end}");
     Row::new(algorithm, driver, priority, Flags::NONE, Origin::Own, HashSpec::own(algorithm, engine))
 }

@@ -9,7 +9,13 @@ mod wide;
 
 use casemate_primitives::Cpu;
 
-use crate::row::Row;
+use crate::driver::Driver;
+use crate::row::{BadKey, Row};
+
+/// Driver of any kind, as a cipher's maker gives it.
+pub(crate) fn boxed(driver: impl Driver + 'static) -> Result<Box<dyn Driver>, BadKey> {
+    Ok(Box::new(driver))
+}
 
 /// One row for each cipher's implementation that `cpu` can run.
 pub(crate) fn rows(cpu: Cpu) -> Vec<Row> {

@@ -10,6 +10,8 @@ use crate::driver::{Direction, Driver, DriverError};
 use crate::flags::{Flags, Origin};
 use crate::row::{BadKey, CipherSpec, MakeCipher, Row};
 
+use super::boxed;
+
 /// Below the rows of AES's own modes only in the list: nothing else has these names.
 const PRIORITY: u32 = 400;
 
@@ -40,12 +42,9 @@ impl Driver for Hctr2 {
 pub(super) fn rows(cpu: Cpu) -> Vec<Row> {
     let bad = |error: casemate_primitives::aes::KeyError| BadKey(error.to_string());
     let adiantum = |rounds: Rounds| -> Arc<MakeCipher> {
-        Arc::new(move |key: &[u8]| {
-            Ok(Box::new(Adiantum::new(cpu, rounds, key).map_err(bad)?) as Box<dyn Driver>)
-        })
+        Arc::new(move |key: &[u8]| boxed(Adiantum::new(cpu, rounds, key).map_err(bad)?))
     };
-    let hctr2: Arc<MakeCipher> =
-        Arc::new(move |key: &[u8]| Ok(Box::new(Hctr2::new(cpu, key).map_err(bad)?) as Box<dyn Driver>));
+    let hctr2: Arc<MakeCipher> = Arc::new(move |key: &[u8]| boxed(Hctr2::new(cpu, key).map_err(bad)?));
     let row = |algorithm: &str, driver: &str, key_lens, make| {
         let spec = CipherSpec { iv_len: 32, block_len: 16, whole_blocks: false, key_lens, make };
         Row::new(algorithm, driver, PRIORITY, Flags::NONE, Origin::Own, spec)

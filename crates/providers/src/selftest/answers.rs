@@ -31,8 +31,8 @@ pub(super) fn of(algorithm: &str) -> impl Iterator<Item = Answer> {
     )
 }
 
-fn bytes(len: usize, factor: usize, first: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * factor + first) as u8).collect()
+fn bytes(len: usize, factor: u8, first: u8) -> Vec<u8> {
+    iter::successors(Some(first), |byte| Some(byte.wrapping_add(factor))).take(len).collect()
 }
 
 /// Algorithm, key length, IV length, ciphertext.

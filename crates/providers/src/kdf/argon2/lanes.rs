@@ -8,7 +8,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use casemate_blockdev::Pool;
+use casemate_blockdev::{Pool, u64_of, usize_of};
 use casemate_primitives::argon2::{Block, Compression, WORDS};
 
 use super::super::is_stopped;
@@ -45,13 +45,12 @@ struct Lane<'m> {
 
 /// Blocks of a lane's slice, for a number of KiB in all.
 pub(super) fn slice_len(argon2: &Argon2) -> usize {
-    // OK to cast: 32 bits.
-    (argon2.memory / argon2.lanes) as usize / SLICES
+    usize_of(argon2.memory / argon2.lanes) / SLICES
 }
 
 /// Bytes of all blocks.
 pub(super) fn memory_len(argon2: &Argon2) -> usize {
-    slice_len(argon2) * SLICES * argon2.lanes as usize * size_of::<Block>()
+    (slice_len(argon2) * SLICES * usize_of(argon2.lanes)).saturating_mul(size_of::<Block>())
 }
 
 /// Fills memory, in which each lane's first two blocks are there, in all passes. Gives the sum of the lanes' last blocks;
@@ -80,11 +79,11 @@ pub(super) fn fill(
             let each = lanes.len().div_ceil(pool.threads());
             let groups: Vec<Mutex<&mut [Lane<'_>]>> = lanes.chunks_mut(each).map(Mutex::new).collect();
             let done = pool.run(
-                groups.len() as u64,
+                u64_of(groups.len()),
                 || (),
                 |(), k| {
-                    // OK to cast and to unwrap: an index of the vector, locked once.
-                    way.fill(&mut groups[k as usize].lock().unwrap());
+                    // OK to unwrap: an index of the vector, locked once.
+                    way.fill(&mut groups[usize_of(k)].lock().unwrap());
                     Ok::<(), std::convert::Infallible>(())
                 },
             );
@@ -163,9 +162,8 @@ impl Way<'_> {
             }
         };
         let is_first = self.pass == 0 && self.slice == 0;
-        // OK to cast: below the number of lanes.
         let number =
-            if is_first { lane.number } else { ((random >> 32) % u64::from(self.argon2.lanes)) as usize };
+            if is_first { lane.number } else { usize_of((random >> 32) % u64::from(self.argon2.lanes)) };
         let whole = self.len * if self.pass == 0 { self.slice } else { SLICES - 1 };
         // The block before is the first parent, and is no other.
         let choice = match number == lane.number {
@@ -174,8 +172,7 @@ impl Way<'_> {
         };
         // Late ones more often than early ones.
         let low = random & 0xffff_ffff;
-        // OK to cast: below the choice.
-        let back = ((((low * low) >> 32) * choice as u64) >> 32) as usize;
+        let back = usize_of((((low * low) >> 32) * u64_of(choice)) >> 32);
         let oldest = if self.pass == 0 { 0 } else { (self.slice + 1) % SLICES * self.len };
         let place = (oldest + choice - 1 - back) % (SLICES * self.len);
         (number * SLICES + place / self.len, place % self.len)
@@ -187,11 +184,11 @@ impl Way<'_> {
         let Argon2 { variant, passes, .. } = *self.argon2;
         let numbers = [
             u64::from(self.pass),
-            lane.number as u64,
-            self.slice as u64,
-            (self.others.len() * self.len) as u64,
+            u64_of(lane.number),
+            u64_of(self.slice),
+            u64_of(self.others.len() * self.len),
             passes.into(),
-            variant as u64,
+            variant.number().into(),
             lane.runs,
         ];
         let (mut seed, mut once) = (Block::ZERO, Block::ZERO);

@@ -7,7 +7,7 @@ use blake2::Blake2bVarCore;
 use digest::block_api::{UpdateCore, VariableOutputCore};
 use zeroize::Zeroize;
 
-use casemate_blockdev::Pool;
+use casemate_blockdev::{Pool, u32_of, u64_of, usize_of};
 use casemate_primitives::Cpu;
 use casemate_primitives::argon2::{Block, Compression};
 use casemate_primitives::secret::SecretVec;
@@ -21,9 +21,19 @@ mod lanes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argon2Variant {
     /// By counters alone: old LUKS2 headers.
-    I = 1,
+    I,
     /// By counters first and by the data then: what is chosen today.
-    Id = 2,
+    Id,
+}
+
+impl Argon2Variant {
+    /// Number of the type in the RFC.
+    fn number(self) -> u32 {
+        match self {
+            Argon2Variant::I => 1,
+            Argon2Variant::Id => 2,
+        }
+    }
 }
 
 /// Argon2 with its costs, version 1.3.
@@ -43,8 +53,9 @@ impl Argon2 {
     /// Derives `len` bytes. The memory is wiped afterwards.
     ///
     /// # Errors
-    /// [`KdfError::TooExpensive`] for costs above `limits`; [`KdfError::Invalid`] for costs below the minimum and a salt
-    /// of less than 8 bytes; [`KdfError::Memory`] where there is not so much memory.
+    /// [`KdfError::TooExpensive`] for costs above `limits`; [`KdfError::Invalid`] for costs below the minimum, a salt
+    /// of less than 8 bytes, and a passphrase or salt of 4 GiB or more; [`KdfError::Memory`] where there is not so much
+    /// memory.
     pub fn derive(
         &self,
         passphrase: &[u8],
@@ -59,10 +70,10 @@ impl Argon2 {
                 limits.memory, limits.work
             )));
         }
-        self.check(salt, len)?;
+        self.check(passphrase, salt, len)?;
         // As many threads as lanes at most: the others would have nothing to do.
         let pool = Pool::new(None);
-        let threads = pool.threads().min(lanes as usize);
+        let threads = pool.threads().min(usize_of(lanes));
         self.derive_by(*COMPRESSION, Pool::new(NonZeroUsize::new(threads)), passphrase, salt, len)
     }
 
@@ -78,7 +89,7 @@ impl Argon2 {
         let mut pages = Pages::new(lanes::memory_len(self)).map_err(no_memory)?;
         let memory = Block::within(pages.bytes_mut());
         let seed = self.seed(passphrase, salt, len);
-        let lane_len = memory.len() / self.lanes as usize;
+        let lane_len = memory.len() / usize_of(self.lanes);
         let mut bytes = SecretVec::zeroed(size_of::<Block>());
         for (lane, blocks) in (0_u32..).zip(memory.chunks_mut(lane_len)) {
             for (index, block) in (0_u32..2).zip(blocks) {
@@ -101,7 +112,7 @@ impl Argon2 {
     }
 
     /// Refuses what the function is not defined for.
-    fn check(&self, salt: &[u8], len: usize) -> Result<(), KdfError> {
+    fn check(&self, passphrase: &[u8], salt: &[u8], len: usize) -> Result<(), KdfError> {
         let Argon2 { passes, memory, lanes, .. } = *self;
         let text = match () {
             () if passes == 0 => "no pass".to_owned(),
@@ -110,6 +121,9 @@ impl Argon2 {
                 format!("{memory} KiB are too few for {lanes} lanes, which need 8 each")
             }
             () if salt.len() < 8 => format!("a salt of {} bytes", salt.len()),
+            () if [passphrase, salt].iter().any(|bytes| u32::try_from(bytes.len()).is_err()) => {
+                "a passphrase or a salt of 4 GiB or more".to_owned()
+            }
             () if !(4..1 << 20).contains(&len) => format!("a key of {len} bytes"),
             () => return Ok(()),
         };
@@ -119,10 +133,11 @@ impl Argon2 {
     /// The seed of all first blocks: the RFC's H0.
     fn seed(&self, passphrase: &[u8], salt: &[u8], len: usize) -> SecretVec {
         let Argon2 { variant, passes, memory, lanes } = *self;
-        // OK to cast: lengths are bounded, and no passphrase has 4 GiB.
-        let number = |len: usize| (len as u32).to_le_bytes();
-        let [lanes, memory, passes] = [lanes, memory, passes].map(u32::to_le_bytes);
-        let (version, variant) = (number(0x13), number(variant as usize));
+        // None has 4 GiB, as was checked.
+        let number = |len: usize| u32_of(len).to_le_bytes();
+        let [lanes, memory, passes, variant] =
+            [lanes, memory, passes, variant.number()].map(u32::to_le_bytes);
+        let version = number(0x13);
         let parts: [&[u8]; 12] = [
             &lanes,
             &number(len),
@@ -156,7 +171,7 @@ impl Argon2 {
 static COMPRESSION: LazyLock<Compression> = LazyLock::new(|| {
     let made = |compression: &Compression| {
         let block = |start: u64| {
-            Block(std::array::from_fn(|k| (start + k as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+            Block(std::array::from_fn(|k| (start + u64_of(k)).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
         };
         let mut to = block(3000);
         compression.add(&block(1000), &block(2000), &mut to);
@@ -183,8 +198,8 @@ fn hash(parts: &[&[u8]], out: &mut [u8]) {
 
 /// The RFC's hash of any length: halves of hashes of hashes, and the last one whole.
 fn long_hash(parts: &[&[u8]], out: &mut [u8]) {
-    // OK to cast: at most a block, or a key.
-    let len = (out.len() as u32).to_le_bytes();
+    // At most a block, or a key.
+    let len = u32_of(out.len()).to_le_bytes();
     let parts: Vec<&[u8]> = std::iter::once(&len[..]).chain(parts.iter().copied()).collect();
     if out.len() <= 64 {
         return hash(&parts, out);
@@ -245,7 +260,7 @@ mod tests {
             for variant in [Argon2Variant::I, Argon2Variant::Id] {
                 let (passphrase, salt) = (rng.bytes(lanes as usize * 11), rng.bytes(8 + len));
                 let algorithm =
-                    [::argon2::Algorithm::Argon2i, ::argon2::Algorithm::Argon2id][variant as usize - 1];
+                    [::argon2::Algorithm::Argon2i, ::argon2::Algorithm::Argon2id][variant as usize];
                 let params = ::argon2::Params::new(memory, passes, lanes, Some(len)).unwrap();
                 let mut expected = vec![0; len];
                 ::argon2::Argon2::new(algorithm, ::argon2::Version::V0x13, params)
@@ -261,6 +276,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Lengths are hashed in 32 bits, in which this one is 0.
+    #[cfg(target_pointer_width = "64")]
+    #[test]
+    fn a_passphrase_whose_length_has_33_bits_is_refused() {
+        let argon2 = Argon2 { variant: Argon2Variant::Id, passes: 1, memory: 8, lanes: 1 };
+        // Zeros that are never touched take no memory.
+        let error = argon2.derive(&vec![0; 1 << 32], &[0; 16], 32, &KdfLimits::default()).unwrap_err();
+        assert!(matches!(error, KdfError::Invalid(_)), "{error}");
     }
 
     #[test]
