@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 
 use crate::Error;
+use casemate_blockdev::u64_of;
 
 pub use casemate_primitives::base64::{
     Alphabet, AlphabetError, Base64, DecodeError, DecodeErrorKind, Padding,
@@ -121,7 +122,7 @@ impl Stream<'_> {
     /// Reads `len` bytes, or less at the end of the input.
     fn read(&mut self, bytes: &mut Vec<u8>, len: usize) -> Result<(), Error> {
         bytes.clear();
-        let mut part = (&mut *self.input).take(len as u64);
+        let mut part = (&mut *self.input).take(u64_of(len));
         part.read_to_end(bytes).map_err(|error| Error::io(self.input_name, error))?;
         Ok(())
     }

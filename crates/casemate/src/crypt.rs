@@ -46,7 +46,7 @@ impl Image {
             device = device.allowing_discards();
         }
         let device = Arc::new(device);
-        let medium = medium.laid_writing(Arc::clone(&device) as _, from);
+        let medium = medium.laid_writing(device.clone(), from);
         Ok(self.with_layer(Layer::Crypt { device, is_key_verified }, medium, 0))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 
+use casemate_blockdev::{u64_of, usize_of};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Direction;
 
@@ -64,11 +65,10 @@ pub fn transform(
         }
         buffer[len..whole].fill(0);
         cipher.run(direction, first, &mut buffer[..whole])?;
-        // OK to cast: not more than the buffer has.
-        let wanted = left.min(whole as u64) as usize;
+        let wanted = usize_of(left.min(u64_of(whole)));
         output.write_all(&buffer[..wanted]).map_err(|error| Error::io(output_name, error))?;
-        left -= wanted as u64;
-        first += (whole / unit) as u64;
+        left -= u64_of(wanted);
+        first += u64_of(whole / unit);
         if len < buffer.len() {
             return output.flush().map_err(|error| Error::io(output_name, error));
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use casemate_blockdev::os::OsStrExt;
 use casemate_blockdev::{
     AtFile, BlockDevice, Events, FileDevice, Medium, MemoryDevice, OutputFile, OverlayFile, PartitionId,
-    Trial, Uuid, Window, samples, signatures,
+    Trial, Uuid, Window, samples, signatures, usize_of,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -247,8 +247,7 @@ impl Image {
 
     /// The image with a layer that checks each block of what is below against a digest, and takes no writes.
     pub(crate) fn with_verity(self, device: Arc<VerifiedDevice<Below, Below>>, block: u32) -> Image {
-        let medium =
-            self.medium.clone().laid_reading(Arc::clone(&device) as _).refusing_writes(VERIFIED, None);
+        let medium = self.medium.clone().laid_reading(device.clone()).refusing_writes(VERIFIED, None);
         self.with_layer(Layer::Verity(device), medium, block)
     }
 
@@ -517,8 +516,8 @@ fn sampled(device: &dyn BlockDevice, providers: &Providers) -> Result<Vec<u8>, E
     let mut data = Vec::new();
     for range in samples(device.size()) {
         let start = data.len();
-        // OK to cast: a few MiB altogether.
-        data.resize(start + (range.end - range.start) as usize, 0);
+        // A few MiB altogether.
+        data.resize(start + usize_of(range.end - range.start), 0);
         device.read_at(&mut data[start..], range.start)?;
     }
     Ok(providers.hash("sha256")?.digest(&data))

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::{AtFile, BlockDevice, Buffer, fill_random, signatures};
+use casemate_blockdev::{AtFile, BlockDevice, Buffer, fill_random, signatures, u64_of, usize_of};
 use casemate_integrity::{IntegrityDevice, JournalSeal, Tagger};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -136,7 +136,7 @@ impl Image {
         let device = self.integrity_device(data, options, providers)?;
         let block = device.superblock().block_size();
         let medium = self.as_ref().clone();
-        let medium = medium.laid_remembering(Arc::clone(&device) as _, data.map(Image::as_ref));
+        let medium = medium.laid_remembering(device.clone(), data.map(Image::as_ref));
         Ok(self.with_layer(Layer::Integrity(device), medium, block))
     }
 
@@ -252,11 +252,11 @@ impl Volume {
         let (size, unknown) = (self.size(), AtomicU64::new(0));
         work.pool.run(size.div_ceil(PIECE), Buffer::default, |buffer: &mut Buffer, piece| {
             let offset = piece * PIECE;
-            // OK to cast: at most a MiB.
-            buffer.resize(PIECE.min(size - offset) as usize);
+            // At most a MiB.
+            buffer.resize(usize_of(PIECE.min(size - offset)));
             unknown.fetch_add(self.read(offset, buffer)?, Ordering::Relaxed);
             to.write_at(buffer, offset).at(target.display())?;
-            work.events.advance(buffer.len() as u64)
+            work.events.advance(u64_of(buffer.len()))
         })?;
         output.commit()?;
         Ok(unknown.into_inner())
@@ -269,7 +269,7 @@ impl Volume {
     pub fn extract_stream(&self, (name, to): (&str, &mut dyn Write), work: &Work<'_>) -> Result<u64, Error> {
         let (size, unknown) = (self.size(), AtomicU64::new(0));
         // As many pieces at once as there are threads, which are written in their order.
-        let together = PIECE * work.pool.threads() as u64;
+        let together = PIECE * u64_of(work.pool.threads());
         let mut buffers: Vec<Mutex<Buffer>> = Vec::new();
         buffers.resize_with(work.pool.threads(), Mutex::default);
         for start in (0..size).step_by(usize::try_from(together).unwrap_or(usize::MAX)) {
@@ -280,17 +280,17 @@ impl Volume {
                 || (),
                 |(), piece| {
                     let offset = start + piece * PIECE;
-                    // OK to cast and to index: at most a MiB, and as many as there are threads.
-                    let mut buffer = buffers[piece as usize].lock().unwrap_or_else(PoisonError::into_inner);
-                    buffer.resize(PIECE.min(size - offset) as usize);
+                    // OK to index: as many as there are threads.
+                    let mut buffer = buffers[usize_of(piece)].lock().unwrap_or_else(PoisonError::into_inner);
+                    buffer.resize(usize_of(PIECE.min(size - offset)));
                     unknown.fetch_add(self.read(offset, &mut buffer)?, Ordering::Relaxed);
                     Ok::<_, Error>(())
                 },
             )?;
-            for buffer in buffers.iter_mut().take(pieces as usize) {
+            for buffer in buffers.iter_mut().take(usize_of(pieces)) {
                 let buffer = buffer.get_mut().unwrap_or_else(PoisonError::into_inner);
                 to.write_all(buffer).map_err(|error| Error::io(name, error))?;
-                work.events.advance(buffer.len() as u64)?;
+                work.events.advance(u64_of(buffer.len()))?;
             }
         }
         Ok(unknown.into_inner())

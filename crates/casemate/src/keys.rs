@@ -178,7 +178,10 @@ impl Keys {
 
     /// Adds to `ring` what the secrets open in a file system.
     pub(crate) fn unlock(&self, fs: &Ext4, ring: &mut Keyring) -> Result<(), Error> {
-        self.unlock_tool(self.metadata.as_deref().map_or(fs, |taken| taken as &dyn ToolFiles), ring)
+        match self.metadata.as_deref() {
+            Some(taken) => self.unlock_tool(taken, ring),
+            None => self.unlock_tool(fs, ring),
+        }
     }
 
     /// The raw keys, and what the secrets open of the policies that were taken from elsewhere.

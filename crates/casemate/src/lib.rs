@@ -179,6 +179,7 @@
 //! for fs-verity and ciphers, are not there. One process changes an image at a time, which is locked for that;
 //! what looks at no locks is not stopped. docs/reference/support.md has the list.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 // What only serving needs.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code))]
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use casemate_blockdev::AtFile;
+use casemate_blockdev::{AtFile, u64_of};
 use casemate_crypt::{Mapping, Params, Table, plain_key};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -84,7 +84,7 @@ impl MappingOptions {
         if let (Some(path), None) = (key.path(), self.key_bits) {
             let size = fs::metadata(path).ok().filter(fs::Metadata::is_file).map_or(0, |data| data.len());
             let (available, used) = (size.saturating_sub(key.skipped()), mapping.key.len());
-            if available > used as u64 {
+            if available > u64_of(used) {
                 let text = format!("{} has {available} bytes, {used} are used", path.display());
                 match available <= LONGEST_KEY {
                     true => work.events.advise(&text, Advice::KeySize(available * 8)),

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use casemate_blockdev::os::FileTypeExt;
 use casemate_blockdev::{
-    Access, BlockDevice, FileDevice, OutputFile, Stream, data_mode, is_same_storage, signatures,
+    Access, BlockDevice, FileDevice, OutputFile, Stream, data_mode, is_same_storage, signatures, u64_of,
 };
 
 use crate::Error;
@@ -181,7 +181,7 @@ impl Write for Output {
         if let Some(device) = self.device() {
             device.write_at(buf, self.written)?;
         }
-        self.written += buf.len() as u64;
+        self.written += u64_of(buf.len());
         Ok(buf.len())
     }
 

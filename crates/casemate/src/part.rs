@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use casemate_blockdev::u64_of;
 use casemate_providers::Work;
 use casemate_verity::tree::{Geometry, TreeSink};
 pub use casemate_verity::{Part, Whole};
@@ -53,7 +54,7 @@ impl Image {
         let mut blocks = kept.blocks.into_inner().unwrap_or_else(PoisonError::into_inner);
         blocks.sort_by_key(|blocks| blocks.offset);
         blocks.dedup_by(|next, last| {
-            let follows = last.offset + last.bytes.len() as u64 == next.offset;
+            let follows = last.offset + u64_of(last.bytes.len()) == next.offset;
             if follows {
                 last.bytes.append(&mut next.bytes);
             }

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use casemate_blockdev::signatures::{EROFS, SQUASHFS, ZEROS};
 use casemate_blockdev::{
-    BlockDevice, PartitionTable, Window, backup_gpt, is_same_file, partition_table, type_name,
+    BlockDevice, PartitionTable, Window, backup_gpt, is_same_file, partition_table, type_name, u64_of,
+    usize_of,
 };
 use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by};
 use casemate_luks::luks2;
@@ -105,8 +106,8 @@ fn look_at(
 ) -> Result<Found, Error> {
     *left = left.saturating_sub(1);
     let part: Arc<dyn BlockDevice> = Arc::new(Window::new(Arc::clone(device), start, len)?);
-    // OK to cast: at most HEAD.
-    let mut head = vec![0; len.min(HEAD as u64) as usize];
+    // At most HEAD.
+    let mut head = vec![0; usize_of(len.min(u64_of(HEAD)))];
     part.read_at(&mut head, 0)?;
     let what = known(&head).filter(|what| *what != ZEROS);
     let mut found = Found::new(start, len, partition, what);
@@ -125,7 +126,7 @@ fn look_at(
             Err(error) => found.damage.push(error.text().into_owned()),
         },
         Some(EXT) => {
-            found.describe_ext(&part, head.get(SUPERBLOCK_OFFSET as usize..).unwrap_or_default(), None)
+            found.describe_ext(&part, head.get(usize_of(SUPERBLOCK_OFFSET)..).unwrap_or_default(), None)
         }
         Some(EXT_JOURNAL) => found.describe_journal(&head),
         Some(VERITY) => found.describe_verity(&part, 0),
@@ -324,7 +325,7 @@ impl Found {
     /// Looks for a hash area behind a file system in the same place.
     fn look_behind(&mut self, part: &Arc<dyn BlockDevice>, end: u64) -> Result<(), Error> {
         let mut head = [0; 512];
-        if self.len - end < head.len() as u64 {
+        if self.len - end < u64_of(head.len()) {
             return Ok(());
         }
         part.read_at(&mut head, end)?;

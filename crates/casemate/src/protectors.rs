@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Stream};
+use casemate_blockdev::{BlockDevice, Stream, u64_of, usize_of};
 use casemate_ext4::{Ext4, FileType};
 use casemate_fscrypt::metadata::{MAX_LEN, PolicyFile, Protector, ProtectorId, ProtectorKey, Source};
 use casemate_fscrypt::{KeyId, Keyring};
@@ -83,7 +83,7 @@ impl Taken {
             if member.node.kind != casemate_trees::FileType::Regular || member.link.is_some() {
                 continue;
             }
-            if member.size > MAX_LEN as u64 {
+            if member.size > u64_of(MAX_LEN) {
                 let text = format!(
                     "{} has {} bytes; such files have at most {MAX_LEN}",
                     member.shown(),
@@ -91,10 +91,10 @@ impl Taken {
                 );
                 return Err(tar.corrupt(&text));
             }
-            // OK to cast, here and below: within MAX_LEN.
-            let mut bytes = vec![0; member.size as usize];
+            // Within MAX_LEN.
+            let mut bytes = vec![0; usize_of(member.size)];
             for range in tar.ranges(&member)? {
-                let part = bytes.get_mut(range.start as usize..range.end as usize);
+                let part = bytes.get_mut(usize_of(range.start)..usize_of(range.end));
                 tar.read(part.unwrap_or_default())?;
             }
             taken.add(path.to_owned(), bytes)?;
@@ -125,7 +125,7 @@ impl ToolFiles for Taken {
 fn read_host_file(path: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let file = Stream::open(path).map_err(|error| Error::io(path.display(), error))?;
-    let read = file.take(MAX_LEN as u64 + 1).read_to_end(&mut bytes);
+    let read = file.take(u64_of(MAX_LEN) + 1).read_to_end(&mut bytes);
     read.map_err(|error| Error::io(path.display(), error))?;
     Ok(bytes)
 }
@@ -308,11 +308,11 @@ impl ToolFiles for Ext4 {
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(at(error)),
         };
-        if inode.kind() != FileType::Regular || inode.size() > MAX_LEN as u64 {
+        if inode.kind() != FileType::Regular || inode.size() > u64_of(MAX_LEN) {
             return Err(Error::corrupt(format!("/{path}: no regular file of at most {MAX_LEN} bytes")));
         }
         let file = self.open_file(&inode).map_err(at)?;
-        let mut bytes = vec![0; inode.size() as usize];
+        let mut bytes = vec![0; usize_of(inode.size())];
         file.read_at(&mut bytes, 0).map_err(at)?;
         Ok(Some(bytes))
     }

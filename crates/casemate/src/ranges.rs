@@ -2,7 +2,7 @@
 
 use std::io;
 
-use casemate_blockdev::{BlockDevice, Code};
+use casemate_blockdev::{BlockDevice, Code, u64_of};
 
 use crate::{Error, Result};
 
@@ -22,7 +22,7 @@ impl<F: Fn(&mut [u8], u64) -> Result<()> + Send + Sync> BlockDevice for Ranges<F
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.size) {
+        if offset.checked_add(u64_of(buf.len())).is_none_or(|end| end > self.size) {
             let (len, size) = (buf.len(), self.size);
             let text = format!("read of {len} bytes at {offset} passes the end of the device at {size}");
             return Err(Error::path(io::ErrorKind::UnexpectedEof, text));

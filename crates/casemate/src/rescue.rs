@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{AtFile, BlockDevice, Buffer, DamageMap, Unread};
+use casemate_blockdev::{AtFile, BlockDevice, Buffer, DamageMap, Unread, u64_of, usize_of};
 use casemate_providers::Work;
 
 pub use casemate_blockdev::{LARGEST_MAP, RescueMap, Salvage};
@@ -112,11 +112,11 @@ impl Image {
         let size = source.size();
         work.pool.run(size.div_ceil(PIECE), Buffer::default, |buffer: &mut Buffer, piece| {
             let offset = piece * PIECE;
-            // OK to cast: at most a MiB.
-            buffer.resize(PIECE.min(size - offset) as usize);
+            // At most a MiB.
+            buffer.resize(usize_of(PIECE.min(size - offset)));
             source.read_at(buffer, offset).at(self.name())?;
             to.write_at(buffer, offset).at(target.display())?;
-            work.events.advance(buffer.len() as u64)
+            work.events.advance(u64_of(buffer.len()))
         })?;
         output.commit()?;
         Ok(self.rescued(&source))
@@ -168,12 +168,12 @@ fn copy(
     let size = source.size();
     let mut offset = 0;
     while offset < size {
-        // OK to cast: at most a MiB.
-        buffer.resize(PIECE.min(size - offset) as usize);
+        // At most a MiB.
+        buffer.resize(usize_of(PIECE.min(size - offset)));
         source.read_at(&mut buffer, offset).at(name)?;
         to.write_all(&buffer).map_err(|error| Error::io(to_name, error))?;
-        work.events.advance(buffer.len() as u64)?;
-        offset += buffer.len() as u64;
+        work.events.advance(u64_of(buffer.len()))?;
+        offset += u64_of(buffer.len());
     }
     Ok(())
 }

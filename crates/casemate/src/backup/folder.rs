@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use casemate_blockdev::os::{self, FileExt};
-use casemate_blockdev::set_len;
+use casemate_blockdev::{set_len, u64_of, usize_of};
 use casemate_fscrypt::{ContentCipher, InodeInfo, Keyring, MasterKey, NameCipher};
 use casemate_primitives::base64::Base64;
 use casemate_providers::Work;
@@ -323,7 +323,7 @@ fn fill(
     size: u64,
 ) -> Result<u64, Failed> {
     let local = |error| Failed::Member(Error::io("contents", error));
-    let unit = cipher.map_or(1, |cipher| cipher.data_unit_size() as u64);
+    let unit = cipher.map_or(1, |cipher| u64_of(cipher.data_unit_size()));
     let mut buffer = Vec::new();
     let mut bytes = 0;
     for range in tar.ranges(member).map_err(Failed::Stream)? {
@@ -334,16 +334,16 @@ fn fill(
         }
         let mut at = range.start;
         while at < range.end {
-            // OK to cast: at most PIECE bytes.
-            buffer.resize((range.end - at).min(PIECE) as usize, 0);
+            // At most PIECE bytes.
+            buffer.resize(usize_of((range.end - at).min(PIECE)), 0);
             tar.read(&mut buffer).map_err(Failed::Stream)?;
             if let Some(cipher) = cipher {
                 cipher.decrypt(at / unit, &mut buffer)?;
             }
-            let len = size.saturating_sub(at).min(buffer.len() as u64);
-            file.write_all_at(&buffer[..len as usize], at).map_err(local)?;
+            let len = size.saturating_sub(at).min(u64_of(buffer.len()));
+            file.write_all_at(&buffer[..usize_of(len)], at).map_err(local)?;
             bytes += len;
-            at += buffer.len() as u64;
+            at += u64_of(buffer.len());
         }
     }
     set_len(file, size).map_err(local)?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use casemate_blockdev::Events;
+use casemate_blockdev::{Events, u64_of, usize_of};
 use casemate_ext4::{Body, FileType, InodeFlags, InodeNo, RawAttributes};
 use casemate_fscrypt::symlink_ciphertext;
 use casemate_primitives::base64::Base64;
@@ -110,7 +110,7 @@ impl Restore<'_> {
                 target = self.decode(link)?;
                 symlink_ciphertext(&target)?;
                 // A NUL follows it in the block.
-                if target.len() >= self.block_size() as usize {
+                if target.len() >= usize_of(self.block_size()) {
                     return Err(Error::corrupt("the target of a link is longer than a block"));
                 }
                 Body::Symlink(&target)
@@ -204,12 +204,11 @@ impl Restore<'_> {
         let mut pieces = Pieces::new(ranges, block);
         let mut buffer = vec![0; PIECE];
         while let Some((start, len)) = pieces.next(tar, &mut buffer)? {
-            // OK to cast: a block is at most 64 KiB.
-            let whole = len.next_multiple_of(block as usize);
+            let whole = len.next_multiple_of(usize_of(block));
             buffer[len..whole].fill(0);
             self.writer.write_raw(inode, start, &buffer[..whole]).map_err(inner)?;
-            self.report.bytes += len as u64;
-            self.progress.advance(len as u64).map_err(|error| Error::io("contents", error))?;
+            self.report.bytes += u64_of(len);
+            self.progress.advance(u64_of(len)).map_err(|error| Error::io("contents", error))?;
         }
         Ok(())
     }

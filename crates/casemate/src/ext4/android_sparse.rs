@@ -7,7 +7,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, FileDevice};
+use casemate_blockdev::{BlockDevice, FileDevice, u32_of, u64_of, usize_of};
 
 use crate::Error;
 
@@ -20,7 +20,7 @@ const FILL: u16 = 0xcac2;
 const DONT_CARE: u16 = 0xcac3;
 
 /// Bytes of blocks in a chunk: its header counts them in 32 bits, and readers may hold all of it.
-const LARGEST_CHUNK: u64 = 64 << 20;
+const LARGEST_CHUNK: u32 = 64 << 20;
 
 /// A file that knows what of it was written.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Written {
                 "{size} bytes: a sparse image has whole blocks of {block}, less than 2^32"
             ))
         })?;
-        let chunks = self.chunks(blocks, block)?;
+        let chunks = self.chunks(blocks, block_size)?;
         let count = u32::try_from(chunks.len()).map_err(|_| Error::argument("2^32 chunks"))?;
         to.write_all(&MAGIC.to_le_bytes())?;
         // Version 1.0.
@@ -92,25 +92,23 @@ impl Written {
         let mut buffer = vec![0; 1 << 20];
         for (kind, len) in chunks {
             let (tag, bytes) = match kind {
-                Kind::Raw => (RAW, u64::from(len) * block),
+                Kind::Raw => (RAW, len.saturating_mul(block_size)),
                 Kind::Fill(_) => (FILL, 4),
                 Kind::DontCare => (DONT_CARE, 0),
             };
             to.write_all(&tag.to_le_bytes())?;
             to.write_all(&[0; 2])?;
             to.write_all(&len.to_le_bytes())?;
-            // OK to truncate: the largest chunk, or four bytes.
-            to.write_all(&(bytes as u32 + u32::from(CHUNK_HEADER)).to_le_bytes())?;
+            to.write_all(&bytes.saturating_add(CHUNK_HEADER.into()).to_le_bytes())?;
             if let Kind::Fill(value) = kind {
                 to.write_all(&value)?;
             }
             let end = at + u64::from(len) * block;
             while kind == Kind::Raw && at < end {
-                // OK to truncate: at most the buffer's size.
-                let part = &mut buffer[..(end - at).min(1 << 20) as usize];
+                let part = &mut buffer[..usize_of((end - at).min(1 << 20))];
                 self.file.read_at(part, at)?;
                 to.write_all(part)?;
-                at += part.len() as u64;
+                at += u64_of(part.len());
             }
             at = end;
         }
@@ -118,30 +116,28 @@ impl Written {
     }
 
     /// Kinds and numbers of blocks, one chunk after the other.
-    fn chunks(&self, blocks: u32, block: u64) -> Result<Vec<(Kind, u32)>, Error> {
-        // OK to truncate: 65536 blocks at the most.
-        let most = (LARGEST_CHUNK / block) as u32;
-        // OK to truncate: counts are at most the device's blocks.
+    fn chunks(&self, blocks: u32, block_size: u32) -> Result<Vec<(Kind, u32)>, Error> {
+        let most = LARGEST_CHUNK / block_size;
         let mut chunks: Vec<(Kind, u32)> = Vec::new();
-        let mut add = |kind: Kind, count: u64| match chunks.last_mut() {
-            Some((last, len)) if *last == kind && (*len < most || kind != Kind::Raw) => *len += count as u32,
+        let mut add = |kind: Kind, count: u32| match chunks.last_mut() {
+            Some((last, len)) if *last == kind && (*len < most || kind != Kind::Raw) => *len += count,
             _ if count == 0 => {}
-            _ => chunks.push((kind, count as u32)),
+            _ => chunks.push((kind, count)),
         };
         let mut next = 0;
-        let mut buffer = vec![0; block as usize];
-        for range in self.blocks(block) {
-            let range = range.start..range.end.min(blocks.into());
-            add(Kind::DontCare, range.start.saturating_sub(next));
-            for number in range.clone() {
-                self.file.read_at(&mut buffer, number * block)?;
+        let mut buffer = vec![0; usize_of(block_size)];
+        for range in self.blocks(block_size.into()) {
+            let [start, end] = [range.start, range.end].map(|block| u32_of(block).min(blocks));
+            add(Kind::DontCare, start.saturating_sub(next));
+            for number in start..end {
+                self.file.read_at(&mut buffer, u64::from(number) * u64::from(block_size))?;
                 let (first, rest) = buffer.as_chunks::<4>().0.split_at(1);
                 let is_fill = rest.iter().all(|four| *four == first[0]);
                 add(if is_fill { Kind::Fill(first[0]) } else { Kind::Raw }, 1);
             }
-            next = range.end;
+            next = end;
         }
-        add(Kind::DontCare, u64::from(blocks).saturating_sub(next));
+        add(Kind::DontCare, blocks.saturating_sub(next));
         Ok(chunks)
     }
 }
@@ -160,7 +156,7 @@ impl BlockDevice for Written {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
-        self.note(offset, buf.len() as u64);
+        self.note(offset, u64_of(buf.len()));
         self.file.write_at(buf, offset)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::os::{FileTypeExt, inode};
 use casemate_blockdev::{
-    AtFile, BlockDevice, ErrorKind, FileDevice, PartitionId, Stream, Window, set_len, signatures,
+    AtFile, BlockDevice, ErrorKind, FileDevice, PartitionId, Stream, Window, set_len, signatures, usize_of,
 };
 use casemate_ext4::{Encrypt, Plan, Seal, Tree, uuid_text};
 use casemate_providers::Work;
@@ -263,8 +263,7 @@ fn add_tar_stream(
 /// How the bytes on a device are compressed.
 fn packing(device: &FileDevice) -> Result<Option<Packing>, Error> {
     let mut begin = [0; 16];
-    // OK to cast: at most 16.
-    let begin = &mut begin[..device.size().min(16) as usize];
+    let begin = &mut begin[..usize_of(device.size().min(16))];
     device.read_at(begin, 0)?;
     Packing::of(begin)
 }
@@ -308,8 +307,8 @@ impl Build {
         if encrypting.as_ref().is_some_and(Encrypting::needs_stable_inodes) {
             options.features.change("stable_inodes")?;
         }
-        let sealer = sealing.clone().map(|sealing| sealing as Arc<dyn Seal>);
-        let encrypter = encrypting.map(|encrypting| Arc::new(encrypting) as Arc<dyn Encrypt>);
+        let sealer = sealing.clone().map(|sealing| -> Arc<dyn Seal> { sealing });
+        let encrypter = encrypting.map(|encrypting| -> Arc<dyn Encrypt> { Arc::new(encrypting) });
         let plan = Plan::protected(tree, &options, sealer, encrypter)?;
         sealing.map_or(Ok(()), |sealing| sealing.check_used())?;
         Ok(Build { plan })

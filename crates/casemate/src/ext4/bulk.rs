@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, PoisonError};
 
+use casemate_blockdev::{u64_of, usize_of};
 use casemate_ext4::{FileType, Inode, InodeFlags, InodeNo};
 use casemate_providers::Work;
 
@@ -100,12 +101,11 @@ impl FileSystem {
         order.sort_unstable();
         let mut files = Vec::with_capacity(order.len());
         let plan = |chunk: u64| {
-            // OK to cast: not more chunks than numbers.
-            let chunk = order.chunks(CHUNK).nth(chunk as usize).unwrap_or_default();
+            let chunk = order.chunks(CHUNK).nth(usize_of(chunk)).unwrap_or_default();
             let plan = |(number, index): &(InodeNo, usize)| self.plan(*index, *number);
             chunk.iter().map(plan).collect::<Result<Vec<_>, _>>()
         };
-        work.pool.feed(order.len().div_ceil(CHUNK) as u64, WAITING, plan, |planned| {
+        work.pool.feed(u64_of(order.len().div_ceil(CHUNK)), WAITING, plan, |planned| {
             files.extend(planned);
             work.events.advance(0)
         })?;
@@ -133,7 +133,7 @@ impl FileSystem {
                 VerityPolicy::Check => !inode.has(InodeFlags::VERITY),
                 VerityPolicy::Ignore => true,
             };
-        if !as_it_is || !(1..=SPAN as u64).contains(&inode.size()) {
+        if !as_it_is || !(1..=u64_of(SPAN)).contains(&inode.size()) {
             return Ok(None);
         }
         let mut runs = [None; 2];
@@ -165,7 +165,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let mut hand_out = |handful: Handful<'_>| {
             let bytes = handful.iter().filter_map(|(_, contents)| contents.as_ref().ok());
-            work.events.advance(bytes.map(|bytes| bytes.len() as u64).sum())?;
+            work.events.advance(bytes.map(|bytes| u64_of(bytes.len())).sum())?;
             results(handful)
         };
         let mut others: &[&(dyn Fn() -> Result<(), Error> + Sync)] = &[meanwhile];
@@ -176,8 +176,7 @@ impl FileSystem {
             let bytes: u64 = files.iter().map(|file| file.size.min(MOST_READ)).sum();
             let mut failed = Vec::new();
             let read = |piece: u64| {
-                // OK to cast: not more pieces than files and others.
-                let piece = piece as usize;
+                let piece = usize_of(piece);
                 if let Some(other) = others.get(piece) {
                     return other().map(|()| Part::Other);
                 }
@@ -197,14 +196,13 @@ impl FileSystem {
             let waiting = if is_large { 1 } else { WAITING };
             let pool =
                 work.pool.at_most(usize::try_from(bytes / SHARE).map_or(usize::MAX, |threads| threads + 1));
-            pool.feed((others.len() + spans.len()) as u64, waiting, read, |part| match part {
+            pool.feed(u64_of(others.len() + spans.len()), waiting, read, |part| match part {
                 Part::Span(span, bytes) => {
                     let files = &files[span];
                     let start = files[0].offset.unwrap_or_default();
                     let part = |file: &Planned| {
-                        // OK to cast: a span is not longer than SPAN.
-                        let from = (file.offset.unwrap_or(start) - start) as usize;
-                        (file.index, Ok(Cow::Borrowed(&bytes[from..from + file.size as usize])))
+                        let from = usize_of(file.offset.unwrap_or(start) - start);
+                        (file.index, Ok(Cow::Borrowed(&bytes[from..from + usize_of(file.size)])))
                     };
                     hand_out(files.iter().map(part).collect())?;
                     buffers.put(bytes);
@@ -226,8 +224,7 @@ impl FileSystem {
     fn read_span(&self, files: &[Planned], start: u64, buffer: &mut [u8]) -> Result<(), Error> {
         let ends = files.iter().filter_map(|file| Some(file.end(file.offset?)));
         let end = ends.max().unwrap_or(start);
-        // OK to cast: not more than SPAN.
-        self.inodes().device().read_at(&mut buffer[..(end - start) as usize], start)
+        self.inodes().device().read_at(&mut buffer[..usize_of(end - start)], start)
     }
 }
 
@@ -258,7 +255,7 @@ fn span(files: &[Planned]) -> usize {
     let fits = |file: &&Planned| {
         let Some(offset) = file.offset else { return false };
         let next = file.end(offset).max(end);
-        let fits = offset <= end + GAP && next - start <= SPAN as u64;
+        let fits = offset <= end + GAP && next - start <= u64_of(SPAN);
         end = if fits { next } else { end };
         fits
     };

@@ -329,8 +329,7 @@ impl NewPolicy {
         let policy = Policy {
             padding: self.padding,
             ivs: self.ivs,
-            // OK to truncate: below 32.
-            log2_data_unit_size: size.map_or(0, u32::ilog2) as u8,
+            log2_data_unit_size: u8::try_from(size.map_or(0, u32::ilog2)).unwrap_or(u8::MAX),
             ..Policy::new(id, self.contents, self.names)
         };
         // What was asked for is wrong, not something on a disk.

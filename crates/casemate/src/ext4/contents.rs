@@ -145,15 +145,15 @@ pub fn verity_info(fs: &Ext4, inode: &Inode) -> Result<Option<VerityInfo>, Error
 /// Errors of reading.
 pub fn sha256(file: &dyn BlockDevice, work: &Work<'_>) -> Result<[u8; 32], Error> {
     let mut hash = Sha256::new(work.providers.cpu()).hasher();
-    // OK to cast: at most a MiB.
-    let mut buffer = vec![0; file.size().min(1 << 20) as usize];
+    // At most a MiB.
+    let mut buffer = vec![0; usize_of(file.size().min(1 << 20))];
     let mut at = 0;
     while at < file.size() {
-        let len = (file.size() - at).min(1 << 20) as usize;
+        let len = usize_of((file.size() - at).min(1 << 20));
         file.read_at(&mut buffer[..len], at)?;
         hash.update(&buffer[..len]);
-        work.events.advance(len as u64)?;
-        at += len as u64;
+        work.events.advance(u64_of(len))?;
+        at += u64_of(len);
     }
     Ok(hash.finalize())
 }

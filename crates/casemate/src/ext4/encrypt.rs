@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use casemate_blockdev::fill_random;
+use casemate_blockdev::{fill_random, u32_of, u64_of, usize_of};
 use casemate_ext4::{Encrypt, Encryption, InodeNo, Tree};
 use casemate_fscrypt::{Context, InodeInfo, Ivs, Keyring, MasterKey};
 use casemate_primitives::secret::SecretVec;
@@ -55,7 +55,7 @@ impl Encrypting {
     ) -> Result<(), Error> {
         let mut hash = Sha256::new(self.unlocked.ring.providers().cpu()).hasher();
         hash.update(b"casemate ext4 build nonces\0");
-        hash.update(&(seed.len() as u64).to_le_bytes());
+        hash.update(&u64_of(seed.len()).to_le_bytes());
         hash.update(seed.as_bytes());
         tree.describe(&mut |bytes| hash.update(bytes));
         for directory in directories {
@@ -93,8 +93,7 @@ impl Encrypting {
         self.unlocked.ring.add(None, key)?;
         self.needs_stable_inodes |= matches!(policy.ivs, Ivs::InodeBlock64 | Ivs::InodeBlock32);
         // Another number for each directory; those of files follow from their inodes.
-        // OK to truncate: a command line has fewer.
-        let nonce = self.numbered_nonce(u32::MAX - self.directories.len() as u32)?;
+        let nonce = self.numbered_nonce(u32::MAX - u32_of(self.directories.len()))?;
         self.directories.push((path.to_vec(), Context { policy, nonce }.to_bytes()));
         Ok(())
     }
@@ -120,15 +119,15 @@ fn contents_digests(tree: &Tree, directory: &[u8], work: &Work<'_>) -> Result<Ve
     let files = tree.files_below(directory);
     let digests: Vec<OnceLock<[u8; 32]>> = files.iter().map(|_| OnceLock::new()).collect();
     work.pool.run(
-        files.len() as u64,
+        u64_of(files.len()),
         || vec![0; CHUNK],
         |buffer, piece| {
             let mut hash = Sha256::new(work.providers.cpu()).hasher();
-            files[piece as usize].read(work.providers.cpu(), buffer, &mut |part| {
+            files[usize_of(piece)].read(work.providers.cpu(), buffer, &mut |part| {
                 hash.update(part);
                 work.events.advance(0)
             })?;
-            let _ = digests[piece as usize].set(hash.finalize());
+            let _ = digests[usize_of(piece)].set(hash.finalize());
             Ok::<_, Error>(())
         },
     )?;

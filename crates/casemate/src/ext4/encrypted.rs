@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::Events;
+use casemate_blockdev::{Events, u64_of};
 use casemate_ext4::{
     CheckReport, DirHash, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, Inode,
     InodeNo, Place, Result, StoredName, Structure, casefold,
@@ -145,7 +145,7 @@ impl Encryption for Unlocked {
     fn contents(&self, file: &EncryptedInode) -> Result<Arc<dyn EncryptedContents>> {
         let (inode, key) = self.needed_key(file)?;
         let cipher = key.contents(&inode).map_err(|error| in_inode(file, error))?;
-        let units_per_block = u64::from(file.block_size) / cipher.data_unit_size() as u64;
+        let units_per_block = u64::from(file.block_size) / u64_of(cipher.data_unit_size());
         Ok(Arc::new(FileContents { inode: file.number, cipher, units_per_block }))
     }
 

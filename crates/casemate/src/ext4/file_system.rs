@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::os::{self, OsStrExt, OsStringExt};
-use casemate_blockdev::{BlockDevice, Events, FileId};
+use casemate_blockdev::{BlockDevice, Events, FileId, usize_of};
 use casemate_providers::{Providers, Work};
 use casemate_trees::Selection;
 use casemate_verity::fs::FileDigest;
@@ -416,8 +416,7 @@ fn whole(file: &dyn BlockDevice) -> Result<Vec<u8>, Error> {
     if file.size() > MOST_READ {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    // OK to cast: at most MOST_READ.
-    let mut bytes = vec![0; file.size() as usize];
+    let mut bytes = vec![0; usize_of(file.size())];
     file.read_at(&mut bytes, 0)?;
     Ok(bytes)
 }

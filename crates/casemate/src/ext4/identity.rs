@@ -95,11 +95,11 @@ pub fn new_uuid(word: &str) -> Result<[u8; 16], Error> {
 /// A UUID of version 1 (RFC 9562) of the time that it is now, whose node is random.
 fn timed(random: [u8; 16]) -> [u8; 16] {
     /// Units of 100 nanoseconds from 1582, when the calendar began, to 1970.
-    const BEFORE_1970: u64 = 0x01b2_1dd2_1381_4000;
+    const BEFORE_1970: u128 = 0x01b2_1dd2_1381_4000;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // OK to truncate: the field has 60 bits.
-    let ticks = (now.as_nanos() / 100) as u64 + BEFORE_1970;
-    let [a, b, c, d, e, f, g, h] = ticks.to_be_bytes();
+    let ticks = now.as_nanos() / 100 + BEFORE_1970;
+    // The field has 60 bits.
+    let [.., a, b, c, d, e, f, g, h] = ticks.to_be_bytes();
     let mut uuid = random;
     uuid[..8].copy_from_slice(&[e, f, g, h, c, d, a & 0x0f | 0x10, b]);
     uuid[8] = uuid[8] & 0x3f | 0x80;

@@ -6,6 +6,7 @@ use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 use casemate_blockdev::os::open_regular;
+use casemate_blockdev::u64_of;
 use casemate_primitives::hex;
 use casemate_primitives::sha256::Sha256;
 use casemate_providers::Work;
@@ -260,7 +261,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let file = open_regular(path).map_err(|error| Error::io(path.display(), error))?;
     let read = file.take(MOST_DOCUMENT + 1).read_to_end(&mut bytes);
     read.map_err(|error| Error::io(path.display(), error))?;
-    match bytes.len() as u64 > MOST_DOCUMENT {
+    match u64_of(bytes.len()) > MOST_DOCUMENT {
         true => Err(corrupt(path, "the index or manifest is larger than 4 MiB")),
         false => Ok(bytes),
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use casemate_blockdev::{MemoryDevice, NoEvents, fill_random};
+use casemate_blockdev::{MemoryDevice, NoEvents, fill_random, u64_of};
 use casemate_ext4::{Tree, TreeOptions};
 use casemate_fscrypt::MasterKey;
 use casemate_fscrypt::metadata::{Hashing, PolicyFile, Protector, Source};
@@ -112,7 +112,7 @@ impl Protected {
         for (path, bytes) in &self.files {
             let mut member =
                 Member::new(path.as_str(), Node { mode: FILE_MODE, ..Node::new(FileType::Regular) }, None);
-            member.size = bytes.len() as u64;
+            member.size = u64_of(bytes.len());
             tar.add_file(&member, std::slice::from_ref(&(0..member.size)))?;
             tar.write(bytes)?;
         }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use casemate_blockdev::os::{DirBuilderExt, OpenOptionsExt, OsStrExt, set_mode};
-use casemate_blockdev::{BlockDevice, ErrorKind, set_len, signatures};
+use casemate_blockdev::{BlockDevice, ErrorKind, set_len, signatures, u64_of, usize_of};
 use casemate_ext4::InodeFlags;
 use casemate_providers::Work;
 use casemate_trees::folder;
@@ -96,7 +96,7 @@ impl FileSystem {
             // As a text: a link would lead somewhere on the host.
             FileType::Symlink => {
                 let bytes = file.symlink_target().map_err(about)?;
-                let len = bytes.len() as u64;
+                let len = u64_of(bytes.len());
                 // Its own mode says nothing.
                 copy_new(&casemate_blockdev::MemoryDevice::new(bytes), target, 0o644, about)?;
                 Ok(len)
@@ -201,18 +201,17 @@ fn copy_new(
     let mut copy = || -> Result<u64, Error> {
         let size = contents.size();
         set_len(&output, size).map_err(at)?;
-        // OK to cast: at most a MiB.
-        let mut buffer = vec![0; PIECE.min(size) as usize];
+        // At most a MiB.
+        let mut buffer = vec![0; usize_of(PIECE.min(size))];
         let mut from = 0;
         while let Some(data) = contents.next_data(from).map_err(&about)? {
             output.seek(SeekFrom::Start(data.start)).map_err(at)?;
             let mut place = data.start;
             while place < data.end {
-                // OK to cast: at most a MiB.
-                let part = &mut buffer[..PIECE.min(data.end - place) as usize];
+                let part = &mut buffer[..usize_of(PIECE.min(data.end - place))];
                 contents.read_at(part, place).map_err(&about)?;
                 output.write_all(part).map_err(at)?;
-                place += part.len() as u64;
+                place += u64_of(part.len());
             }
             from = data.end;
         }
@@ -229,8 +228,8 @@ fn copy_new(
 
 /// A guess of what a file is.
 pub fn guess(file: &dyn BlockDevice) -> Option<&'static str> {
-    // OK to cast: at most 64 KiB.
-    let mut head = vec![0; file.size().min(signatures::HEAD as u64) as usize];
+    // At most 64 KiB.
+    let mut head = vec![0; usize_of(file.size().min(u64_of(signatures::HEAD)))];
     file.read_at(&mut head, 0).ok()?;
     let kind = KINDS.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, what)| *what);
     let known = || signatures::known(&head).filter(|what| *what != signatures::ZEROS);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use casemate_blockdev::{BlockDevice, Pool};
+use casemate_blockdev::{BlockDevice, Pool, u64_of};
 use casemate_ext4::Tree;
 use casemate_providers::{Providers, Work};
 use casemate_trees::Pattern;
@@ -129,11 +129,11 @@ impl casemate_ext4::Seal for Sealing {
         }
         self.is_used.store(true, Ordering::Relaxed);
         let tree = self.parameters.geometry(size)?.tree_size();
-        let signature = self.signer.as_ref().map_or(0, |signer| {
-            // OK to cast: a certificate's bytes.
-            signer.certificate().der().len() as u64 + SIGNATURE_ROOM
-        });
-        Ok(Some((tree, Descriptor::LEN as u64 + signature)))
+        let signature = self
+            .signer
+            .as_ref()
+            .map_or(0, |signer| u64_of(signer.certificate().der().len()) + SIGNATURE_ROOM);
+        Ok(Some((tree, u64_of(Descriptor::LEN) + signature)))
     }
 
     fn seal(

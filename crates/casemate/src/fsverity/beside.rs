@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{AtFile, BlockDevice, signatures};
+use casemate_blockdev::{AtFile, BlockDevice, signatures, usize_of};
 use casemate_providers::{Providers, Work};
 use casemate_verity::fs::Describer;
 use casemate_verity::tree::TreeDevice;
@@ -49,7 +49,7 @@ impl Image {
 
     /// Whether the image begins with a descriptor, and zeros up to the tree behind it.
     fn begins_with_tree(&self) -> Result<bool, Error> {
-        let mut begin = [0; TREE_OFFSET as usize];
+        let mut begin = vec![0; usize_of(TREE_OFFSET)];
         if self.top().size() < TREE_OFFSET {
             return Ok(false);
         }
@@ -126,7 +126,7 @@ impl Image {
 
     /// Puts the descriptor before a tree that is complete: until then nothing takes it for one.
     fn write_descriptor(&self, descriptor: &Descriptor) -> Result<(), Error> {
-        let mut begin = [0; TREE_OFFSET as usize];
+        let mut begin = vec![0; usize_of(TREE_OFFSET)];
         begin[..Descriptor::LEN].copy_from_slice(&descriptor.to_bytes());
         self.named().write_at(&begin, 0)?;
         self.commit()

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::{fmt, io};
 
+use casemate_blockdev::u32_of;
 use casemate_sys::fsverity as ioctl;
 
 pub use casemate_sys::fsverity::Metadata;
@@ -51,8 +52,7 @@ pub fn enable(path: &Path, parameters: &Parameters, signature: &[u8]) -> Result<
 /// Errors of the kernel.
 pub fn enable_file(file: impl AsFd, parameters: &Parameters, signature: &[u8]) -> io::Result<()> {
     let number = parameters.algorithm().number();
-    // OK to cast: block sizes are far below 2^32.
-    let block_size = parameters.block_size() as u32;
+    let block_size = u32_of(parameters.block_size());
     ioctl::enable(file, number.into(), block_size, parameters.salt(), signature)
 }
 

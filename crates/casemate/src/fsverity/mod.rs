@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::os::FileTypeExt;
-use casemate_blockdev::{BlockDevice, FileDevice, Pool, Stream};
+use casemate_blockdev::{BlockDevice, FileDevice, Pool, Stream, u64_of, usize_of};
 use casemate_providers::Work;
 use casemate_verity::tree::{Finding, SpilledLevels, Summary, TreeDevice, TreeSink};
 
@@ -184,12 +184,11 @@ pub fn describe_many(
     for batch in paths.chunks(BATCH) {
         let slots: Vec<Mutex<Option<Done>>> = batch.iter().map(|_| Mutex::default()).collect();
         let work_on = |_: &mut (), i: u64| {
-            // OK to cast: the pieces are numbered as the slots are.
-            let i = i as usize;
+            let i = usize_of(i);
             *slots[i].lock().unwrap_or_else(PoisonError::into_inner) = Some(describe_one(batch[i]));
             Ok::<_, Error>(())
         };
-        work.pool.run(batch.len() as u64, || (), work_on)?;
+        work.pool.run(u64_of(batch.len()), || (), work_on)?;
         let mut done = Vec::new();
         for (path, slot) in batch.iter().zip(slots) {
             let result = match slot.into_inner().unwrap_or_else(PoisonError::into_inner) {

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{AtFile, Stream};
+use casemate_blockdev::{AtFile, Stream, u64_of};
 use casemate_verity::dm::partition_uuids;
 
 use super::grammar::wrong;
@@ -68,7 +68,7 @@ fn read_small(path: &Path) -> Result<Vec<u8>, Error> {
     let file = if path == Path::new("-") { Stream::input() } else { Stream::open(path) };
     let read = file.and_then(|file| file.take(SMALL + 1).read_to_end(&mut bytes));
     read.at(path.display())?;
-    match bytes.len() as u64 > SMALL {
+    match u64_of(bytes.len()) > SMALL {
         true => Err(Error::corrupt("larger than any root hash or policy").at(path.display())),
         false => Ok(bytes),
     }

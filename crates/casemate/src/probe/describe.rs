@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use casemate_blockdev::signatures::{BTRFS, EROFS, SQUASHFS, SWAP, XFS};
-use casemate_blockdev::{BlockDevice, Uuid};
+use casemate_blockdev::{BlockDevice, Uuid, usize_of};
 use casemate_ext4::{ExternalJournal, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use casemate_luks::Header;
 use casemate_luks::luks2::Metadata;
@@ -110,7 +110,7 @@ impl Found {
 
     /// Describes an external journal by what it has of a superblock.
     pub(super) fn describe_journal(&mut self, head: &[u8]) {
-        let raw = head.get(SUPERBLOCK_OFFSET as usize..).unwrap_or_default();
+        let raw = head.get(usize_of(SUPERBLOCK_OFFSET)..).unwrap_or_default();
         let Some(journal) = ExternalJournal::from_superblock(raw) else {
             self.damage.push("the superblock is not one that could be read".to_owned());
             return;
@@ -202,7 +202,10 @@ impl Found {
             QCOW2 => {
                 self.say("version", number(4, 4, true));
                 self.say("disk bytes", number(24, 8, true));
-                self.say("encryption", ["", "AES", "LUKS"].get(number(32, 4, true) as usize).unwrap_or(&"?"));
+                self.say(
+                    "encryption",
+                    ["", "AES", "LUKS"].get(usize_of(number(32, 4, true))).unwrap_or(&"?"),
+                );
             }
             SPARSE => self.say("disk bytes", number(12, 4, false).saturating_mul(number(16, 4, false))),
             XFS => {

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, type_name};
+use casemate_blockdev::{BlockDevice, type_name, u64_of, usize_of};
 use casemate_providers::Work;
 
 use self::forms::{Form, Table, candidate, read_form};
@@ -130,14 +130,13 @@ impl Search<'_> {
             if at >= piece.end {
                 break;
             }
-            // OK to cast: at most READ.
-            let len = (piece.end - at).min(buffer.len() as u64) as usize;
+            let len = usize_of((piece.end - at).min(u64_of(buffer.len())));
             let part = &mut buffer[..len];
             match self.device.read_at(part, at) {
                 Ok(()) => self.sectors(part, at),
                 Err(_) => self.granules(part, at),
             }
-            at += len as u64;
+            at += u64_of(len);
         }
         Ok(())
     }
@@ -146,7 +145,7 @@ impl Search<'_> {
     fn granules(&self, part: &mut [u8], start: u64) {
         let mut at = start;
         for granule in part.chunks_mut(GRANULE) {
-            let end = at + granule.len() as u64;
+            let end = at + u64_of(granule.len());
             match self.device.read_at(granule, at) {
                 Ok(()) => self.sectors(granule, at),
                 Err(_) => {
@@ -240,7 +239,7 @@ fn volumes(device: &Arc<dyn BlockDevice>, forms: Vec<Form>, left_out: &mut u64) 
         !is_inner
     });
     if groups.len() > MOST_VOLUMES {
-        *left_out += (groups.len() - MOST_VOLUMES) as u64;
+        *left_out += u64_of(groups.len() - MOST_VOLUMES);
         groups.truncate(MOST_VOLUMES);
     }
     let starts: Vec<i128> = groups.iter().map(|((begins, ..), _)| *begins).collect();

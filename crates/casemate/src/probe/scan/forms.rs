@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use casemate_blockdev::signatures::{BTRFS, EROFS, INTEGRITY, SQUASHFS, SWAP, VERITY, XFS};
-use casemate_blockdev::{BlockDevice, PartitionTable, Uuid, Window, gpt_at};
+use casemate_blockdev::{BlockDevice, PartitionTable, Uuid, Window, gpt_at, usize_of};
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
 use casemate_ext4::{GroupNo, Layout, SUPERBLOCK_SIZE};
 use casemate_luks::{Header, luks1, luks2};
@@ -328,9 +328,9 @@ fn luks_secondary(device: &Arc<dyn BlockDevice>, sector: &[u8; 512], at: u64) ->
         None => {
             // The beginning lies before the device: zeros stand for it.
             let len = (offset * 2).min(device.size() - at + offset);
-            // OK to cast: at most 8 MiB.
-            let mut bytes = vec![0; len as usize];
-            device.read_at(&mut bytes[offset as usize..], at).ok()?;
+            // At most 8 MiB.
+            let mut bytes = vec![0; usize_of(len)];
+            device.read_at(&mut bytes[usize_of(offset)..], at).ok()?;
             let memory = casemate_blockdev::MemoryDevice::new(bytes);
             luks2::Header::read(&memory, &Providers::default()).ok()?
         }
@@ -385,12 +385,12 @@ fn lvm(sector: &[u8; 512], at: u64) -> Option<Form> {
 
 /// A superblock of MD, version 1. It says how far behind the beginning it lies.
 fn md(bytes: &[u8], at: u64) -> Option<Form> {
-    let len = le32(bytes, 220).checked_mul(2)?.checked_add(256).filter(|len| *len <= 4096)? as usize;
+    let len = usize_of(le32(bytes, 220)).checked_mul(2)?.checked_add(256).filter(|len| *len <= 4096)?;
     let sum: u64 = (0..len / 4).filter(|word| *word != 54).map(|word| u64::from(le32(bytes, word * 4))).sum();
     let half = if len % 4 == 2 { u64::from(le16(bytes, len - 2)) } else { 0 };
     let sum = sum + half;
-    // OK to truncate: the two halves.
-    if (sum as u32).wrapping_add((sum >> 32) as u32) != le32(bytes, 216) {
+    let sum = sum.to_le_bytes();
+    if le32(&sum, 0).wrapping_add(le32(&sum, 4)) != le32(bytes, 216) {
         return None;
     }
     let begins = i128::from(at) - i128::from(le64(bytes, 144)) * 512;
@@ -419,7 +419,7 @@ fn xfs(read: &impl Fn(u64, usize) -> Option<Vec<u8>>, sector: &[u8; 512], at: u6
     let version = le16(sector, 100).swap_bytes() & 15;
     let mut checksum = None;
     if version == 5 {
-        let mut bytes = read(at, sector_size as usize)?;
+        let mut bytes = read(at, usize_of(sector_size))?;
         let stored = le32(&bytes, 224);
         bytes[224..228].fill(0);
         checksum = Some(!Crc32c::new(Providers::default().cpu()).update(!0, &bytes) == stored);
