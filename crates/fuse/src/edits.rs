@@ -65,8 +65,7 @@ impl Tree {
     ) -> Result<(FileAttr, Generation), Error> {
         let parent = number(parent)?;
         let mut node = NewNode::default();
-        // OK to truncate: permission bits.
-        (node.mode, node.umask) = ((wanted.mode & 0o7777) as u16, (wanted.umask & 0o777) as u16);
+        (node.mode, node.umask) = (bits(wanted.mode, 0o7777), bits(wanted.umask, 0o777));
         (node.uid, node.gid) = (request.uid(), request.gid());
         self.change(|_, writer| {
             writer.keep_reserve(request.uid() != 0);
@@ -216,8 +215,7 @@ impl Tree {
     ) -> Result<FileAttr, Error> {
         let number = number(node)?;
         let mut new = NewAttributes::default();
-        // OK to truncate: permission bits.
-        new.mode = wanted.mode.map(|mode| (mode & 0o7777) as u16);
+        new.mode = wanted.mode.map(|mode| bits(mode, 0o7777));
         (new.uid, new.gid) = (wanted.uid, wanted.gid);
         // Without anything it is a chown to nobody else: that changes the time of change.
         let changes_more = wanted.mode.or(wanted.uid).or(wanted.gid).is_some()
@@ -378,4 +376,9 @@ fn stored(time: TimeOrNow, now: Time) -> Time {
             }
         }
     }
+}
+
+/// Bits of a mode, as far as `mask` has them.
+fn bits(mode: u32, mask: u16) -> u16 {
+    u16::try_from(mode & u32::from(mask)).unwrap_or(mask)
 }

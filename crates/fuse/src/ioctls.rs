@@ -8,6 +8,7 @@
 use fuser::{Errno, INodeNo, Request};
 
 use casemate::Error;
+use casemate::blockdev::usize_of;
 use casemate::ext4::{Inode, InodeFlags};
 use casemate::fscrypt::KeyId;
 
@@ -183,7 +184,7 @@ fn digest(tree: &Tree, inode: &Inode, room: u32) -> Result<Vec<u8>, Errno> {
     let mut answer = u16::from(digest.algorithm().number()).to_ne_bytes().to_vec();
     answer.extend(len.to_ne_bytes());
     answer.extend_from_slice(digest.bytes());
-    match answer.len() > room as usize {
+    match answer.len() > usize_of(room) {
         true => Err(Errno::EOVERFLOW),
         false => Ok(answer),
     }

@@ -38,6 +38,7 @@
 //! Programs see the kernel's: ENOKEY where a key is missing, EIO for what is damaged or does not match its fs-verity tree.
 //! [`MountOptions::events`] hears of the errors themselves.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod attributes;
 mod caller;

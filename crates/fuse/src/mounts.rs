@@ -131,8 +131,7 @@ fn unescaped(word: &[u8]) -> OsString {
             .filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
         match digits {
             Some(digits) => {
-                // OK to truncate: the kernel writes bytes.
-                bytes.push(digits.iter().fold(0u32, |sum, digit| sum * 8 + u32::from(digit - b'0')) as u8);
+                bytes.push(digits.iter().fold(0, |sum, digit| sum << 3 | (digit - b'0')));
                 rest = &after[3..];
             }
             None => {

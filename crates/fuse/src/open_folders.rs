@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use casemate::Error;
+use casemate::blockdev::u64_of;
 use casemate::ext4::{Name, Names};
 
 /// Directories whose names are kept as they were when the list began. More that are listed at the same time are read again
@@ -73,8 +74,7 @@ impl OpenFolders {
         list.shift = 0;
         if at > 0 && at == list.behind {
             let skipped = names.iter().take_while(|name| name.bytes <= &list.last[..]).count();
-            // OK to cast: both count names of a directory.
-            list.shift = skipped as i64 - at as i64;
+            list.shift = u64_of(skipped).wrapping_sub(at).cast_signed();
         }
         list.names = Some(names);
         Ok(list)

@@ -15,6 +15,7 @@ use fuser::{
 };
 
 use casemate::Error;
+use casemate::blockdev::{u32_of, usize_of};
 use casemate::ext4::{Body, Presence};
 
 use crate::attributes::{kind, unknown};
@@ -136,7 +137,7 @@ impl Filesystem for Requests {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if name.len() > LONGEST_NAME as usize {
+        if name.len() > usize_of(LONGEST_NAME) {
             return reply.error(Errno::ENAMETOOLONG);
         }
         let looked_up = self.steadily(|| -> Result<_, Error> {
@@ -434,7 +435,7 @@ impl Filesystem for Requests {
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
-        if target.len() >= self.tree.ext4().layout().block_size as usize {
+        if target.len() >= usize_of(self.tree.ext4().layout().block_size) {
             return reply.error(Errno::ENAMETOOLONG);
         }
         let wanted = Wanted { mode: 0o777, umask: 0 };
@@ -532,8 +533,7 @@ impl Filesystem for Requests {
                 if has_dropped {
                     self.kernel.forget_attributes(node);
                 }
-                // OK to cast: what the kernel sends at once has fewer than 2^32 bytes.
-                reply.written(len as u32);
+                reply.written(u32_of(len));
             }
             Err(error) => reply.error(self.errno(&error)),
         }

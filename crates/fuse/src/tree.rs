@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use fuser::{FileAttr, Generation, INodeNo};
 
 use casemate::Error;
-use casemate::blockdev::{BlockDevice, Buffer, Events};
+use casemate::blockdev::{BlockDevice, Buffer, Events, u64_of, usize_of};
 use casemate::ext4::{
     Ext4, FileSystem, FileType, Incompat, Inode, InodeFlags, InodeNo, LiveKeys, Names, Usage, Xattr,
 };
@@ -210,7 +210,7 @@ impl Tree {
     pub fn attributes(&self, inode: &Inode) -> Result<(FileAttr, Generation), Error> {
         let size = match inode.kind() {
             // The inode of an encrypted one tells how long its ciphertext is.
-            FileType::Symlink => self.target(inode)?.len() as u64,
+            FileType::Symlink => u64_of(self.target(inode)?.len()),
             _ => inode.size(),
         };
         let attributes = attributes(inode, size, self.ext4().layout().block_size, self.owner);
@@ -265,8 +265,7 @@ impl Tree {
     pub fn read(&self, node: INodeNo, offset: u64, size: u32) -> Result<Buffer, Error> {
         let file = self.file(node)?;
         let left = file.size().saturating_sub(offset);
-        // OK to cast: a u32 at most.
-        let mut bytes = Buffer::new(u64::from(size.min(MOST_READ)).min(left) as usize);
+        let mut bytes = Buffer::new(usize_of(u64::from(size.min(MOST_READ)).min(left)));
         file.read_at(&mut bytes, offset).map_err(|error| self.error(error))?;
         Ok(bytes)
     }
