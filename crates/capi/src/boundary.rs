@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::{mem, ptr, slice};
 
+use casemate::blockdev::usize_of;
 use casemate::{Error, ErrorKind};
 
 use crate::error::CError;
@@ -159,7 +160,7 @@ pub unsafe fn c_options<T: Options>(options: *const T) -> Result<T, Error> {
         return Ok(own);
     }
     // SAFETY: it begins with its size, and that may not be aligned for more.
-    let size = unsafe { options.cast::<u32>().read_unaligned() } as usize;
+    let size = usize_of(unsafe { options.cast::<u32>().read_unaligned() });
     if size < mem::size_of::<u32>() {
         return Err(Error::argument("a structure of options does not begin with its size"));
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use casemate::blockdev::usize_of;
 use casemate::crypt::{Direction, Mapping, MappingOptions};
 use casemate::{Error, SecretSource, SecretVec, Work};
 
@@ -45,7 +46,7 @@ pub unsafe fn mapping(
         mapping.cipher = cipher.to_owned();
     }
     if how.sector_size != 0 {
-        mapping.sector_size = how.sector_size as usize;
+        mapping.sector_size = usize_of(how.sector_size);
     }
     (mapping.offset, mapping.iv_offset) = (how.offset, how.iv_offset);
     mapping.key_bits = Some(key.len().saturating_mul(8));

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 
+use casemate::blockdev::u64_of;
 use casemate::image_spec::{ImageSpec, Opening};
 use casemate::luks::{LuksKey, LuksOptions};
 use casemate::verity::VerityOptions;
@@ -371,7 +372,7 @@ pub unsafe extern "C" fn casemate_device_read(
         // SAFETY: the header says what these pointers are.
         let (device, buf) = unsafe { (get(device, "device")?, room(buf, len, "buf")?) };
         let (top, len) = (device.0.device(), buf.len());
-        if offset.checked_add(len as u64).is_none_or(|end| end > top.size()) {
+        if offset.checked_add(u64_of(len)).is_none_or(|end| end > top.size()) {
             let text =
                 format!("read of {len} bytes at {offset} passes the end of the device at {}", top.size());
             return Err(Error::path(io::ErrorKind::UnexpectedEof, text).at(device.0.name()));

@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char};
 
-use casemate::{Error, ErrorKind};
+use casemate::{Code, Error, ErrorKind};
 
 use crate::boundary::{Status, free};
 
@@ -25,12 +25,25 @@ pub const KIND_INTERRUPTED: i32 = 8;
 
 // The numbers stay, here and in the library below.
 const _: () = {
-    assert!(KIND_IO == ErrorKind::Io as i32 && KIND_CORRUPT == ErrorKind::Corrupt as i32);
-    assert!(KIND_UNSUPPORTED == ErrorKind::Unsupported as i32 && KIND_MISMATCH == ErrorKind::Mismatch as i32);
-    assert!(KIND_LOCKED == ErrorKind::Locked as i32 && KIND_BUSY == ErrorKind::Busy as i32);
-    assert!(KIND_ARGUMENT == ErrorKind::Argument as i32);
-    assert!(KIND_INTERRUPTED == ErrorKind::Interrupted as i32);
+    assert!(KIND_IO == of_kind(ErrorKind::Io) && KIND_CORRUPT == of_kind(ErrorKind::Corrupt));
+    assert!(KIND_UNSUPPORTED == of_kind(ErrorKind::Unsupported));
+    assert!(KIND_MISMATCH == of_kind(ErrorKind::Mismatch));
+    assert!(KIND_LOCKED == of_kind(ErrorKind::Locked) && KIND_BUSY == of_kind(ErrorKind::Busy));
+    assert!(KIND_ARGUMENT == of_kind(ErrorKind::Argument));
+    assert!(KIND_INTERRUPTED == of_kind(ErrorKind::Interrupted));
 };
+
+/// The number of a kind.
+#[expect(clippy::as_conversions, reason = "a discriminant, each of which is written out")]
+const fn of_kind(kind: ErrorKind) -> i32 {
+    kind as i32
+}
+
+/// The number of a code.
+#[expect(clippy::as_conversions, reason = "a discriminant, each of which is written out")]
+const fn of_code(code: Code) -> i32 {
+    code as i32
+}
 
 /// An error: status, family, number and text.
 pub struct CError {
@@ -48,9 +61,9 @@ impl CError {
         let message = error.to_string().replace('\0', "?");
         CError {
             status,
-            kind: error.kind() as i32,
+            kind: of_kind(error.kind()),
             errno: casemate::errno(error).unwrap_or(0),
-            code: error.code() as i32,
+            code: of_code(error.code()),
             code_name: CString::new(error.code().name()).unwrap_or_default(),
             message: CString::new(message).unwrap_or_default(),
         }
@@ -65,20 +78,10 @@ pub const VERSION_MINOR: i32 = 1;
 pub const VERSION_PATCH: i32 = 0;
 
 const _: () = {
-    assert!(VERSION_MAJOR == number(env!("CARGO_PKG_VERSION_MAJOR")));
-    assert!(VERSION_MINOR == number(env!("CARGO_PKG_VERSION_MINOR")));
-    assert!(VERSION_PATCH == number(env!("CARGO_PKG_VERSION_PATCH")));
+    assert!(matches!(i32::from_str_radix(env!("CARGO_PKG_VERSION_MAJOR"), 10), Ok(VERSION_MAJOR)));
+    assert!(matches!(i32::from_str_radix(env!("CARGO_PKG_VERSION_MINOR"), 10), Ok(VERSION_MINOR)));
+    assert!(matches!(i32::from_str_radix(env!("CARGO_PKG_VERSION_PATCH"), 10), Ok(VERSION_PATCH)));
 };
-
-/// A number of decimal digits.
-const fn number(digits: &str) -> i32 {
-    let (mut digits, mut number) = (digits.as_bytes(), 0);
-    while let [digit, rest @ ..] = digits {
-        number = number * 10 + (*digit - b'0') as i32;
-        digits = rest;
-    }
-    number
-}
 
 /// Returns the version of the library that is running, such as "0.1.0". The string is static.
 #[unsafe(no_mangle)]

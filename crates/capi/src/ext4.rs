@@ -112,7 +112,7 @@ pub unsafe extern "C" fn casemate_ext4_get_info(
         let mut label = [0; 64];
         // 16 bytes become at most 48, and the last byte stays zero.
         for (to, byte) in label[..63].iter_mut().zip(superblock.label().bytes()) {
-            *to = byte as c_char;
+            *to = c_char::from_ne_bytes([byte]);
         }
         *info = CExt4Info {
             block_size: superblock.block_size,

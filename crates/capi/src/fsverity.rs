@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 use std::{ptr, slice};
 
+use casemate::blockdev::u32_of;
 use casemate::fsverity::{Algorithm, FileDigest, FileHasher, Parameters, describe_device, describe_many};
 use casemate::{Error, ErrorKind, Providers, Work};
 
@@ -78,7 +79,7 @@ unsafe fn parameters(how: *const FsverityOptions) -> Result<Parameters, Error> {
 
 /// Stores a digest of at most 64 bytes.
 pub fn store(out: &mut CDigest, digest: &[u8]) -> Status {
-    *out = CDigest { len: digest.len() as u32, bytes: [0; LONGEST] };
+    *out = CDigest { len: u32_of(digest.len()), bytes: [0; LONGEST] };
     out.bytes[..digest.len()].copy_from_slice(digest);
     YES
 }
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn casemate_fsverity_digest_files(
         let paths = match paths.is_null() {
             true if count > 0 => return Err(Error::argument("paths is NULL")),
             true => &[],
-            false if count > isize::MAX as usize / size_of::<*const c_char>() => {
+            false if count > isize::MAX.cast_unsigned() / size_of::<*const c_char>() => {
                 return Err(Error::argument(format!("{count} paths, which no memory has")));
             }
             // SAFETY: the header says that there are so many pointers, and there are no more than a slice can have.

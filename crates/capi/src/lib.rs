@@ -4,6 +4,7 @@
 //! status. No panic leaves it, and only handles keep state between calls. Only the boundary needs `unsafe`: it relies on the
 //! rules of the header, which callers keep.
 #![allow(unsafe_code, reason = "C's pointers, at the boundary")]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod boundary;
 mod build;

@@ -4,6 +4,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 
 use casemate::Error;
+use casemate::blockdev::u64_of;
 use casemate::ext4::{Finding, FindingKind, RepairDepth, RepairHow};
 
 use crate::boundary::{NO, Options, Status, YES, c_options, get, path_if_any, run, text};
@@ -137,11 +138,11 @@ pub unsafe extern "C" fn casemate_ext4_repair(
         // SAFETY: the header says that a value can be written there.
         if let Some(out) = unsafe { repaired.as_mut() } {
             *out = CRepaired {
-                fixed: done.mended.len() as u64,
-                faults: (report.faults.len() as u64).saturating_add(report.faults_left_out),
-                withheld: done.withheld.len() as u64,
-                notes: report.notes.len() as u64,
-                altered: done.altered.len() as u64,
+                fixed: u64_of(done.mended.len()),
+                faults: u64_of(report.faults.len()).saturating_add(report.faults_left_out),
+                withheld: u64_of(done.withheld.len()),
+                notes: u64_of(report.notes.len()),
+                altered: u64_of(done.altered.len()),
                 reserved: [0; 3],
             };
         }

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 
+use casemate::blockdev::usize_of;
 use casemate::ext4::{BuildSpec, EncryptedFolder, NewPolicy};
 use casemate::{Error, SecretSource, SecretVec};
 
@@ -119,8 +120,7 @@ unsafe fn new_policy(options: *const CPolicyOptions) -> Result<NewPolicy, Error>
         policy.set_version(how.version)?;
     }
     if how.padding != 0 {
-        // OK to cast: a `usize` has 32 bits at least.
-        policy.padding = how.padding as usize;
+        policy.padding = usize_of(how.padding);
     }
     policy.data_unit_size = Some(how.data_unit_size).filter(|size| *size != 0);
     Ok(policy)
