@@ -3,6 +3,7 @@
 //!
 //! Results are what `free` takes, errors negative numbers of errno. Functions of the caller are called on its own thread.
 #![allow(unsafe_code, reason = "C's pointers, at the boundary")]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod params;
 
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::{ptr, slice};
 
-use casemate::blockdev::Pool;
+use casemate::blockdev::{Pool, u64_of, usize_of};
 use casemate::fsverity::{Algorithm, Describer, FileDigest, enable_file};
 use casemate::signature::{Certificate, DigestAlgorithm, SigningKey, sign};
 use casemate::tree::{Geometry, TreeSink};
@@ -93,6 +94,9 @@ fn allocated(parts: &[&[u8]]) -> Result<*mut u8, Failure> {
     Ok(place)
 }
 
+/// Bytes that are read at once at most: what an int holds.
+const MOST_READ: u64 = 0x7fff_ffff;
+
 /// A file of a known size that the caller reads.
 struct Input {
     fd: *mut c_void,
@@ -105,15 +109,14 @@ unsafe impl Send for Input {}
 
 impl Read for Input {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        // OK to cast: what an int holds.
-        let len = (buf.len() as u64).min(self.left).min(i32::MAX as u64) as usize;
+        let len = usize_of(u64_of(buf.len()).min(self.left).min(MOST_READ));
         if len == 0 {
             return Ok(0);
         }
         // SAFETY: the caller says that the function takes this context and writes so many bytes.
         match unsafe { (self.read)(self.fd, buf.as_mut_ptr().cast(), len) } {
             0 => {
-                self.left -= len as u64;
+                self.left -= u64_of(len);
                 Ok(len)
             }
             number => Err(io::Error::from_raw_os_error(number.saturating_abs())),
@@ -178,8 +181,8 @@ pub unsafe extern "C" fn libfsverity_compute_digest(
         }
         let digest = descriptor.digest(&work.providers)?;
         let (algorithm, bytes) = (u16::from(digest.algorithm().number()), digest.bytes());
-        // OK to cast: 32 or 64.
-        let head = [algorithm.to_ne_bytes(), (bytes.len() as u16).to_ne_bytes()];
+        let size = u16::try_from(bytes.len()).map_err(|_| invalid("a digest of the wrong size"))?;
+        let head = [algorithm.to_ne_bytes(), size.to_ne_bytes()];
         *out = allocated(&[head.as_flattened(), bytes])?.cast();
         Ok(())
     })
@@ -289,8 +292,9 @@ pub unsafe extern "C" fn libfsverity_find_hash_alg_by_name(name: *const c_char) 
 /// See `libfsverity.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn libfsverity_get_digest_size(alg_num: u32) -> c_int {
-    // OK to cast: 32 or 64.
-    Algorithm::numbered(alg_num).map_or(-1, |algorithm| algorithm.digest_len() as c_int)
+    let size =
+        Algorithm::numbered(alg_num).and_then(|algorithm| c_int::try_from(algorithm.digest_len()).ok());
+    size.unwrap_or(-1)
 }
 
 /// See `libfsverity.h`.

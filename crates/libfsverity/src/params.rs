@@ -6,6 +6,7 @@ use std::path::Path;
 use std::slice;
 
 use casemate::Error;
+use casemate::blockdev::usize_of;
 use casemate::fsverity::{Algorithm, Parameters};
 
 use crate::{Failure, invalid};
@@ -61,7 +62,7 @@ impl MerkleTreeParams {
             0 => Algorithm::Sha256,
             number => Algorithm::numbered(number).ok_or_else(|| invalid("unrecognized hash algorithm"))?,
         };
-        let salt = match (self.salt.is_null(), self.salt_size as usize) {
+        let salt = match (self.salt.is_null(), usize_of(self.salt_size)) {
             (_, 0) => &[][..],
             (true, _) => return Err(invalid("a salt of some bytes at NULL")),
             // SAFETY: the caller says that so many bytes are there; what is too long is refused below.
