@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate::blockdev::signatures::ZEROS;
-use casemate::blockdev::{self, BlockDevice};
+use casemate::blockdev::{self, BlockDevice, u64_of, usize_of};
 use casemate::ext4::{ReadOptions, Resize, ResizeReport, Tail, VerityPolicy, WriteOptions};
 use casemate::image_spec::{ImageSpec, Opening};
 use casemate::luks::LuksOptions;
@@ -50,8 +50,7 @@ impl Device {
 
     /// How many of the bytes from `at` on there are.
     fn available(&self, at: u64, len: usize) -> usize {
-        // OK to cast: not more than `len`.
-        self.top.size().saturating_sub(at).min(len as u64) as usize
+        usize_of(self.top.size().saturating_sub(at)).min(len)
     }
 
     fn named<T>(&self, result: Result<T, Error>) -> PyResult<T> {
@@ -104,7 +103,7 @@ impl Device {
     fn of_ranges(name: String, size: u64, read: Py<PyAny>) -> Device {
         let fetch = move |buf: &mut [u8], offset: u64| {
             Python::attach(|py| {
-                let fetched: Data = read.call1(py, (offset, offset + buf.len() as u64))?.extract(py)?;
+                let fetched: Data = read.call1(py, (offset, offset + u64_of(buf.len())))?.extract(py)?;
                 PyResult::Ok(match &*fetched.get(py)? {
                     bytes if bytes.len() == buf.len() => {
                         buf.copy_from_slice(bytes);

@@ -4,6 +4,7 @@
 //! hashes. There is no logic here: each function takes Python's values, calls the facade with the interpreter released, and turns
 //! errors into exceptions. Values that are shared are behind `&self`, so any thread may use any object.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod build;
 mod crypt;
