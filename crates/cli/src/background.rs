@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use casemate::blockdev::Events;
+use casemate::blockdev::{Events, u32_of};
 use casemate::target::{self, Loss, Made};
 use casemate::{Error, Output};
 
@@ -213,8 +213,7 @@ impl Limit {
         let since = now.saturating_duration_since(*self.raised.get_or_insert(now));
         let more = since.as_secs() / PAUSE.as_secs();
         if more > 0 {
-            // OK to cast: at most the burst.
-            self.credit = (u64::from(self.credit).saturating_add(more)).min(BURST.into()) as u32;
+            self.credit = self.credit.saturating_add(u32_of(more)).min(BURST);
             self.raised = Some(now);
         }
         match self.credit.checked_sub(1) {

@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use casemate::blockdev::{Events, Pool, Stream};
+use casemate::blockdev::{Events, Pool, Stream, u64_of};
 use casemate::image_spec::ImageSpec;
 use casemate::{Advice, Cpu, Error, Providers, Work};
 
@@ -395,7 +395,7 @@ pub fn read_small(path: &Path) -> Result<Vec<u8>, Error> {
         Ok(bytes)
     };
     let bytes = read().map_err(|error| Error::io(path.display(), error))?;
-    if bytes.len() as u64 > SMALL_FILE {
+    if u64_of(bytes.len()) > SMALL_FILE {
         let text = format!("{}: larger than any key, certificate or signature", path.display());
         return Err(Error::corrupt(text));
     }

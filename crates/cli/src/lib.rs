@@ -2,6 +2,7 @@
 //!
 //! `answer.rs` has the exit statuses.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 // What only serving and mounting need.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code))]
 

@@ -66,15 +66,15 @@ impl<'a> Reporter<'a> {
 
     /// The fields that cryptsetup's `--progress-json` prints, all of them strings.
     fn json_line(&self, done: u64, elapsed: Duration) -> serde_json::Value {
-        let seconds = elapsed.as_secs_f64().max(1e-9);
-        let speed = done as f64 / seconds;
-        let eta = if done == 0 { 0.0 } else { self.total.saturating_sub(done) as f64 / speed };
+        let speed = u128::from(done) * 1_000_000_000 / elapsed.as_nanos().max(1);
+        let left = u128::from(self.total.saturating_sub(done));
+        let eta = (left * elapsed.as_millis()).checked_div(done.into()).unwrap_or(0);
         serde_json::json!({
             "device": self.device,
             "device_bytes": done.to_string(),
             "device_size": self.total.to_string(),
-            "speed": (speed as u64).to_string(),
-            "eta_ms": ((eta * 1000.0) as u64).to_string(),
+            "speed": speed.to_string(),
+            "eta_ms": eta.to_string(),
             "time_ms": elapsed.as_millis().to_string(),
         })
     }

@@ -335,7 +335,10 @@ impl FormatArgs {
         if let Some(path) = self.from.as_deref().filter(|path| *path != Path::new("-")) {
             image.narrow(data_mode(path));
         }
-        let from = from.as_mut().map(|from| from as &mut dyn Read);
+        let from: Option<&mut dyn Read> = match &mut from {
+            Some(from) => Some(from),
+            None => None,
+        };
         let superblock = options.format(&image, &format, from, &work)?;
         image.commit()?;
         drop(progress);

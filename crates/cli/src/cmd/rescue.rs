@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use serde_json::{Value, json};
 
-use casemate::blockdev::Events;
+use casemate::blockdev::{Events, u64_of};
 use casemate::image_spec::ImageSpec;
 use casemate::rescue::{LARGEST_MAP, RescueMap, Rescued};
 use casemate::target::Loss;
@@ -197,7 +197,7 @@ fn read_map(path: &Path) -> Result<RescueMap, Error> {
         Ok(text)
     };
     let text = read().map_err(|error| Error::io(path.display(), error))?;
-    if text.len() as u64 > LARGEST_MAP {
+    if u64_of(text.len()) > LARGEST_MAP {
         return Err(Error::corrupt(format!("{}: larger than any map of a disk", path.display())));
     }
     RescueMap::from_text(&text).map_err(|error| error.at(path.display()))

@@ -319,8 +319,7 @@ impl Tool {
 /// This moment.
 fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // OK to cast: the seconds of many millions of years.
-    Time { seconds: since.as_secs() as i64, nanoseconds: 0 }
+    Time { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanoseconds: 0 }
 }
 
 /// A folder, or a tar stream.

@@ -34,7 +34,11 @@ type Tool = (fn(&[OsString]) -> ExitCode, fn(&[OsString]) -> bool);
 
 /// Function that runs the tool whose name the command was called by, if it is one.
 pub fn called_as(args: &[OsString]) -> Option<fn(&[OsString]) -> ExitCode> {
-    tool(args).map(|(main, _)| main).or_else(|| is_strange(args).then_some(refuse_name as fn(&_) -> _))
+    match tool(args) {
+        Some((main, _)) => Some(main),
+        None if is_strange(args) => Some(refuse_name),
+        None => None,
+    }
 }
 
 /// The tools and their versions that the links answer as.

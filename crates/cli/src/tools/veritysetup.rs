@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use casemate::blockdev::is_same_file;
+use casemate::blockdev::{is_same_file, u32_of, u64_of, usize_of};
 use casemate::tree::{Block, Fault, Finding};
 use casemate::verity::{
     BlockSize, Fec, FormatOptions, HashType, Layout, Parameters, Salt, TriedRepair, Uuid, VerityOptions, hex,
@@ -327,8 +327,7 @@ impl Tool {
         let Some(path) = &self.fec_device else { return Ok(None) };
         let mut fec = Fec::new(if hash.is_file(path) { hash.clone() } else { open(path)? });
         fec.offset = self.fec_offset;
-        // OK to cast: at most 24.
-        fec.roots = Some(self.fec_roots as u32);
+        fec.roots = Some(u32_of(self.fec_roots));
         Ok(Some(fec))
     }
 
@@ -369,7 +368,7 @@ impl Stop {
         let (geometry, shape) = (layout.geometry(), layout.geometry().shape());
         let position = |level, index| layout.position(level, index);
         let (parent, child, place) = match finding.block {
-            Block::Data(index) => (0, index, index * shape.data_block_size() as u64),
+            Block::Data(index) => (0, index, index * u64_of(shape.data_block_size())),
             Block::Hash { level, index } => (level + 1, index, position(level, index)),
         };
         let failed = |text: String| format!("{text}\nVerification of data area failed.");
@@ -386,13 +385,13 @@ impl Stop {
                     true => digest * shape.digest_stride() + shape.digest_len(),
                     false => digests * shape.digest_stride(),
                 };
-                let position = position(level, index) + start as u64;
+                let position = position(level, index) + u64_of(start);
                 let text = failed(format!("Spare area is not zeroed at position {position}."));
                 Stop { order: (level, index, digest.min(digests), true), status: 2, text }
             }
             _ => {
-                let per_block = shape.digests_per_block() as u64;
-                let order = (parent, child / per_block, (child % per_block) as usize, false);
+                let per_block = u64_of(shape.digests_per_block());
+                let order = (parent, child / per_block, usize_of(child % per_block), false);
                 let text = failed(format!("Verification failed at position {place}."));
                 Stop { order, status: 2, text }
             }

@@ -1,6 +1,5 @@
 //! `casemate crypt encrypt` and `casemate crypt decrypt`.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
@@ -232,11 +231,7 @@ fn stream(
     let work = context.work(context.providers().clone(), &progress);
     if standard(target) {
         let mut output = context.output().for_data()?;
-        let (from, to) = (
-            (&*from, &mut input as &mut (dyn io::Read + Send)),
-            (&*to, &mut output as &mut (dyn io::Write + Send)),
-        );
-        mapping.transform_stream(direction, from, to, &work)?;
+        mapping.transform_stream(direction, (&from, &mut input), (&to, &mut output), &work)?;
         return Ok(());
     }
     let mut output =
@@ -247,11 +242,7 @@ fn stream(
         Direction::Decrypt => output.narrow_to(source),
         Direction::Encrypt => {}
     }
-    let (from, to) = (
-        (&*from, &mut input as &mut (dyn io::Read + Send)),
-        (&*to, &mut output as &mut (dyn io::Write + Send)),
-    );
-    mapping.transform_stream(direction, from, to, &work)?;
+    mapping.transform_stream(direction, (&from, &mut input), (&to, &mut output), &work)?;
     output.commit()?;
     if let (Direction::Decrypt, Ok(plain)) = (direction, FileDevice::open(target)) {
         probe::note_noise(&plain, target.display(), work.events);

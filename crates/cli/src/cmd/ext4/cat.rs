@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use casemate::Error;
-use casemate::blockdev::BlockDevice;
+use casemate::blockdev::{BlockDevice, u64_of, usize_of};
 
 use super::image::{ImageArgs, Verity};
 use crate::answer::Answer;
@@ -53,13 +53,13 @@ impl Args {
 
 /// Copies a file, of whose errors `name` says which one it is; those of writing have no name.
 pub fn copy(file: &dyn BlockDevice, name: impl Fn(Error) -> Error, out: &mut dyn Write) -> Result<(), Error> {
-    let mut buffer = vec![0; CHUNK.min(file.size()) as usize];
+    let mut buffer = vec![0; usize_of(CHUNK.min(file.size()))];
     let mut at = 0;
     while at < file.size() {
-        let len = (file.size() - at).min(CHUNK) as usize;
+        let len = usize_of((file.size() - at).min(CHUNK));
         file.read_at(&mut buffer[..len], at).map_err(&name)?;
         out.write_all(&buffer[..len])?;
-        at += len as u64;
+        at += u64_of(len);
     }
     Ok(out.flush()?)
 }

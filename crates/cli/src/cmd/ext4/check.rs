@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use casemate::blockdev::NoEvents;
+use casemate::blockdev::{NoEvents, u64_of};
 use casemate::ext4::{
     Altered, CheckReport, ChecksumKind, FileSystem, Finding, FindingKind, GroupNo, InodeNo, Level, Problem,
     RepairDepth, RepairHow, VerityPolicy,
@@ -165,7 +165,7 @@ impl Args {
             let mut text = String::new();
             if !fixable.is_empty() {
                 let verb = if self.dry_run { "would be" } else { "will be" };
-                writeln!(text, "{} {verb} rewritten:", count(fixable.len() as u64, "checksum"))
+                writeln!(text, "{} {verb} rewritten:", count(u64_of(fixable.len()), "checksum"))
                     .expect("writing to a string");
             }
             for fault in &fixable {
@@ -188,7 +188,7 @@ impl Args {
         let (rewritten, report) = image.ext4_fix_checksums(&options, &work)?;
         drop(progress);
         if !context.json() {
-            context.print(format!("{} rewritten\n", count(rewritten.len() as u64, "checksum")))?;
+            context.print(format!("{} rewritten\n", count(u64_of(rewritten.len()), "checksum")))?;
         }
         self.print(context, &report, &rewritten)?;
         Ok(self.answer(&report))
@@ -234,7 +234,7 @@ impl Args {
             if !repaired.report.is_clean() {
                 left = if self.dry_run { "Would be left:\n" } else { "Left:\n" };
             }
-            writeln!(text, "{} {verb} fixed", count(mended.len() as u64, "finding"))
+            writeln!(text, "{} {verb} fixed", count(u64_of(mended.len()), "finding"))
                 .expect("writing to a string");
             files(&mut text, context, &repaired.altered, self.dry_run);
             context.print(text)?;
@@ -299,7 +299,7 @@ impl Args {
                 .expect("writing to a string");
         }
         let total: u64 = report.checked.values().sum();
-        let faults = report.faults.len() as u64 + report.faults_left_out;
+        let faults = u64_of(report.faults.len()) + report.faults_left_out;
         let what = match report.kind {
             ChecksumKind::Metadata => format!("{} checked", count(total, "checksum")),
             ChecksumKind::Groups => {
@@ -309,7 +309,7 @@ impl Args {
         };
         let notes = match report.notes.len() {
             0 => String::new(),
-            notes => format!(", {}", count(notes as u64, "note")),
+            notes => format!(", {}", count(u64_of(notes), "note")),
         };
         writeln!(text, "{what}, {}{notes}", count(faults, "fault")).expect("writing to a string");
         context.print(text)
@@ -334,7 +334,7 @@ fn advice(report: &CheckReport, withheld: &[Finding], depth: Depth) -> String {
     if !withheld.is_empty() {
         let kinds: BTreeSet<&str> = withheld.iter().map(|finding| finding.kind().name()).collect();
         let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
-        let number = count(withheld.len() as u64, "fault");
+        let number = count(u64_of(withheld.len()), "fault");
         writeln!(text, "{number} of these ({kinds}) may be false: other damage hides what is right")
             .expect("writing to a string");
     }
@@ -382,7 +382,7 @@ pub fn ask(findings: &str) -> Result<bool, Error> {
 /// Writes findings of a kind: its name and meaning, and the first of them.
 pub fn group(text: &mut String, context: &Context, kind: FindingKind, findings: &[&Finding]) {
     let what = if kind.level() == Level::Fault { "fault" } else { "note" };
-    let number = count(findings.len() as u64, what);
+    let number = count(u64_of(findings.len()), what);
     writeln!(text, "{} ({number}): {}", kind.name(), kind.description()).expect("writing to a string");
     let shown = if context.verbose() { findings.len() } else { findings.len().min(SHOWN) };
     for finding in &findings[..shown] {

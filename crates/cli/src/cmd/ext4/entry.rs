@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use casemate::Error;
+use casemate::blockdev::u64_of;
 use casemate::ext4::{Ext4, FileType, Inode, Time};
 use casemate::hex;
 
@@ -45,7 +46,7 @@ pub fn mode(inode: &Inode) -> String {
 }
 
 /// A time in UTC: year, month, day, hour, minute, second.
-pub fn calendar(seconds: i64) -> (i64, u32, u32, u32, u32, u32) {
+pub fn calendar(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Years are counted from 1 March of year 0, so that leap days come last; 400 years have 146097 days.
     let shifted = days + 719_468;
@@ -56,9 +57,7 @@ pub fn calendar(seconds: i64) -> (i64, u32, u32, u32, u32, u32) {
     let day = day - (153 * month + 2) / 5 + 1;
     let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     let year = era * 400 + year + next_year;
-    // OK to cast: all of these are small.
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    (year, month as u32, day as u32, hour as u32, minute as u32, second as u32)
+    (year, month, day, rest / 3_600, rest / 60 % 60, rest % 60)
 }
 
 /// A time as `ls -l --time-style=long-iso` shows it, in UTC.
@@ -125,8 +124,9 @@ pub fn long_line(fs: &Ext4, name: &[u8], inode: &Inode, widths: &Widths) -> Resu
         _ => None,
     };
     let human = widths.human;
-    let size =
-        target.as_ref().map_or_else(|| size_column(inode, human), |target| bytes(target.len() as u64, human));
+    let size = target
+        .as_ref()
+        .map_or_else(|| size_column(inode, human), |target| bytes(u64_of(target.len()), human));
     let mut line = format!(
         "{} {:>links$} {:>owner$} {:>group$} {size:>room$} {} ",
         mode(inode),

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use casemate::blockdev::Events;
+use casemate::blockdev::{Events, u64_of};
 use casemate::ext4::{
     ExtractOptions, Failure, FileSystem, FileType, Inode, Pattern, RescueFolder, Selection, Target, Time,
 };
@@ -150,8 +150,8 @@ impl Args {
             context
                 .note(&format!("names that are taken already: {taken}; --overwrite replaces what has them"));
         }
-        let not_copied = failures.len() as u64 + report.failures_left_out;
-        if not_copied > taken as u64 {
+        let not_copied = u64_of(failures.len()) + report.failures_left_out;
+        if not_copied > u64_of(taken) {
             let text = format!(
                 "not copied, or only in part: {not_copied} paths, with all below those that are folders; --unreachable copies files \
                  without a name, --ignore-checksums reads what has a wrong checksum"

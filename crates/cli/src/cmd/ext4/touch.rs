@@ -100,10 +100,7 @@ fn seconds_of(text: &str) -> Option<i64> {
         - 719_468;
     let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
     // A date that is none, such as 31 February, comes back as another one.
-    let back = calendar(seconds);
-    let same = (year, month, day, hour, minute, second)
-        == (back.0, back.1.into(), back.2.into(), back.3.into(), back.4.into(), back.5.into());
-    same.then_some(seconds)
+    (calendar(seconds) == (year, month, day, hour, minute, second)).then_some(seconds)
 }
 
 #[cfg(test)]

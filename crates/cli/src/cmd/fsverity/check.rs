@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use casemate::blockdev::{Events, Stream};
+use casemate::blockdev::{Events, Stream, u64_of};
 use casemate::fsverity::{self, Algorithm, Descriptor, Entry, FileDigest, Manifest, escape_name};
 use casemate::hex;
 use casemate::tree::{Block, Fault, Finding, Summary};
@@ -111,7 +111,7 @@ impl Args {
 
     fn check_list(&self, context: &Context, list: &Path, failures: &mut Failures) -> Result<Answer, Error> {
         let manifest = read_list(list)?;
-        let mut tally = Tally { malformed: manifest.malformed.len() as u64, ..Tally::default() };
+        let mut tally = Tally { malformed: u64_of(manifest.malformed.len()), ..Tally::default() };
         let show = !self.list.status;
         if self.list.warn && show {
             for line in &manifest.malformed {
@@ -130,7 +130,7 @@ impl Args {
         if show {
             tally.warn(context, list);
         }
-        if show && tally.missing == entries.len() as u64 {
+        if show && tally.missing == u64_of(entries.len()) {
             context.note(&format!(
                 "{}: none of its files is here: names count from the current folder",
                 list.display()

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use casemate::Error;
 use casemate::blockdev::os::OsStrExt;
+use casemate::blockdev::{u64_of, usize_of};
 use casemate::fsverity::{self, KernelError, Metadata};
 
 use super::parameters::TreeArgs;
@@ -108,18 +109,18 @@ impl DumpArgs {
         let file = File::open(&self.file).map_err(|error| Error::io(self.file.display(), error))?;
         let mut offset = self.offset.unwrap_or(0);
         let mut left = self.length.unwrap_or(u64::MAX);
-        // OK to cut, here and below: it is at most PART.
-        let mut buf = vec![0; left.min(PART) as usize];
+        // At most PART.
+        let mut buf = vec![0; usize_of(left.min(PART))];
         while left > 0 {
-            let part = &mut buf[..left.min(PART) as usize];
+            let part = &mut buf[..usize_of(left.min(PART))];
             let count = fsverity::read_metadata(&self.file, &file, kind, offset, part)
                 .map_err(|error| own_words(context, error))?;
             if count == 0 {
                 break;
             }
             context.print(&part[..count])?;
-            offset += count as u64;
-            left -= count as u64;
+            offset += u64_of(count);
+            left -= u64_of(count);
         }
         Ok(Answer::Yes)
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use casemate::blockdev::u32_of;
 use casemate::probe::{self, Found};
 
 use super::{Place, commands, name};
@@ -68,10 +69,9 @@ fn class(found: &Found) -> String {
 const EDGE: f64 = 99.5;
 
 fn bar(part: &Found, whole: &Found) -> String {
-    let percent = |bytes: u64| bytes as f64 * 100.0 / whole.len.max(1) as f64;
+    let percent = |bytes: u64| percent(bytes, whole.len);
     let full = part.used.map_or_else(String::new, |used| {
-        let percent = used as f64 * 100.0 / part.len.max(1) as f64;
-        format!("<i class=\"full\" style=\"width:{:.3}%\"></i>", percent.min(100.0))
+        format!("<i class=\"full\" style=\"width:{:.3}%\"></i>", self::percent(used, part.len).min(100.0))
     });
     // What lies behind the end of a disk that is cut off stands at its edge.
     let left = percent(part.start.saturating_sub(whole.start)).min(EDGE);
@@ -81,6 +81,12 @@ fn bar(part: &Found, whole: &Found) -> String {
         "<div class=\"part {class}\" style=\"left:{left:.4}%;width:{width:.4}%\" title=\"{title}\">{full}\
          <span>{title}<br>{size}</span></div>"
     )
+}
+
+/// Part of a whole in percent, to four digits behind the point.
+fn percent(part: u64, whole: u64) -> f64 {
+    let (part, whole) = (u128::from(part), u128::from(whole.max(1)));
+    f64::from(u32_of((part * 1_000_000 + whole / 2) / whole)) / 10_000.0
 }
 
 fn title(part: &Found) -> String {

@@ -112,8 +112,7 @@ impl Args {
 
 /// Iterations in a second.
 fn per_second(iterations: u32, time: Duration) -> u64 {
-    // OK to cast: fewer than 2^64 a second.
-    (f64::from(iterations) / time.as_secs_f64()) as u64
+    u64::try_from(u128::from(iterations) * 1_000_000_000 / time.as_nanos().max(1)).unwrap_or(u64::MAX)
 }
 
 fn line_of(measured: &Measured, wanted: Duration) -> String {

@@ -342,9 +342,12 @@ fn plain(json: &Json) -> Value {
     match json {
         Json::Null => Value::Null,
         Json::Bool(value) => (*value).into(),
-        // OK to cast: from -2^63 to 2^64-1.
-        Json::Integer(number) if *number < 0 => (*number as i64).into(),
-        Json::Integer(number) => (*number as u64).into(),
+        // From -2^63 to 2^64-1.
+        Json::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
+            (Ok(number), _) => number.into(),
+            (_, Ok(number)) => number.into(),
+            _ => Value::Null,
+        },
         Json::Double(number) => number.parse::<f64>().map_or(Value::Null, Value::from),
         Json::String(bytes) => text(bytes).into(),
         Json::Array(values) => values.iter().map(plain).collect(),

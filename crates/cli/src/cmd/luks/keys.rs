@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgGroup;
 use serde_json::json;
 
+use casemate::blockdev::usize_of;
 use casemate::luks::{Header, LuksKey, LuksOptions, NewKeyOptions, Reason, Volume, random_key};
 use casemate::{Error, SecretSource, SecretVec};
 
@@ -176,8 +177,7 @@ impl SlotArgs {
                     let text = "key slots of LUKS1 have hash and cipher of the header; LUKS2 has more";
                     return Err(Error::argument(text));
                 }
-                // OK to cast: 32 bits.
-                self.pbkdf.get(true, &header.hash, header.key_bytes as usize, context)?
+                self.pbkdf.get(true, &header.hash, usize_of(header.key_bytes), context)?
             }
             Header::Luks2(_) => {
                 let key_len = options.area.as_ref().map_or(64, |area| area.key_len);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use casemate::blockdev::usize_of;
 use casemate::{Access, Image};
 
 use super::options::Tool;
@@ -67,8 +68,7 @@ impl Tool {
     /// The part of a key file, or of standard input, that is taken. Of what is typed all is.
     fn keyfile_size(&self) -> Option<usize> {
         let size = self.keyfile_size.filter(|size| *size > 0 && !self.is_typed());
-        // OK to cast: 32 bits.
-        size.map(|size| size as usize)
+        size.map(usize_of)
     }
 
     /// The passphrase, in a file that is named by an option, or else by a word.
@@ -120,8 +120,7 @@ impl Tool {
         Ok(NewKeyArgs {
             new_key_file: file,
             new_keyfile_offset: self.new_keyfile_offset,
-            // OK to cast: 32 bits.
-            new_keyfile_size: given(self.new_keyfile_size).map(|size| size as usize),
+            new_keyfile_size: given(self.new_keyfile_size).map(usize_of),
             empty: EmptyArgs { allow_empty_key: true },
             slot: self.slot()?,
         })

@@ -11,6 +11,7 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 use crate::cmd::luks::config::Tried;
 use crate::cmd::luks::pbkdf::Kdf;
 use crate::tools::first_line;
+use casemate::blockdev::usize_of;
 
 /// Options that some actions alone have. The others are taken, and passed over where they say nothing, as that tool does.
 const OWN: &[(&str, &[&str])] = &[
@@ -506,8 +507,7 @@ fn number<T: FromStr>(text: &str) -> Result<T, String> {
 /// Bits of a key.
 fn whole_bytes(text: &str) -> Result<usize, String> {
     match number::<u32>(text)? {
-        // OK to cast: 32 bits.
-        bits if bits.is_multiple_of(8) => Ok(bits as usize),
+        bits if bits.is_multiple_of(8) => Ok(usize_of(bits)),
         _ => Err("Key size must be a multiple of 8 bits".to_owned()),
     }
 }
@@ -567,9 +567,8 @@ fn size(text: &str) -> Result<u64, String> {
         "" => Some(1),
         "s" => Some(512),
         _ => {
-            let power = ["k", "m", "g", "t"].iter().position(|known| letter.eq_ignore_ascii_case(known));
-            // OK to cast: at most 4.
-            power.map(|power| base.pow(power as u32 + 1))
+            let power = (1..).zip(["k", "m", "g", "t"]).find(|(_, known)| letter.eq_ignore_ascii_case(known));
+            power.map(|(power, _)| base.pow(power))
         }
     };
     let number = digits.parse::<u64>().ok().zip(factor);

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
+use casemate::blockdev::usize_of;
 use casemate::ext4::{
     Compat, FoundError, Incompat, RoCompat, Superblock, SuperblockDetails, hash_name, mount_option_names,
     uuid_text,
@@ -263,10 +264,9 @@ pub fn time(seconds: i64) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let (year, month, day, hour, minute, second) = calendar(seconds);
-    // OK to cast: below 7. The first of January 1970 was a Thursday.
-    let week_day = DAYS[seconds.div_euclid(86_400).rem_euclid(7) as usize];
-    // OK to cast: 1 to 12.
-    let month = MONTHS[month as usize - 1];
+    // The first of January 1970 was a Thursday.
+    let week_day = DAYS[usize_of(seconds.div_euclid(86_400).rem_euclid(7).unsigned_abs())];
+    let month = MONTHS[usize_of(month.unsigned_abs()) - 1];
     format!("{week_day} {month} {day:2} {hour:02}:{minute:02}:{second:02} {year}")
 }
 

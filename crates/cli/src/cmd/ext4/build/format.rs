@@ -110,9 +110,9 @@ impl FormatArgs {
         options.inodes = self.inodes;
         self.journal.iter().try_for_each(|list| options.set_journal(list))?;
         options.journal_size = self.journal_size.or(options.journal_size);
-        // OK to cut: one of three. The kernel counts them from 1 on.
-        options.on_errors =
-            ERRORS.iter().position(|action| *action == self.on_errors).unwrap_or(0) as u16 + 1;
+        // The kernel counts them from 1 on.
+        let action = (1..).zip(ERRORS).find(|(_, action)| *action == self.on_errors);
+        options.on_errors = action.map_or(1, |(number, _)| number);
         options.last_mounted = self.last_mounted.clone().unwrap_or_default().into_vec();
         options.reserved_percent = self.reserved_percent;
         self.extended.iter().try_for_each(|list| options.set_extended(list))?;
