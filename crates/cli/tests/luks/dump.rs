@@ -125,6 +125,15 @@ fn questions_are_answered_by_the_exit_status() {
     place.file("volume.key", hex(manifest["volume_key_hex"].as_str().unwrap()));
     answers("luks test-passphrase image --volume-key-file volume.key", 0);
     answers("luks test-passphrase image --volume-key-file wrong", 1);
+    // A key is given once, and no option is without an effect.
+    for (line, said) in [
+        ("luks test-passphrase image --key-file wrong --volume-key-file volume.key", "cannot be used with"),
+        ("luks test-passphrase image --key-slot 5 --volume-key-file volume.key", "cannot be used with"),
+        ("luks test-passphrase image --key-file key --mac-key-file nothing", "--luks-policy"),
+        ("luks extract image out --key-file key --mac-key-file nothing", "--luks-policy"),
+    ] {
+        says(place.own(line), 2, said);
+    }
     says(place.own("luks dump zeros"), 2, "no valid LUKS header");
     assert!(yes(place.own("info image")).contains("casemate luks dump image"));
 }

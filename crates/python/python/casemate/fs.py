@@ -43,7 +43,20 @@ class _File(io.BufferedReader):
         self.size = device.size
 
 
-class Ext4FileSystem(AbstractArchiveFileSystem):
+class _ReadOnly:
+    """Changes that fsspec's base class takes without a word."""
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        raise NotImplementedError(f"{path}: images are read only here")
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        raise NotImplementedError(f"{path}: images are read only here")
+
+    def rmdir(self, path: str) -> None:
+        raise NotImplementedError(f"{path}: images are read only here")
+
+
+class Ext4FileSystem(_ReadOnly, AbstractArchiveFileSystem):
     """The file system of an image that fsspec opens, to be read. Directories are listed on demand."""
 
     protocol = "ext4"
@@ -174,7 +187,7 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         return _File(self._path(path).device())
 
 
-class VerityFileSystem(AbstractFileSystem):
+class VerityFileSystem(_ReadOnly, AbstractFileSystem):
     """One file, each read of which is compared with the fs-verity tree beside it: `verity::s3://bucket/model.bin`, with the
     digest as an option, and the tree's URL if it is not the file's with `.fsverity` behind it."""
 

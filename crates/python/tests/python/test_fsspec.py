@@ -21,6 +21,20 @@ class Urls(World):
         with fsspec.open(f"ext4://link::file://{image}", "rt") as file:
             self.assertEqual(file.read(), "ID=casemate\n")
 
+    def test_changes_are_refused_and_not_ignored(self):
+        fs = fsspec.filesystem("ext4", fo=str(self.image()))
+        for change in (
+            lambda: fs.mkdir("new"),
+            lambda: fs.makedirs("new/below"),
+            lambda: fs.rmdir("etc"),
+            lambda: fs.rm("etc/os-release"),
+            lambda: fs.touch("new"),
+            lambda: fs.pipe_file("new", b"x"),
+        ):
+            with self.assertRaises(NotImplementedError):
+                change()
+        self.assertFalse(fs.exists("new"))
+
     def test_what_fsspec_asks_of_a_file_system(self):
         fs = fsspec.filesystem("ext4", fo=str(self.image()))
         large = (self.tree / "large").read_bytes()

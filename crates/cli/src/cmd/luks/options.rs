@@ -19,7 +19,7 @@ use crate::size::{bytes, place_with_unit};
 
 /// Options that open a LUKS volume, except for where its passphrase is read.
 #[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "LUKS")]
+#[command(next_help_heading = "LUKS", mut_arg("mac_key_file", |arg| arg.requires("luks_policy")))]
 pub struct UnlockArgs {
     /// Read the LUKS header from this file: a detached header.
     #[arg(long, value_name = "FILE", alias = "header")]
@@ -130,8 +130,9 @@ pub struct HeaderArgs {
     pub luks_header: Option<PathBuf>,
 }
 
-/// An image with a volume, and what opens it.
+/// An image with a volume, and what opens it. A volume key opens it without a passphrase or key slot.
 #[derive(clap::Args, Clone, Debug)]
+#[command(mut_arg("volume_key_file", |arg| arg.conflicts_with_all(["key_file", "key_fd", "key_slot"])))]
 pub struct VolumeArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
