@@ -199,6 +199,7 @@ impl Header {
         providers: &Providers,
         random: Random<'_>,
     ) -> Result<()> {
+        self.refuse_ending()?;
         self.write_both(device, providers, random, None::<fn() -> Result<()>>)
     }
 
@@ -225,7 +226,6 @@ impl Header {
         random: Random<'_>,
         mut between: Option<impl FnOnce() -> Result<()>>,
     ) -> Result<()> {
-        self.refuse_ending()?;
         self.check_unchanged(device)?;
         let seqid = self
             .seqid
