@@ -65,21 +65,15 @@ impl Repair {
         Ok(meets_meta || has_spare || lacks_journal || lacks_orphans)
     }
 
-    /// Whether nothing but the missing feature keeps an inode's contents from lying in it: it has no block but for attributes, and
-    /// an attribute for what has no room beside its map.
+    /// Whether nothing but the missing feature keeps an inode's contents from lying in it: its flags say that they do, and it has
+    /// the attribute for what has no room beside its map. Blocks that it counts may be those of other attributes.
     pub(super) fn has_only_inline_data(&self, inode: RawInode<'_>) -> bool {
         let superblock = self.files.fs().superblock();
-        let huge_file = superblock.ro_compat.has(RoCompat::HUGE_FILE);
-        let attributes = match inode.xattr_block(superblock.incompat.has(Incompat::BITS64)) {
-            Some(_) => u64::from(superblock.cluster_size / 512),
-            None => 0,
-        };
         let is_contents =
             matches!(inode.kind(), Some(FileType::Regular | FileType::Directory | FileType::Symlink));
         if superblock.incompat.has(Incompat::INLINE_DATA)
             || !inode.has(InodeFlags::INLINE_DATA)
             || inode.has(InodeFlags::EXTENTS)
-            || inode.blocks(huge_file) > attributes
             || !is_contents
         {
             return false;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use casemate_blockdev::FileDevice;
-use casemate_ext4::{RepairDepth, RepairOptions, RepairReport, repair};
+use casemate_ext4::{RepairDepth, RepairOptions, RepairReport, WriteOptions, Writer, repair};
 use casemate_providers::Work;
 use casemate_testkit::{tempdir, tool};
 
@@ -75,7 +75,7 @@ fn attributes_prove_their_feature() {
     }
 }
 
-/// Contents in inodes prove their feature, also where a block of attributes belongs to the inode.
+/// Contents in inodes prove their feature, also where a block of attributes belongs to the inode, or inodes that hold values.
 #[test]
 fn contents_in_inodes_prove_their_feature() {
     let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
@@ -83,11 +83,20 @@ fn contents_in_inodes_prove_their_feature() {
     };
     let folder = tempdir().unwrap();
     let maker = Maker::new(mke2fs, debugfs, folder.path());
-    for features in ["-t ext4 -b 1024 -O inline_data", "-t ext4 -b 4096 -O inline_data,^metadata_csum"] {
+    for features in [
+        "-t ext4 -b 1024 -O inline_data",
+        "-t ext4 -b 4096 -O inline_data,^metadata_csum",
+        "-t ext4 -b 4096 -O inline_data,ea_inode",
+    ] {
         let image = maker.make(features, "image");
-        for path in ["/in", "/in/b"] {
-            maker.debugfs(&image, &format!("ea_set {path} user.large {}", "q".repeat(300)));
+        let large = if features.contains("ea_inode") { 9000 } else { 300 };
+        let writing = WriteOptions { seed: Some(1), ..WriteOptions::default() };
+        let mut writer = Writer::open(Arc::new(FileDevice::open_writable(&image).unwrap()), writing).unwrap();
+        for path in ["/many/Name-1-x", "/a", "/a/inner"] {
+            writer.set_xattr(path.as_bytes(), b"user.large", Some(&vec![b'q'; large]), true).unwrap();
         }
+        writer.commit().unwrap();
+        drop(writer);
         let expected = tree(&image);
         let sound = std::fs::read(&image).unwrap();
         for has_copies in [true, false] {
