@@ -8,15 +8,16 @@ use casemate_primitives::crc32c::Crc32c;
 use crate::check::findings::{Finding, FindingKind, Findings, Fix};
 use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject, recipe};
+use crate::format::features::Incompat;
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockMut, guess};
 use crate::read::fs::{Ext4, OpenOptions, read_copy, read_superblock};
 use crate::read::journal::Journal;
 use crate::read::primary::read_primary;
-use crate::units::GroupNo;
+use crate::units::{GroupNo, InodeNo};
 
-/// Copies that must agree on features that the primary superblock lost.
-const MOST_AGREEING: usize = 3;
+/// Copies that are compared with a damaged primary superblock.
+const MOST_COMPARED: usize = 8;
 
 /// Opens the file system for a check: by its primary superblock, or where that is damaged by a sound copy; or by the copy that
 /// the options name.
@@ -32,7 +33,7 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
     let sound = match &primary {
         Ok(superblock) => {
             findings.count(Structure::Superblock);
-            let sound = verify(superblock, options, Place::of(Structure::Superblock));
+            let sound = verify_primary(superblock, options);
             if sound.is_ok() {
                 superblock.incompat.check_readable()?;
             }
@@ -66,28 +67,33 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
             {
                 wrong(error);
             }
-            let copy = find_copy(&*device, options, primary.as_ref().ok());
+            if let Some((superblock, _)) = by_copies(&device, options)? {
+                // Nobody signs what others depend on.
+                let is_fixable = primary.as_ref().is_ok_and(|primary| {
+                    same_file_system(primary, &superblock) && has_same_features(primary, &superblock)
+                });
+                findings.note(sound, is_fixable.then(fix));
+                return as_far_as_it_goes(device, superblock, options, findings);
+            }
+            let is_better = |copy: &Superblock| match &primary {
+                Ok(primary) if primary.incompat.check_readable().is_ok() => {
+                    !same_file_system(primary, copy) && !opens(&device, options, primary)
+                }
+                _ => true,
+            };
+            let copy = find_copy(&*device, options, primary.as_ref().ok()).filter(is_better);
             let Some(copy) = copy else {
-                // Nothing better: a superblock with a wrong checksum still says where things are.
+                // A superblock with a wrong checksum still says where things are.
                 let superblock = primary?;
                 superblock.incompat.check_readable()?;
                 findings.note(sound, Some(fix()));
                 return as_far_as_it_goes(device, superblock, options, findings);
             };
-            let fixable = primary.as_ref().is_ok_and(|primary| same_file_system(primary, &copy));
-            findings.note(sound, fixable.then(fix));
-            (primary, copy)
+            findings.note(sound, None);
+            copy
         }
     };
-    let (primary, copy) = primary;
-    // What the copies don't follow: whether the journal must be replayed.
-    let copy = match primary {
-        Ok(primary) if same_file_system(&primary, &copy) && primary.incompat.check_readable().is_ok() => {
-            primary
-        }
-        _ => copy,
-    };
-    as_far_as_it_goes(device, copy, options, findings)
+    as_far_as_it_goes(device, primary, options, findings)
 }
 
 /// The file system that a superblock describes; of one on an image that ends before it does, what is there.
@@ -158,15 +164,27 @@ pub(crate) fn restored(
 ) -> Result<Option<(Finding, Superblock)>> {
     let primary = read_superblock(&**device, SUPERBLOCK_OFFSET);
     let place = Place::of(Structure::Superblock);
-    let sound = primary.as_ref().ok().filter(|primary| verify(primary, options, place).is_ok());
-    let opens = |superblock: &Superblock| {
-        let plain = OpenOptions { superblock: None, ..options.clone() };
-        Ext4::with_superblock(Arc::clone(device), superblock.clone(), &plain)
-    };
+    let sound = primary.as_ref().ok().filter(|primary| verify_primary(primary, options).is_ok());
+    let damaged =
+        |text: String| Finding::new(FindingKind::SuperblockField, place, Problem::Malformed(text.into()));
     let (copy, text) = match options.superblock {
         Some(block) => (Some(read_copy(&**device, block)?), format!("the copy in block {block} is taken")),
         None => {
-            if sound.is_some_and(|primary| opens(primary).is_ok()) {
+            if sound.is_some_and(|primary| opens(device, options, primary)) {
+                return Ok(None);
+            }
+            if let (None, Some((superblock, group))) = (sound, by_copies(device, options)?) {
+                if primary.is_ok_and(|primary| is_same_but_sum(&primary, &superblock)) {
+                    return Ok(None);
+                }
+                let text = match group {
+                    GroupNo::PRIMARY => "is damaged; its checksum tells what it was".to_owned(),
+                    group => format!("is damaged; group {group} has a copy"),
+                };
+                return Ok(Some((damaged(text), seal(options, superblock.as_bytes())?)));
+            }
+            if primary.as_ref().is_ok_and(|primary| opens(device, options, primary)) {
+                // At most its checksum.
                 return Ok(None);
             }
             let copy = find_copy(&**device, options, primary.as_ref().ok());
@@ -175,22 +193,8 @@ pub(crate) fn restored(
         }
     };
     let Some(copy) = copy else { return Ok(None) };
-    let is_same = |primary: &Superblock| same_file_system(primary, &copy) && opens(primary).is_ok();
-    if let Ok(primary) = &primary
-        && is_same(primary)
-    {
-        // At most its checksum, what copies don't follow, and features that it lost.
-        let agreeing: Vec<Superblock> = copies(&**device, options, Some(primary))
-            .filter(|copy| same_file_system(primary, copy))
-            .take(MOST_AGREEING)
-            .collect();
-        let added = guess::with_added(primary.as_bytes(), agreeing.iter());
-        let Some(raw) = added.filter(|_| sound.is_none()) else { return Ok(None) };
-        let text = "lacks features that all its copies have";
-        let finding = Finding::new(FindingKind::SuperblockField, place, Problem::Malformed(text.into()));
-        return Ok(Some((finding, seal(options, &raw)?)));
-    }
-    let fs = opens(&copy)?;
+    let plain = OpenOptions { superblock: None, ..options.clone() };
+    let fs = Ext4::with_superblock(Arc::clone(device), copy.clone(), &plain)?;
     let journal = Journal::open(&fs).ok().flatten();
     let is_unfinished = journal.is_some_and(|journal| journal.superblock().start != 0);
     let mut raw = *copy.as_bytes();
@@ -201,8 +205,83 @@ pub(crate) fn restored(
     if fs.checksums().covers(Subject::Superblock) {
         fs.checksums().store(recipe(Subject::Superblock), &Context::default(), &mut raw);
     }
-    let finding = Finding::new(FindingKind::SuperblockField, place, Problem::Malformed(text.into()));
-    Ok(Some((finding, Superblock::from_bytes(&raw)?)))
+    Ok(Some((damaged(text), Superblock::from_bytes(&raw)?)))
+}
+
+/// The primary superblock with a wrong checksum as it was, and the group whose copy tells that. Its checksum proves what is right;
+/// without that, what does not change in use is as the copy has it that is most like it. `None` if nothing fits it, or it is torn.
+fn by_copies(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Option<(Superblock, GroupNo)>> {
+    let crc = Crc32c::new(options.providers.cpu());
+    if device.size() < SUPERBLOCK_OFFSET + u64_of(SUPERBLOCK_SIZE) {
+        return Ok(None);
+    }
+    let mut raw = [0; SUPERBLOCK_SIZE];
+    device.read_at(&mut raw, SUPERBLOCK_OFFSET)?;
+    if read_primary(&**device, crc).is_ok_and(|found| has_right_sum(&found, options)) {
+        return Ok(None);
+    }
+    let primary = Superblock::from_bytes(&raw).ok();
+    let mut found: Vec<Superblock> =
+        copies(&**device, options, primary.as_ref()).take(MOST_COMPARED).collect();
+    let is_other = |copy: &Superblock| copy.uuid != guess::uuid(&raw);
+    found.retain(|copy| match &primary {
+        Some(primary) => !guess::is_resized(primary, copy),
+        None => Superblock::has_magic(&raw) || !is_other(copy),
+    });
+    found.sort_by_cached_key(|copy| (is_other(copy), guess::distance(&raw, copy.as_bytes())));
+    let of_copies = found.iter().flat_map(|copy| {
+        guess::by_copy(&raw, copy.as_bytes()).into_iter().map(|guess| (guess, copy.group()))
+    });
+    let of_bits = guess::flipped(&raw).map(|guess| (guess, GroupNo::PRIMARY));
+    for (guess, group) in of_copies.chain(of_bits) {
+        if let Ok(superblock) = Superblock::from_bytes(&guess)
+            && has_right_sum(&superblock, options)
+            && opens(device, options, &superblock)
+        {
+            return Ok(Some((superblock, group)));
+        }
+    }
+    let likeliest = found.iter().find_map(|copy| {
+        let guess = guess::by_copy(&raw, copy.as_bytes()).into_iter().next()?;
+        let superblock = Superblock::from_bytes(&guess).ok().filter(|it| opens(device, options, it))?;
+        let is_own = !is_other(copy) || primary.is_some() && has_root(device, options, &superblock);
+        is_own.then_some((superblock, copy.group()))
+    });
+    Ok(likeliest)
+}
+
+/// Whether a file system can be opened by a superblock.
+fn opens(device: &Arc<dyn BlockDevice>, options: &OpenOptions, superblock: &Superblock) -> bool {
+    let plain = OpenOptions { superblock: None, ..options.clone() };
+    Ext4::with_superblock(Arc::clone(device), superblock.clone(), &plain).is_ok()
+}
+
+/// Whether the checksum of a root that a superblock leads to fits: it is none of another file system.
+fn has_root(device: &Arc<dyn BlockDevice>, options: &OpenOptions, superblock: &Superblock) -> bool {
+    let verified = OpenOptions { superblock: None, verify_checksums: true, ..options.clone() };
+    Ext4::with_superblock(Arc::clone(device), superblock.clone(), &verified)
+        .is_ok_and(|fs| fs.checksums().covers(Subject::Inode) && fs.inode(InodeNo::ROOT).is_ok())
+}
+
+/// Whether two superblocks tell of the same features and inodes of the file system itself, whatever a journal holds.
+fn has_same_features(a: &Superblock, b: &Superblock) -> bool {
+    let incompat = |s: &Superblock| s.incompat.0 & !Incompat::RECOVER.0;
+    (a.compat, incompat(a), a.orphan_file, a.quota_inodes)
+        == (b.compat, incompat(b), b.orphan_file, b.quota_inodes)
+}
+
+/// Whether two superblocks are alike but for their checksums.
+fn is_same_but_sum(a: &Superblock, b: &Superblock) -> bool {
+    a.as_bytes()[..guess::CHECKSUM_AT] == b.as_bytes()[..guess::CHECKSUM_AT]
+}
+
+/// Whether a superblock has a checksum, and that is right.
+fn has_right_sum(superblock: &Superblock, options: &OpenOptions) -> bool {
+    let sums = Checksums::new(Crc32c::new(options.providers.cpu()), superblock);
+    sums.is_ok_and(|sums| {
+        sums.covers(Subject::Superblock)
+            && sums.fits(Subject::Superblock, &Context::default(), &superblock.as_bytes()[..])
+    })
 }
 
 /// The superblock of these bytes, with the right checksum.
@@ -219,6 +298,19 @@ pub(crate) fn seal(options: &OpenOptions, raw: &[u8; SUPERBLOCK_SIZE]) -> Result
 
 fn fix() -> Fix {
     Fix::in_place(SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Subject::Superblock, Context::default())
+}
+
+/// Verifies the primary superblock's checksum. Where it is said to have none, none may fit it.
+fn verify_primary(superblock: &Superblock, options: &OpenOptions) -> Result<()> {
+    let place = Place::of(Structure::Superblock);
+    verify(superblock, options, place)?;
+    let summed = guess::with_checksum(superblock.as_bytes());
+    match summed.and_then(|raw| Superblock::from_bytes(&raw).ok()) {
+        Some(other) if has_right_sum(&other, options) => {
+            Err(place.malformed("lost the feature metadata_csum"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn verify(superblock: &Superblock, options: &OpenOptions, place: Place) -> Result<()> {

@@ -9,6 +9,7 @@ mod journal;
 mod records;
 mod reserved;
 mod shared;
+mod superblocks;
 mod undo;
 mod unsure;
 mod worse;

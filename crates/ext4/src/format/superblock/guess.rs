@@ -4,6 +4,11 @@
 use std::ops::Range;
 
 use super::*;
+use crate::format::layout::Layout;
+
+/// Where the group of a copy stands, and the checksum.
+const GROUP_AT: Range<usize> = 0x5a..0x5c;
+pub(crate) const CHECKSUM_AT: usize = 0x3fc;
 
 /// Bytes that change while a file system is used, and that copies don't follow: counts, times, state, the list of orphans,
 /// errors that were noted, the checksum.
@@ -12,14 +17,14 @@ const OWN: [Range<usize>; 13] = [
     0x2c..0x36,
     0x3a..0x3c,
     0x40..0x44,
-    0x5a..0x5c,
+    GROUP_AT,
     0x88..0xc8,
     0xe8..0xec,
     0x158..0x15c,
     0x178..0x180,
     0x194..0x200,
     0x248..0x24c,
-    0x274..0x27a,
+    0x274..0x27c,
     0x3fc..0x400,
 ];
 
@@ -94,19 +99,95 @@ pub(crate) fn of_copy(raw: &[u8; SUPERBLOCK_SIZE], copy: &[u8; SUPERBLOCK_SIZE])
     [("features", features), ("sizes and places", numbers), ("sizes, places and features", all)]
 }
 
-/// A superblock with those features that only add something and that all copies have; `None` if none is missing.
-pub(crate) fn with_added<'a>(
+/// Superblocks that a damaged one may have been, by a copy: with all that copies follow, and with single pieces of it. The first
+/// has what the kernel sets in the primary superblock alone, too: it is the likeliest where no checksum tells.
+pub(crate) fn by_copy(
     raw: &[u8; SUPERBLOCK_SIZE],
-    copies: impl Iterator<Item = &'a Superblock>,
-) -> Option<[u8; SUPERBLOCK_SIZE]> {
-    let agreed = copies
-        .map(Superblock::stored_features)
-        .reduce(|all, copy| [all[0] & copy[0], all[1] & copy[1], all[2] & copy[2]])?;
-    let mut other = *raw;
-    for (field, (agreed, added)) in FEATURES.into_iter().zip(agreed.into_iter().zip(ADDED)) {
-        field.set(&mut other, field.get(raw) | agreed & added);
+    copy: &[u8; SUPERBLOCK_SIZE],
+) -> Vec<[u8; SUPERBLOCK_SIZE]> {
+    let [.., (_, mut whole)] = of_copy(raw, copy);
+    let mut exact = whole;
+    for (field, state) in FEATURES.into_iter().zip(STATE) {
+        field.set(&mut exact, field.get(copy) & !state | field.get(raw) & state);
     }
-    (other != *raw && REVISION.get(raw) > 0).then_some(other)
+    for other in [&mut whole, &mut exact] {
+        set_alone(raw, other);
+        // A mark of what is not there is damage itself.
+        let [compat, incompat, ro_compat] = FEATURES.map(|field| field.get(other));
+        if !Compat(compat).has(Compat::HAS_JOURNAL) {
+            INCOMPAT.set(other, incompat & !Incompat::RECOVER.0);
+        }
+        if !Compat(compat).has(Compat::ORPHAN_FILE) {
+            RO_COMPAT.set(other, ro_compat & !RoCompat::ORPHAN_PRESENT.0);
+        }
+    }
+    let mut found = vec![whole, exact];
+    for mut other in [whole, exact] {
+        for map in OWN_MAP {
+            other[map.clone()].copy_from_slice(&copy[map]);
+        }
+        found.push(other);
+    }
+    // A copy that is older differs in more than what was damaged.
+    let differs = |at: &usize| raw[*at] != exact[*at];
+    let mut at = 0;
+    while let Some(first) = (at..SUPERBLOCK_SIZE).find(differs) {
+        let len = (first..SUPERBLOCK_SIZE).take_while(differs).count();
+        let mut other = *raw;
+        other[first..first + len].copy_from_slice(&exact[first..first + len]);
+        found.push(other);
+        at = first + len;
+    }
+    found
+}
+
+/// Keeps what the kernel sets in the primary superblock alone, where it had nothing before: a salt of passphrases, how names are
+/// hashed, and the number that the device of a journal has by now.
+fn set_alone(raw: &[u8; SUPERBLOCK_SIZE], other: &mut [u8; SUPERBLOCK_SIZE]) {
+    if *ENCRYPTION_SALT.get(other) == [0; 16] {
+        *ENCRYPTION_SALT.get_mut(other) = *ENCRYPTION_SALT.get(raw);
+    }
+    let flags = FLAGS.get(other);
+    if flags & (SIGNED_HASH | UNSIGNED_HASH) == 0 {
+        FLAGS.set(other, flags | FLAGS.get(raw) & (SIGNED_HASH | UNSIGNED_HASH));
+    }
+    if JOURNAL_DEVICE.get(other) != 0 && JOURNAL_DEVICE.get(raw) != 0 {
+        JOURNAL_DEVICE.set(other, JOURNAL_DEVICE.get(raw));
+    }
+}
+
+/// Superblocks with each bit flipped, one at a time.
+pub(crate) fn flipped(raw: &[u8; SUPERBLOCK_SIZE]) -> impl Iterator<Item = [u8; SUPERBLOCK_SIZE]> {
+    let bits = (0..SUPERBLOCK_SIZE).flat_map(|at| (0..8).map(move |bit| (at, bit)));
+    bits.map(|(at, bit)| {
+        let mut other = *raw;
+        other[at] ^= 1 << bit;
+        other
+    })
+}
+
+/// A superblock that has the feature of checksums; `None` if it has it as it is.
+pub(crate) fn with_checksum(raw: &[u8; SUPERBLOCK_SIZE]) -> Option<[u8; SUPERBLOCK_SIZE]> {
+    let mut other = *raw;
+    REVISION.set(&mut other, REVISION.get(raw).max(1));
+    RO_COMPAT.set(&mut other, RO_COMPAT.get(raw) | RoCompat::METADATA_CSUM.0);
+    (other != *raw).then_some(other)
+}
+
+/// The UUID in a superblock's bytes, whatever else is in them.
+pub(crate) fn uuid(raw: &[u8; SUPERBLOCK_SIZE]) -> [u8; 16] {
+    *UUID.get(raw)
+}
+
+/// How many bytes of two superblocks differ, of those that copies follow.
+pub(crate) fn distance(raw: &[u8; SUPERBLOCK_SIZE], copy: &[u8; SUPERBLOCK_SIZE]) -> usize {
+    let is_own = |at: usize| OWN.iter().chain(&OWN_MAP).any(|own| own.contains(&at));
+    (0..SUPERBLOCK_SIZE).filter(|at| raw[*at] != copy[*at] && !is_own(*at)).count()
+}
+
+/// Whether a superblock tells of a size in all its numbers, and a copy of another one: it was resized since.
+pub(crate) fn is_resized(primary: &Superblock, copy: &Superblock) -> bool {
+    primary.blocks != copy.blocks && primary.inodes != copy.inodes && Layout::new(primary).is_ok()
 }
 
 /// Guesses at single numbers.
