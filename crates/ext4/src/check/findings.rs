@@ -99,6 +99,7 @@ findings! {
     QuotaUsage "quota-usage" Fault "A quota file counts other blocks or inodes than an owner has.";
     OrphanList "orphan-list" Fault "The list of orphans is damaged.";
     OrphanFile "orphan-file" Fault "The file of orphans is damaged.";
+    OrphanMark "orphan-mark" Fault "The superblock says that there are orphans, and there are none.";
     Orphans "orphans" Note "Inodes that will be deleted or cut at the next mount.";
 
     RootInode "root-inode" Fault "The root is not a directory, or is deleted.";
@@ -263,6 +264,7 @@ impl FindingKind {
             | K::JournalSuperblock
             | K::QuotaFile
             | K::QuotaUsage
+            | K::OrphanMark
             | K::Orphans
             | K::LostOrphan
             | K::DeletionTime
@@ -347,7 +349,7 @@ impl Finding {
             }
             K::FreeBlocks | K::FreeInodes | K::DirectoryCount | K::FreeTotal => true,
             K::BlockBitmap | K::InodeBitmap | K::BitmapPadding => true,
-            K::LinkCount | K::InodeBlocks | K::DeletionTime => true,
+            K::LinkCount | K::InodeBlocks | K::DeletionTime | K::OrphanMark => true,
             _ => self.level() == Level::Note,
         }
     }

@@ -105,7 +105,7 @@ fn from_file(
         wrong(format!("is not a file of orphans: {}, {} bytes", file.kind().name(), file.size()));
         return Ok(());
     }
-    let (mut next, mut waiting) = (0, 0);
+    let (mut next, mut waiting, mut is_read) = (0, 0, true);
     let blocks = file.size() / block_size;
     let mut runs = Vec::new();
     let result = fs.mappings(&file, 0, |run| {
@@ -124,12 +124,14 @@ fn from_file(
             next += 1;
             let block = run.physical + (logical - run.logical);
             if !fs.is_present(block, 1) {
+                is_read = false;
                 continue;
             }
             let place = Place::inode(Structure::OrphanBlock, number).at(block);
             let bytes = fs.read_block(block)?;
             if orphan::check(&bytes, place).is_err() {
                 findings.say(FindingKind::OrphanFile, place, "no magic number 0xb10ca04");
+                is_read = false;
                 continue;
             }
             let context = Context { block, ..file.context() };
@@ -167,6 +169,11 @@ fn from_file(
     let is_present = fs.superblock().ro_compat.has(RoCompat::ORPHAN_PRESENT);
     if waiting > 0 && !is_present {
         wrong(format!("holds {waiting} orphans, and the superblock says that there are none"));
+    }
+    // The kernel sets the mark as long as a file system is mounted.
+    if waiting == 0 && is_present && is_read && next == blocks && !fs.superblock().needs_recovery() {
+        let superblock = Place::of(Structure::Superblock);
+        findings.say(FindingKind::OrphanMark, superblock, "orphan_present without orphans in their file");
     }
     Ok(())
 }

@@ -37,6 +37,14 @@ impl Repair {
         Ok(true)
     }
 
+    /// Takes a feature away.
+    pub(super) fn remove_feature(&mut self, feature: RoCompat) -> Result<()> {
+        self.files.inodes().transaction().edit_superblock(|superblock| {
+            superblock.remove_ro_compat(feature);
+            Ok(())
+        })
+    }
+
     /// Takes away features that make no sense beside others, with what they are for.
     fn renew_features(&mut self) -> Result<bool> {
         let superblock = self.files.fs().superblock().clone();

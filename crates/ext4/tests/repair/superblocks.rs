@@ -26,6 +26,10 @@ const JOURNAL_INODE: usize = 0xe0;
 const FLAGS: usize = 0x160;
 const SALT: usize = 0x258;
 
+/// The marks of a file system in use, which copies never have: a journal to replay, and orphans.
+const RECOVER: (usize, u8) = (INCOMPAT, 4);
+const ORPHANS: (usize, u8) = (RO_COMPAT + 2, 1);
+
 fn try_to_mend_all(image: &Path) -> Result<RepairReport> {
     let device = Arc::new(FileDevice::open_writable(image).unwrap());
     let how = RepairOptions { depth: RepairDepth::All, ..options(image) };
@@ -219,6 +223,41 @@ fn copies_of_another_size_are_not_taken() {
     mend_all(&fsck, &image, "grown");
     compare(&tree(&image), &expected, "grown");
     assert_eq!(field(&std::fs::read(&image).unwrap(), 0, 12), field(&bytes, 0, 12), "grown");
+}
+
+/// Marks of a file system in use are not lost with a wrong checksum, nor kept beyond their time.
+#[test]
+fn marks_are_those_of_what_is_there() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    let sound = std::fs::read(maker.make("-t ext4 -b 1024 -g 2048 -O orphan_file", "sound")).unwrap();
+    let image = folder.path().join("image");
+    for (marks, is_sealed) in
+        [(&[ORPHANS][..], true), (&[ORPHANS], false), (&[RECOVER, ORPHANS], true), (&[RECOVER], false)]
+    {
+        for depth in [RepairDepth::Safe, RepairDepth::All] {
+            let what = format!("{marks:?}, sealed {is_sealed}, {depth:?}");
+            damage(&sound, &image, |raw| {
+                for (at, mark) in marks {
+                    raw[*at] |= mark;
+                }
+                if is_sealed {
+                    seal(raw);
+                }
+            });
+            let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+            let how = RepairOptions { depth, ..options(&image) };
+            let repaired = repair(device, how, &mut |_, _| Ok(true), &Work::default()).unwrap();
+            assert!(repaired.report.is_clean(), "{what}: {repaired:?}");
+            let (status, text) = e2fsck(&fsck, &image);
+            assert_eq!(status, Some(0), "{what}: {text}");
+            let mended = std::fs::read(&image).unwrap();
+            assert_eq!(field(&mended, COMPAT, 12), field(&sound, COMPAT, 12), "{what}");
+        }
+    }
 }
 
 /// Transactions in a journal on another device can't be replayed, and are not forgotten.
