@@ -74,6 +74,7 @@ findings! {
     SuperblockField "superblock-field" Fault "A superblock field has an invalid value.";
     Features "features" Fault "Features contradict each other, or what they announce.";
     OddFeatures "odd-features" Note "Features that make no sense together, and that everybody copes with.";
+    ChecksumFeatures "checksum-features" Note "Features tell of two kinds of checksums of descriptors, of which one counts.";
     BackupDiffers "backup-differs" Note "A copy of the superblock is missing or another file system's.";
     FreeTotal "free-total" Note "The superblock's total of free blocks or inodes is not the sum of the groups.";
     MmpBlock "mmp-block" Note "The block of multi-mount protection is damaged.";
@@ -251,6 +252,7 @@ impl FindingKind {
             K::Checksum
             | K::BackupChecksum
             | K::OddFeatures
+            | K::ChecksumFeatures
             | K::BackupDiffers
             | K::FreeTotal
             | K::MmpBlock

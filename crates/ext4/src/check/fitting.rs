@@ -165,7 +165,7 @@ fn weight(kind: FindingKind) -> u64 {
         K::OrphanFile | K::JournalFeature => 50,
         // A journal that holds what the superblock does not tell of is one, at least.
         K::JournalInode | K::JournalSuperblock => 60,
-        K::OddFeatures => 30,
+        K::OddFeatures | K::ChecksumFeatures => 30,
         K::Checksum | K::Malformed => 5,
         _ => 1,
     }

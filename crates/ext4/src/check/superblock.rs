@@ -102,10 +102,6 @@ fn features(superblock: &Superblock, findings: &Findings) {
     let Superblock { compat, incompat, ro_compat, .. } = superblock;
     let odd = [
         (
-            ro_compat.has(RoCompat::METADATA_CSUM) && ro_compat.has(RoCompat::GDT_CSUM),
-            "metadata_csum with uninit_bg",
-        ),
-        (
             incompat.has(Incompat::CSUM_SEED) && !ro_compat.has(RoCompat::METADATA_CSUM),
             "metadata_csum_seed without metadata_csum",
         ),
@@ -121,6 +117,9 @@ fn features(superblock: &Superblock, findings: &Findings) {
     ];
     for (_, text) in odd.into_iter().filter(|(is, _)| *is) {
         findings.say(FindingKind::OddFeatures, place(), text);
+    }
+    if ro_compat.has(RoCompat::METADATA_CSUM) && ro_compat.has(RoCompat::GDT_CSUM) {
+        findings.say(FindingKind::ChecksumFeatures, place(), "metadata_csum with uninit_bg");
     }
     let resize = compat.has(Compat::RESIZE_INODE);
     if resize && incompat.has(Incompat::META_BG) {

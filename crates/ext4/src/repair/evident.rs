@@ -99,6 +99,7 @@ impl Repair {
             }
             (K::Unconnected | K::Unattached, _) => return self.attach(finding),
             (K::QuotaUsage, _) => return self.usage(finding, fix),
+            (K::ChecksumFeatures, _) => self.remove_feature(RoCompat::GDT_CSUM)?,
             (K::OrphanMark, _) => self.remove_feature(RoCompat::ORPHAN_PRESENT)?,
             (K::BackupChecksum | K::BackupDiffers, _) => {
                 let Some(group) = place.group else { return Ok(false) };

@@ -25,7 +25,7 @@ pub(super) fn rank(finding: &Finding) -> Option<u32> {
         K::BlockBitmap | K::InodeBitmap | K::BitmapPadding => 3,
         K::FreeBlocks | K::FreeInodes | K::DirectoryCount | K::InodeBlocks => 4,
         // Whatever takes blocks later counts from these.
-        K::EntryKind | K::Parent | K::FreeTotal | K::OrphanMark => 5,
+        K::EntryKind | K::Parent | K::FreeTotal | K::ChecksumFeatures | K::OrphanMark => 5,
         K::HtreeRoot | K::HtreeNode | K::HtreeOrder | K::HtreeLeaf | K::HtreeHash => 6,
         K::Unconnected | K::Unattached => 7,
         K::LinkCount => 8,

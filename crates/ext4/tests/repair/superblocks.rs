@@ -289,3 +289,27 @@ fn a_journal_elsewhere_is_not_forgotten() {
         assert_eq!(field(&bytes, INCOMPAT, 4), field(&sound, INCOMPAT, 4), "{at:#x}");
     }
 }
+
+/// Of two kinds of checksums of descriptors one counts, and the other is taken away.
+#[test]
+fn an_older_kind_of_checksums_goes() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    let sound = std::fs::read(maker.make("-t ext4 -b 1024 -g 2048", "sound")).unwrap();
+    let image = folder.path().join("image");
+    damage(&sound, &image, |raw| {
+        raw[RO_COMPAT] |= 0x10;
+        seal(raw);
+    });
+    let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+    let refused = repair(device.clone(), options(&image), &mut |_, _| Ok(false), &Work::default()).unwrap();
+    let kinds: Vec<_> = refused.report.notes.iter().map(|note| note.kind().name()).collect();
+    assert_eq!(kinds, ["checksum-features"], "{refused:?}");
+    let repaired = repair(device, options(&image), &mut |_, _| Ok(true), &Work::default()).unwrap();
+    assert!(repaired.report.is_clean(), "{repaired:?}");
+    assert_eq!(e2fsck(&fsck, &image).0, Some(0));
+    assert_eq!(field(&std::fs::read(&image).unwrap(), COMPAT, 12), field(&sound, COMPAT, 12));
+}
