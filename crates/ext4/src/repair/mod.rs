@@ -221,9 +221,12 @@ fn mend_all(
             events: *events,
         };
         let (mut report, is_other) = mend(Arc::clone(device), options, opened < MOST_OPENED, approve, work)?;
+        let is_left = !report.mended.is_empty() && !report.report.faults.is_empty();
         mended.append(&mut report.mended);
         altered.append(&mut report.altered);
-        if !is_other {
+        // What could not be mended at first may be by what was mended behind it.
+        let goes_on = is_other || *depth == Depth::All && is_left && opened < MOST_OPENED;
+        if !goes_on {
             let left = listed(&report.report);
             mended.retain(|finding| !left.contains(finding));
             drop(left);

@@ -426,6 +426,24 @@ fn what_has_no_name_is_found_again() {
     }
 }
 
+/// Inodes without a name get one in lost+found although that is mended behind them.
+#[test]
+fn a_damaged_lost_and_found_is_mended_first() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    let image = maker.make("-t ext4 -b 1024", "image");
+    maker.debugfs(&image, "sif /lost+found checksum 0x1234\nclri /a\n");
+    let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+    let all = RepairOptions { depth: RepairDepth::All, ..options(&image) };
+    let repaired = repair(device, all, &mut |_, _| Ok(true), &Work::default()).unwrap();
+    assert!(repaired.report.is_clean(), "{repaired:?}");
+    assert_eq!(e2fsck(&fsck, &image).0, Some(0));
+    assert!(tree(&image).keys().any(|path| path.starts_with(b"lost+found/#")));
+}
+
 /// A checksum is the proof of damage that nobody can mend.
 #[test]
 fn no_checksum_is_made_to_fit_what_is_damaged_below() {
