@@ -200,8 +200,9 @@ pub(crate) fn restored(
     let mut raw = *copy.as_bytes();
     let mut edit = SuperblockMut { raw: &mut raw };
     edit.set_group(GroupNo::PRIMARY);
-    // A journal is emptied when a file system is left in order.
-    edit.set_needs_recovery(is_unfinished);
+    // A journal is emptied when a file system is left in order. Of one on another device the damaged superblock tells.
+    let is_elsewhere = matches!(copy.named_journal(), (None, true));
+    edit.set_needs_recovery(is_unfinished || is_elsewhere && is_told_to_recover(&**device)?);
     if fs.checksums().covers(Subject::Superblock) {
         fs.checksums().store(recipe(Subject::Superblock), &Context::default(), &mut raw);
     }
@@ -248,6 +249,13 @@ fn by_copies(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Opt
         is_own.then_some((superblock, copy.group()))
     });
     Ok(likeliest)
+}
+
+/// Whether what is left of the primary superblock says that a journal must be replayed.
+fn is_told_to_recover(device: &dyn BlockDevice) -> Result<bool> {
+    let mut raw = [0; SUPERBLOCK_SIZE];
+    device.read_at(&mut raw, SUPERBLOCK_OFFSET)?;
+    Ok(Superblock::has_magic(&raw) && guess::is_told_to_recover(&raw))
 }
 
 /// Whether a file system can be opened by a superblock.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::FileDevice;
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
-use casemate_ext4::{ErrorKind, RepairDepth, RepairOptions, RepairReport, Result, Superblock, repair};
+use casemate_ext4::{Block, ErrorKind, RepairDepth, RepairOptions, RepairReport, Result, Superblock, repair};
 use casemate_primitives::cpu::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
@@ -288,6 +288,19 @@ fn a_journal_elsewhere_is_not_forgotten() {
         let bytes = std::fs::read(&image).unwrap();
         assert_eq!(field(&bytes, INCOMPAT, 4), field(&sound, INCOMPAT, 4), "{at:#x}");
     }
+    // Where a copy is taken as a whole, the mark is that of what is left of the superblock.
+    damage(&sound, &image, |raw| {
+        raw[0x18] ^= 3;
+        raw[0x68..0x78].fill(9);
+        raw[0x3fc] ^= 7;
+    });
+    assert_eq!(try_to_mend_all(&image).unwrap_err().to_string(), undamaged.to_string());
+    std::fs::write(&image, &sound).unwrap();
+    let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+    let mut named = options(&image);
+    named.check.open.superblock = Some(Block::new(2049));
+    let error = repair(device, named, &mut |_, _| Ok(true), &Work::default()).unwrap_err();
+    assert_eq!(error.to_string(), undamaged.to_string());
 }
 
 /// Of two kinds of checksums of descriptors one counts, and the other is taken away.

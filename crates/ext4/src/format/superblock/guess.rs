@@ -179,6 +179,11 @@ pub(crate) fn uuid(raw: &[u8; SUPERBLOCK_SIZE]) -> [u8; 16] {
     *UUID.get(raw)
 }
 
+/// Whether a superblock's bytes say that a journal must be replayed, whatever else is in them.
+pub(crate) fn is_told_to_recover(raw: &[u8; SUPERBLOCK_SIZE]) -> bool {
+    Incompat(INCOMPAT.get(raw)).has(Incompat::RECOVER)
+}
+
 /// How many bytes of two superblocks differ, of those that copies follow.
 pub(crate) fn distance(raw: &[u8; SUPERBLOCK_SIZE], copy: &[u8; SUPERBLOCK_SIZE]) -> usize {
     let is_own = |at: usize| OWN.iter().chain(&OWN_MAP).any(|own| own.contains(&at));
