@@ -4,6 +4,8 @@
 //! The first byte says whether the header's checksum fits, the second the size of the device in blocks; the rest are
 //! edits.
 
+use std::sync::Arc;
+
 use casemate_blockdev::{BlockDevice, MemoryDevice, OverlayFile};
 use casemate_fuzz::{edit, read_all};
 
@@ -14,18 +16,21 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let size = u64::from(*blocks % 32) * 4096 + u64::from(how >> 1);
     let below = MemoryDevice::new(vec![1; size as usize]);
     let store = MemoryDevice::new(vec![0; 64 << 10]);
-    if Overlay::format(&&store, size, b"base").is_err() {
+    let base = Arc::new(b"base".to_vec());
+    if Overlay::format(&&store, &&below, &*base).is_err() {
         return;
     }
     let mut bytes = store.into_bytes();
     edit(&mut bytes, edits);
     if how & 1 == 0 {
-        let sum = crc32(&bytes[..104]);
-        bytes[104..108].copy_from_slice(&sum.to_le_bytes());
+        // Versions 1 and 2 have a shorter header.
+        let end = if matches!(bytes[16], 1 | 2) { 104 } else { 136 };
+        let sum = crc32(&bytes[..end]);
+        bytes[end..end + 4].copy_from_slice(&sum.to_le_bytes());
     }
     let store = MemoryDevice::new(bytes);
     for round in 0..2 {
-        let Ok(overlay) = Overlay::open(&below, &store, b"base") else { return };
+        let Ok(overlay) = Overlay::open(&below, &store, base.clone()) else { return };
         read_all(&overlay);
         for at in [0, size / 2, size.saturating_sub(1000)] {
             let _ = overlay.write_at(&[9; 1000], at);

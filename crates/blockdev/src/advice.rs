@@ -73,6 +73,8 @@ kinds_of_advice! {
     RecoverAt(offset: u64) = "recover-at" "complete the change of the file system at byte {offset}";
     /// An interrupted commit of an overlay has to be completed.
     CommitOverlay = "commit-overlay" "complete the commit";
+    /// Nothing tells whether the image below an overlay is as it was, so the caller has to.
+    TrustImage = "trust-image" "take the image as it is";
     /// One protector alone can be tried.
     Protector = "protector" "try one protector alone";
     /// More work may be allowed for fscrypt's protectors.

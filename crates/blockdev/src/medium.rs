@@ -6,6 +6,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::UNIX_EPOCH;
 
 use crate::lease::{Extent, Lease, Leased};
 use crate::os::FileTypeExt;
@@ -89,6 +90,8 @@ pub struct Medium {
     locks: Vec<Arc<Lock>>,
     /// Devices that stay open, and locked, as long as this one: that with the header of a volume, where it lies apart.
     beside: Vec<Arc<dyn BlockDevice>>,
+    /// Other files with a part of the data; `None` for a device that is in no open file.
+    shared: Vec<Option<Arc<fs::File>>>,
     /// Bytes of the medium that are missing behind the end of a file that was cut off; `None` where nothing but the file says where
     /// the medium ends.
     missing: Option<u64>,
@@ -210,6 +213,7 @@ impl Medium {
             is_by_backup_table: false,
             locks: Vec::new(),
             beside: Vec::new(),
+            shared: Vec::new(),
             missing: None,
         }
     }
@@ -413,6 +417,7 @@ impl Medium {
         if self.refusal.is_none() {
             self.refusal = beside.and_then(|other| other.refusal.clone());
         }
+        self.shared.extend(beside.into_iter().flat_map(Medium::files));
         self.laid_reading(device)
     }
 
@@ -532,6 +537,38 @@ impl Medium {
     fn marked<T>(&self, f: impl FnOnce(&fs::File, FileId) -> Result<T>) -> Result<Option<T>> {
         let file = self.file.as_ref().and_then(|file| Some((file.handle.as_ref()?, file.id?)));
         file.map(|(file, id)| f(file, id)).transpose().at(&self.name)
+    }
+
+    /// Lengths of the files that the medium's data lie in, and the times when they were last written to: 20 bytes for each, which stay
+    /// the same as long as nobody writes. `None` if one of them is no regular file, and has no such time.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn last_writes(&self) -> Result<Option<Vec<u8>>> {
+        let mut all = Vec::new();
+        for file in self.files() {
+            let Some(metadata) = file.map(|file| file.metadata()).transpose().at(&self.name)? else {
+                return Ok(None);
+            };
+            if !metadata.is_file() {
+                return Ok(None);
+            }
+            let time = metadata.modified().at(&self.name)?;
+            let (time, is_before) = match time.duration_since(UNIX_EPOCH) {
+                Ok(time) => (time, 0),
+                Err(before) => (before.duration(), 1u32 << 31),
+            };
+            all.extend_from_slice(&metadata.len().to_le_bytes());
+            all.extend_from_slice(&time.as_secs().to_le_bytes());
+            all.extend_from_slice(&(time.subsec_nanos() | is_before).to_le_bytes());
+        }
+        Ok(Some(all))
+    }
+
+    /// The open files that the medium's data lie in.
+    fn files(&self) -> Vec<Option<Arc<fs::File>>> {
+        let own = self.file.as_ref().and_then(|file| file.handle.clone());
+        std::iter::once(own).chain(self.shared.iter().cloned()).collect()
     }
 
     /// Whether a path leads to the file that the medium is.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use casemate_blockdev::os::OsStrExt;
 use casemate_blockdev::{
     AtFile, BlockDevice, Events, FileDevice, Medium, MemoryDevice, OutputFile, OverlayFile, PartitionId,
-    Trial, Uuid, Window, samples, signatures, usize_of,
+    Trial, Uuid, Window, signatures,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -25,6 +25,7 @@ pub use casemate_blockdev::Access;
 pub use casemate_crypt::CryptStatistics;
 pub use casemate_verity::tree::VerifiedStatistics;
 
+use crate::overlay::Base;
 use crate::ranges::Ranges;
 use crate::{Advice, Error};
 
@@ -38,7 +39,7 @@ pub(crate) type Below = Arc<dyn BlockDevice>;
 pub struct Image {
     medium: Medium,
     layers: Vec<Layer>,
-    /// Root hash that an overlay is tied to, if it is the topmost.
+    /// Root hash of the topmost verity device, to which an overlay is tied.
     root_hash: Option<Vec<u8>>,
     preferred_block: u32,
 }
@@ -253,7 +254,7 @@ impl Image {
 
     /// The image, whose overlays are tied to a root hash.
     pub(crate) fn with_root_hash(mut self, root_hash: &[u8]) -> Image {
-        self.root_hash = Some(root_hash.get(..64).unwrap_or(root_hash).to_vec());
+        self.root_hash = Some(root_hash.to_vec());
         self
     }
 
@@ -291,29 +292,40 @@ impl Image {
     /// the image, and its owner alone if the image is decrypted.
     ///
     /// # Errors
-    /// `Argument` if the file is not an overlay or belongs to another image, `Corrupt` if it is a damaged one; `Io`,
-    /// [`Error::is_busy`] if it is in use.
-    pub fn overlay(mut self, path: &Path, providers: &Providers) -> Result<Image, Error> {
+    /// `Argument` if the file is not an overlay, belongs to another image, or if somebody has written to the image since;
+    /// `Corrupt` if it is a damaged one; `Io`, [`Error::is_busy`] if it is in use.
+    pub fn overlay(self, path: &Path, providers: &Providers) -> Result<Image, Error> {
+        self.overlaid(path, false, providers)
+    }
+
+    /// Takes writes as [`Image::overlay`] does, where the caller answers for the image: it is a copy of that which the overlay was
+    /// made over, with another time of modification. One whose samples differ is refused all the same, and one with other contents
+    /// under the overlay's blocks.
+    ///
+    /// # Errors
+    /// Errors of [`Image::overlay`].
+    pub fn overlay_on_trust(self, path: &Path, providers: &Providers) -> Result<Image, Error> {
+        self.overlaid(path, true, providers)
+    }
+
+    fn overlaid(mut self, path: &Path, is_trusted: bool, providers: &Providers) -> Result<Image, Error> {
         type Store = OverlayFile<Below, FileDevice>;
         if self.is_stored_at(path) {
             let text = format!("{}: changes of an image can't be kept in the image itself", path.display());
             return Err(Error::argument(text));
         }
-        let identity = match &self.root_hash {
-            Some(root_hash) => root_hash.clone(),
-            None => sampled(self.top(), providers).at(self.name())?,
-        };
+        // What it keeps belongs to the image as it is now.
+        self.medium = self.medium.locked()?;
+        let base = self.overlay_base(is_trusted, providers)?;
         if !fs::exists(path).at(path.display())? {
             let new = OutputFile::create(path).at(path.display())?;
             // It has what clients write, in plaintext if the image is decrypted.
             new.narrow(self.copy_mode());
-            Store::format(new.device(), self.top().size(), &identity).at(path.display())?;
+            Store::format(new.device(), &self.device(), &base).at(path.display())?;
             new.commit(true).at(path.display())?;
         }
-        // What it keeps belongs to the image as it is now.
-        self.medium = self.medium.locked()?;
         let store = Access::Change.open(path)?;
-        let device = Arc::new(Store::open(self.device(), store, &identity).at(path.display())?);
+        let device = Arc::new(Store::open(self.device(), store, Arc::new(base)).at(path.display())?);
         self.layers.push(Layer::Overlay(Arc::clone(&device)));
         self.medium = self.medium.laid_apart(device);
         Ok(self)
@@ -323,9 +335,23 @@ impl Image {
     /// many blocks of 4096 bytes it had. What was interrupted is completed by the same again.
     ///
     /// # Errors
-    /// `Argument` if the image was opened for reading, or the file is not an overlay of it; `Corrupt` if it is a damaged one;
-    /// `Io`, [`Error::is_busy`] if it is in use.
+    /// `Argument` if the image was opened for reading, the file is not an overlay of it, or somebody has written to the image
+    /// since, before anything is written; `Corrupt` if it is a damaged one; `Io`, [`Error::is_busy`] if it is in use.
     pub fn commit_overlay(&self, path: &Path, work: &Work<'_>) -> Result<u64, Error> {
+        self.commit_overlaid(path, false, work)
+    }
+
+    /// Writes what an overlay keeps as [`Image::commit_overlay`] does, where the caller answers for the image: it is a copy of that
+    /// which the overlay was made over, with another time of modification. An interrupted commit is completed also over blocks that
+    /// somebody has changed since.
+    ///
+    /// # Errors
+    /// Errors of [`Image::commit_overlay`].
+    pub fn commit_overlay_on_trust(&self, path: &Path, work: &Work<'_>) -> Result<u64, Error> {
+        self.commit_overlaid(path, true, work)
+    }
+
+    fn commit_overlaid(&self, path: &Path, is_trusted: bool, work: &Work<'_>) -> Result<u64, Error> {
         let _lease = self.lease()?;
         if self.is_stored_at(path) {
             return Err(Error::argument(format!(
@@ -337,8 +363,20 @@ impl Image {
             true => Arc::new(Trial::new(Access::Read.open(path)?)?),
             false => Arc::new(Access::Change.open(path)?),
         };
-        let sampled = |device: &dyn BlockDevice| sampled(device, &work.providers);
-        OverlayFile::commit(self.device(), store, sampled, work.events).at(path.display())
+        let base = Arc::new(self.overlay_base(is_trusted, &work.providers)?);
+        OverlayFile::commit(self.device(), store, base, work.events).at(path.display())
+    }
+
+    /// Proof for an overlay of the image that this is the one that it was made over.
+    fn overlay_base(&self, is_trusted: bool, providers: &Providers) -> Result<Base, Error> {
+        let is_verified = self.root_hash.is_some() && matches!(self.topmost(), Some(Layer::Verity(_)));
+        Ok(Base {
+            medium: self.medium.clone(),
+            root_hash: self.root_hash.clone(),
+            is_sampled: !is_verified,
+            is_trusted,
+            sha256: providers.hash("sha256")?,
+        })
     }
 
     /// The image as it will be once a change of its file system that was interrupted is complete; `None` if there was none.
@@ -509,18 +547,6 @@ fn starts_beside(beside: &Path) -> Vec<u64> {
         str::from_utf8(end).ok()?.parse().ok()
     };
     entries.flatten().filter_map(|entry| start(&entry.file_name())).collect()
-}
-
-/// SHA-256 of samples of a device, which tells it from others.
-fn sampled(device: &dyn BlockDevice, providers: &Providers) -> Result<Vec<u8>, Error> {
-    let mut data = Vec::new();
-    for range in samples(device.size()) {
-        let start = data.len();
-        // A few MiB altogether.
-        data.resize(start + usize_of(range.end - range.start), 0);
-        device.read_at(&mut data[start..], range.start)?;
-    }
-    Ok(providers.hash("sha256")?.digest(&data))
 }
 
 impl fmt::Debug for Image {

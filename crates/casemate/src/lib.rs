@@ -197,6 +197,7 @@ mod keys;
 pub mod luks;
 mod mapping_options;
 mod output;
+mod overlay;
 pub mod part;
 pub mod probe;
 mod protectors;

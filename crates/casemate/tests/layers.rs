@@ -165,9 +165,10 @@ fn layers_that_change_bytes_skip_nothing_that_counts() {
     assert_eq!(medium.asked(), [("forget", 0..SIZE)], "who does not say where forgets all");
 
     let store = Medium::new();
-    OverlayFile::<&Medium, _>::format(&*store, SIZE / 2, b"identity").unwrap();
+    let base = Arc::new(b"identity".to_vec());
     let half = Window::new(&*medium, 0, SIZE / 2).unwrap();
-    let overlay = OverlayFile::open(half, &*store, b"identity").unwrap();
+    OverlayFile::format(&&*store, &half, &*base).unwrap();
+    let overlay = OverlayFile::open(half, &*store, base).unwrap();
     store.asked();
     overlay.write_zeroes(0, 4096, true).unwrap();
     overlay.discard(0, 4096).unwrap();

@@ -53,6 +53,7 @@ pub fn option(advice: &Advice) -> Option<String> {
         Advice::Resume => "--resume",
         Advice::Recover => "casemate ext4 recover",
         Advice::CommitOverlay => "casemate overlay commit",
+        Advice::TrustImage => "--trust-image",
         Advice::RecoverAt(offset) => return Some(format!("casemate ext4 recover --offset {offset}")),
         Advice::Protector => "--protector FILE",
         Advice::FscryptKdfLimit => "--fscrypt-kdf-limit TIMES",

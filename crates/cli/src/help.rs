@@ -94,7 +94,19 @@ const SECTIONS: &[(&str, &[Section])] = &[
     (
         "serve",
         &[
-            ("Image", &["export", "export-name", "write", "read-only", "size", "recovery-file", "overlay"]),
+            (
+                "Image",
+                &[
+                    "export",
+                    "export-name",
+                    "write",
+                    "read-only",
+                    "size",
+                    "recovery-file",
+                    "overlay",
+                    "trust-image",
+                ],
+            ),
             (
                 "Connections",
                 &[

@@ -18,7 +18,7 @@ const FORMATS: &[(&str, &str)] = &[
     ("dm-integrity", "superblocks 1 to 6"),
     ("fs-verity", "descriptor 1"),
     ("fscrypt", "policies 1 and 2"),
-    ("overlay", "1"),
+    ("overlay", "1 to 4"),
     ("journal of crypt --in-place", "1"),
 ];
 

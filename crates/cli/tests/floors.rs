@@ -102,6 +102,7 @@ const ROOMS_OF_FACADE: &[&str] = &[
     "base64",
     "providers",
     "ranges",
+    "overlay",
     "image",
     "target",
     "output",

@@ -291,6 +291,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("tls-verify-peer", "", "TLS: clients need certificates"),
     ("tree", "", "digests of fs-verity"),
     ("truncate", "", "a file ends where its file system ends"),
+    ("trust-image", "", "the image is as it was"),
     ("uid", "UID", "the user that all files are shown with"),
     ("type", "TYPE", "which version of LUKS or ext"),
     ("uid-map", "TO:FROM:COUNT", "what users become"),

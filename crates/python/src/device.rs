@@ -243,8 +243,12 @@ impl Device {
         py.detach(open).map(Device::from).map_err(raise)
     }
 
-    fn overlay(&self, py: Python<'_>, path: PathBuf) -> PyResult<Device> {
-        let open = || self.image.clone().overlay(&path, &casemate::Providers::default());
+    fn overlay(&self, py: Python<'_>, path: PathBuf, trust_image: bool) -> PyResult<Device> {
+        let (image, providers) = (self.image.clone(), casemate::Providers::default());
+        let open = || match trust_image {
+            true => image.overlay_on_trust(&path, &providers),
+            false => image.overlay(&path, &providers),
+        };
         py.detach(open).map(Device::from).map_err(raise)
     }
 

@@ -63,6 +63,7 @@ pub fn argument(advice: &Advice) -> Option<String> {
         Advice::KeySize(bits) => return Some(format!("key_size={}", bits / 8)),
         Advice::CheckLayers => "cipher, key_size, offset, iv_offset, sector_size",
         Advice::Recover => "Device.ext4_writer()",
+        Advice::TrustImage => "trust_image=True",
         Advice::AddFeature(name) => return Some(format!("Writer.tune(features=\"{name}\")")),
         Advice::OnePartition(number) => return Some(format!("Device.partition({number})")),
         _ => return None,

@@ -570,8 +570,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "blockdev-overlay-bits-before-data",
         file: "crates/blockdev/src/overlay_file.rs",
-        text: "let written = self.store.flush().and_then(|()| {",
-        by: "let written = Ok(()).and_then(|()| {",
+        text: "let written = noted().and_then(|()| self.store.flush()).and_then(|()| {",
+        by: "let written = noted().and_then(|()| {",
         suites: &[BLOCKDEV_LIB],
     },
     Mutation {
@@ -584,8 +584,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "blockdev-overlay-dirty-part-forgotten",
         file: "crates/blockdev/src/overlay_file.rs",
-        text: "parts.iter().for_each(|(number, _)| self.dirty[*number].store(true, Ordering::Release));",
-        by: "let _ = &parts;",
+        text: "parts.iter().for_each(|(number, _)| self.dirty[*number].store(true, Ordering::Release)),",
+        by: "(),",
         suites: &[BLOCKDEV_LIB],
     },
     Mutation {

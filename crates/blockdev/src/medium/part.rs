@@ -105,6 +105,11 @@ impl Medium {
         &self.windows[..self.laid.unwrap_or(0)]
     }
 
+    /// The windows that the medium lies in, the outermost first, also those below what was laid on it.
+    pub fn windows(&self) -> impl Iterator<Item = Range<u64>> {
+        self.windows.iter().map(|(_, range)| range.clone())
+    }
+
     /// Bytes of the medium that are missing behind its end: of a partition that its table has there
     /// ([`Medium::partition_so_far`]); `None` where nothing but the end of the file says where the medium ends.
     pub fn missing(&self) -> Option<u64> {

@@ -29,7 +29,8 @@ enum Command {
 /// Write the contents of an overlay into its image, and empty the overlay, as qemu-img commit does.
 ///
 /// Name the image as for casemate serve --overlay. A kill or a power cut loses nothing: the same command completes the
-/// work, and until then the overlay can't be served. Data under dm-verity can't be changed.
+/// work, and until then the overlay can't be served. An image that was changed since the overlay was made is refused.
+/// Data under dm-verity can't be changed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate serve --overlay changes.ovl root.img --exec 'qemu-io -f raw -c \"write 0 4k\" \"$uri\"'\n\
@@ -50,6 +51,10 @@ struct CommitArgs {
     /// Do everything except writing; the changes go to temporary files.
     #[arg(short = 'n', long)]
     dry_run: bool,
+    /// Take the image for what it was when the overlay was made, although it has another time of modification: after a copy.
+    /// An interrupted commit is completed also over blocks that were changed since.
+    #[arg(long)]
+    trust_image: bool,
     #[command(flatten)]
     crypt: CryptArgs,
 }
@@ -73,7 +78,10 @@ impl CommitArgs {
         let image = spec.lay(image, &Asking::of(context))?;
         let progress = context.progress(image.name(), 0);
         let work = context.work(context.providers().clone(), &progress);
-        let blocks = image.commit_overlay(&self.overlay, &work)?;
+        let blocks = match self.trust_image {
+            true => image.commit_overlay_on_trust(&self.overlay, &work)?,
+            false => image.commit_overlay(&self.overlay, &work)?,
+        };
         drop(progress);
         if context.json() {
             context.print_json(&json!({

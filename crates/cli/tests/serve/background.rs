@@ -215,6 +215,89 @@ fn an_overlay_is_committed() {
     place.is("overlay commit image image", 2, "the overlay can't be the image itself");
 }
 
+/// An overlay means something only with the image as it was when it was made: who wrote to that meanwhile is not undone, and
+/// nobody sees a mixture. A copy of the image is as good.
+#[test]
+fn an_overlay_is_not_mixed_with_an_image_that_was_written_to() {
+    let Some(qemu_io) = tool("qemu-io") else { return };
+    let place = place();
+    let mut disk = Rng::new(6).bytes(8 << 20);
+    // A partition from byte 2^20 on, of whose first blocks none is among the samples of a whole disk.
+    disk[446..510].fill(0);
+    disk[450] = 0x83;
+    disk[454..462].copy_from_slice(&[0, 8, 0, 0, 0, 0x38, 0, 0]);
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    place.file("disk", &disk);
+    let exec = format!("{} -f raw -c 'write -P 7 3M 70k' \"$uri\" >log", qemu_io.display());
+    run(place.command().args(["serve", "disk", "--overlay", "ovl", "--exec", &exec]));
+    let overlay = place.read("ovl");
+    run(Command::new("cp").arg("-p").arg(place.path("disk")).arg(place.path("copy")));
+    place.yes("serve -q -r copy --overlay ovl --exec true");
+    let change = |at: usize| {
+        let mut bytes = disk.clone();
+        bytes[at] ^= 1;
+        place.file("disk", &bytes);
+        bytes
+    };
+    // Elsewhere, the partition's superblock, and under the overlay's blocks.
+    let (unproved, other) = ("(--trust-image)", "belongs to another image");
+    let kept = "1 blocks of 4096 bytes that the overlay keeps are neither";
+    for (at, said, trusted) in [
+        (5_000_000, unproved, None),
+        ((1 << 20) + 1080, other, Some(other)),
+        ((3 << 20) + 100, unproved, Some(kept)),
+    ] {
+        let bytes = change(at);
+        for line in ["serve -q -r disk --overlay ovl --exec true", "overlay commit ovl disk"] {
+            place.is(line, 2, said);
+            if let Some(said) = trusted {
+                place.is(&format!("{line} --trust-image"), 2, said);
+            }
+        }
+        assert!(place.read("disk") == bytes && place.read("ovl") == overlay, "{at}");
+    }
+    place.file("disk", &disk);
+    place.is("overlay commit ovl disk", 2, "another time of modification");
+    place.yes("serve -q -r disk --overlay ovl --trust-image --exec true");
+    place.is("overlay commit ovl disk --trust-image -v", 0, "18 blocks of 4096 bytes written");
+    disk[3 << 20..(3 << 20) + (70 << 10)].fill(7);
+    assert!(place.read("disk") == disk);
+}
+
+/// Somebody writes to an image whose commit was killed: the other half of the commit does not take that back.
+#[test]
+fn a_commit_that_was_interrupted_overwrites_nothing_that_came_later() {
+    let (Some(qemu_io), Some(strace)) = (tool("qemu-io"), tool("strace")) else { return };
+    let place = place();
+    place.file("disk", vec![1; 8 << 20]);
+    let write = |options: &[&str], what: &str| {
+        let exec = format!("{} -f raw -c '{what}' \"$uri\" >log", qemu_io.display());
+        run(place.command().arg("serve").args(options).args(["--exec", &exec]));
+    };
+    write(&["disk", "--overlay", "ovl"], "write -P 7 2M 4M");
+    let mut killed = Command::new(strace);
+    killed.args([
+        "-f",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=pwrite64",
+        "-e",
+        "inject=pwrite64:signal=KILL:when=3",
+    ]);
+    killed.arg(CASEMATE).args(["overlay", "commit", "ovl", "disk"]).current_dir(place.path(""));
+    assert!(!run_any(&mut killed).status.success());
+    let half = place.read("disk").iter().filter(|byte| **byte == 7).count();
+    assert!(half > 0 && half < 4 << 20, "{half}");
+    write(&["-w", "disk"], "write -P 9 2101248 512");
+    let before = place.read("disk");
+    place.is("overlay commit ovl disk", 2, "1 blocks of 4096 bytes that the overlay keeps are neither");
+    assert!(place.read("disk") == before);
+    // Who says so gets all of the overlay.
+    place.is("overlay commit ovl disk --trust-image -v", 0, "1024 blocks of 4096 bytes written");
+    assert!(place.read("disk")[2 << 20..6 << 20].iter().all(|byte| *byte == 7));
+}
+
 /// A damaged image has as many faults as it is read: a few of them are told, and how many there were besides.
 #[test]
 fn faults_of_a_server_in_the_background_go_to_its_log_and_do_not_fill_it() {

@@ -57,6 +57,33 @@ fn an_overlay_stays_with_what_its_image_holds() {
     assert!(folder.read("changes") == made);
 }
 
+/// The root hash says what is below, and not what lies above it, and where.
+#[test]
+fn an_overlay_over_a_verity_device_stays_with_what_lies_above() {
+    let folder = Folder::new();
+    fs::write(folder.path().join("key2"), Rng::new(9).bytes(64)).unwrap();
+    let verity = format!("image,verity,root-hash={},hash-device=tree", folder.root);
+    let crypt = |key: &str| format!("{verity},crypt=aes-xts-plain64,key-size=512,key-file={key}");
+    let window = |offset: &str| format!("{verity},offset={offset},size=1M");
+    let with = |spec: &str| folder.with(&format!("--overlay changes {spec}"), "true");
+    for (made, others) in [
+        (verity.clone(), [crypt("key"), format!("{verity},offset=0,size=2M"), window("1M")]),
+        (window("1M"), [window("2M"), verity.clone(), format!("{verity},offset=1M")]),
+        (crypt("key"), [crypt("key2"), verity.clone(), format!("{},offset=4096", crypt("key"))]),
+    ] {
+        let _ = fs::remove_file(folder.path().join("changes"));
+        for _ in 0..2 {
+            assert_eq!(with(&made).0, 0, "{made}");
+        }
+        for other in others {
+            let (status, _, stderr) = with(&other);
+            let is_said = stderr.contains("belongs to another image")
+                || stderr.contains("the overlay is of a device of");
+            assert_eq!((status, is_said), (2, true), "{made}, {other}: {stderr}");
+        }
+    }
+}
+
 /// An overlay has what clients wrote, so it is for nobody who may not read the image, and for its owner alone if that was
 /// decrypted.
 #[test]

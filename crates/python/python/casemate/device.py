@@ -277,9 +277,10 @@ class Device(io.RawIOBase):
         below = self if hash_device is None else hash_device
         return Device(self._open().verity(below._open(), digest, hash_offset))
 
-    def overlay(self, path: StrPath) -> Device:
-        """Takes writes, and keeps them in a file, which is made if it is not there."""
-        return Device(self._open().overlay(path))
+    def overlay(self, path: StrPath, *, trust_image: bool = False) -> Device:
+        """Takes writes, and keeps them in a file, which is made if it is not there. `trust_image` takes a copy of the image for
+        the image, whose time of modification is another one."""
+        return Device(self._open().overlay(path, trust_image))
 
     def ext4(
         self,

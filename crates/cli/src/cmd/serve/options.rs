@@ -111,6 +111,9 @@ pub struct Args {
     /// an existing overlay.
     #[arg(long, value_name = "FILE")]
     overlay: Option<PathBuf>,
+    /// Take the image for what it was when the overlay was made, although it has another time of modification: after a copy.
+    #[arg(long, requires = "overlay")]
+    trust_image: bool,
     /// Continue a reencryption that casemate luks reencrypt --init-only began, or that was interrupted, while clients
     /// read and write. Requests for data being rewritten wait. The server stays when it is done. If it ends before,
     /// the same command continues.
@@ -296,8 +299,13 @@ impl Args {
             Some(path) if self.read_only && !path.exists() => {
                 Err(Error::io(path.display(), io::ErrorKind::NotFound))
             }
-            Some(path) if self.read_only => Ok(image.overlay(path, context.providers())?.make_read_only()),
-            Some(path) => image.overlay(path, context.providers()),
+            Some(path) => {
+                let image = match self.trust_image {
+                    true => image.overlay_on_trust(path, context.providers())?,
+                    false => image.overlay(path, context.providers())?,
+                };
+                Ok(if self.read_only { image.make_read_only() } else { image })
+            }
             None if self.write => image.check_writable().map(|()| image),
             None => Ok(image),
         }
