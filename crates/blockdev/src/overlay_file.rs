@@ -515,13 +515,13 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
             let len = range.end - range.start;
             if whole {
                 let _shared = self.filling.read().unwrap_or_else(PoisonError::into_inner);
+                let end = self.layout.data_start + range.end;
                 self.make_room(Self::blocks(range.clone()))?;
-                // A hole that ends the file would leave it too short to be read.
-                let may_punch = may_punch && range.end < self.size;
-                self.store.write_zeroes(self.layout.data_start + range.start, len, may_punch)?;
-                if range.end == self.size {
-                    self.store.write_at(&[0], self.layout.data_start + range.end - 1)?;
+                // A hole behind the end of the file would leave it too short to be read.
+                if self.store.size() < end {
+                    self.store.write_at(&[0], end - 1)?;
                 }
+                self.store.write_zeroes(end - len, len, may_punch)?;
                 self.add(Self::blocks(range));
             } else {
                 self.write_part(&vec![0; usize_of(len)], range.start)?;

@@ -84,6 +84,27 @@ fn an_overlay_over_a_verity_device_stays_with_what_lies_above() {
     }
 }
 
+/// Zeros of whole blocks behind all that the overlay's file has so far.
+#[test]
+fn an_overlay_keeps_zeros_behind_its_end() {
+    let folder = Folder::new();
+    let before = folder.read("image");
+    let running = folder.start("image --overlay changes");
+    let mut client = running.client();
+    client.write(0, &[7; 65536], 0).unwrap();
+    client.ask(WRITE_ZEROES, 0, 3 << 20, 65536, &[]).unwrap();
+    client.flush().unwrap();
+    let mut model = before.clone();
+    model[..65536].fill(7);
+    model[3 << 20..(3 << 20) + 65536].fill(0);
+    assert!(client.read(0, SIZE as u32).unwrap() == model);
+    assert_eq!(running.end(), 0);
+    let end = fs::metadata(folder.path().join("changes")).unwrap().len();
+    assert!(end < SIZE as u64, "the file ends before its last block: {end}");
+    folder.casemate("overlay commit changes image");
+    assert!(folder.read("image") == model);
+}
+
 /// An overlay has what clients wrote, so it is for nobody who may not read the image, and for its owner alone if that was
 /// decrypted.
 #[test]
