@@ -497,6 +497,12 @@ impl Image {
         self.layers.iter().any(has)
     }
 
+    /// Whether a layer of dm-integrity has a journal that can't be read, and that may have newer blocks than are shown.
+    pub fn has_unread_journal(&self) -> bool {
+        let has = |layer: &Layer| matches!(layer, Layer::Integrity(device) if device.has_unread_journal());
+        self.layers.iter().any(has)
+    }
+
     /// Work of each layer so far, from the image upwards.
     pub fn statistics(&self) -> Vec<LayerStatistics> {
         let of = |layer: &Layer| match layer {

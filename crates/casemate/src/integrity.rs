@@ -38,6 +38,8 @@ pub struct IntegrityOptions {
     pub journal_cipher: Option<Keyed>,
     /// Whether data are written in bitmap mode: to their places at once, and not through the journal.
     pub bitmap: bool,
+    /// Whether to go on where the journal can't be read, and blocks in it may be newer than what is read: to rescue the rest.
+    pub goes_without_journal: bool,
 }
 
 /// An algorithm under a key.
@@ -58,6 +60,7 @@ impl Default for IntegrityOptions {
             journal_code: None,
             journal_cipher: None,
             bitmap: false,
+            goes_without_journal: false,
         }
     }
 }
@@ -153,7 +156,7 @@ impl Image {
     ///
     /// # Errors
     /// Errors of [`Image::integrity_superblock`]; `Corrupt` if the volume does not fit the image; `Locked` for a missing key;
-    /// `Unsupported` for other algorithms; `Mismatch` for a journal with wrong codes.
+    /// `Unsupported` for other algorithms, and for a journal that can't be read; `Mismatch` for one with wrong codes.
     pub fn integrity_volume(
         &self,
         data: Option<&Image>,
@@ -173,9 +176,13 @@ impl Image {
         let superblock = self.integrity_superblock()?;
         let tagger = options.tagger(&superblock, providers).at(self.name())?;
         let own = self.device();
-        let opened = match data {
-            Some(data) => IntegrityDevice::open(data.device(), Some(own), tagger),
-            None => IntegrityDevice::open(own, None, tagger),
+        let (below, own) = match data {
+            Some(data) => (data.device(), Some(own)),
+            None => (own, None),
+        };
+        let opened = match options.goes_without_journal {
+            true => IntegrityDevice::open_damaged(below, own, tagger),
+            false => IntegrityDevice::open(below, own, tagger),
         };
         let opened = opened.and_then(|device| if options.bitmap { device.with_bitmap() } else { Ok(device) });
         opened.at(self.name()).map(Arc::new)

@@ -284,6 +284,67 @@ fn leave_in_journal(place: &Place, number: usize, options: &str, patch: &[u8]) {
     assert!(found == patch, "{options}");
 }
 
+/// Without its key, or with another one, nobody knows whether an encrypted journal has blocks that are newer than those in their
+/// places: they were acknowledged, and what is there without them is not the volume's data.
+#[test]
+fn a_journal_that_cant_be_read_is_not_an_empty_one() {
+    let place = Place::under(CASEMATE, "integrity");
+    let (payload, patch) = (Rng::new(9).bytes(1 << 19), Rng::new(10).bytes(20_000));
+    place.file("payload", &payload);
+    place.file("code", "a code of 20 letters");
+    place.file("cipher", "a cipher's key of 32 characters.");
+    place.file("other", "a cipher's key of 32 characters!");
+    let code = "--journal-integrity hmac-sha256 --journal-integrity-key-file code";
+    for (number, cipher) in (90..).zip(["ctr-aes", "cbc-aes"]) {
+        let crypt = |key: &str| format!("--journal-crypt {cipher} --journal-crypt-key-file {key}");
+        let (options, name) = (format!("--integrity sha256 {}", crypt("cipher")), format!("made{number}"));
+        place.yes(&format!("format {name} --size 2M --from payload {options}"));
+        let is_new = place.read(&name);
+        leave_in_journal(&place, number, &options, &patch);
+        place.yes(&format!("extract {options} {name} right"));
+        assert!(place.read("right")[PATCHED..].starts_with(&patch));
+        let wrong =
+            ["", &crypt("other"), &format!("--journal-crypt {} --journal-crypt-key-file cipher", "cbc-aes")];
+        for how in wrong.into_iter().filter(|how| !options.contains(how.trim()) || how.is_empty()) {
+            let is_said = "the journal can't be read";
+            for line in ["verify", "extract", "extract --keep-going"] {
+                let target = if line == "verify" { "" } else { "out" };
+                let output = place.own(&format!("{line} -I sha256 {how} {name} {target}"));
+                let goes_on = line.contains("keep");
+                assert_eq!(status(&output), if goes_on { 0 } else { 2 }, "{line} {how}: {}", stderr(&output));
+                assert!(stderr(&output).contains(is_said), "{line} {how}: {}", stderr(&output));
+                assert_eq!(place.path("out").exists(), goes_on);
+            }
+            // As the blocks are in their places, and the note says that some may be older.
+            assert!(place.read("out")[..payload.len()] == payload);
+            fs::remove_file(place.path("out")).unwrap();
+            let layer = how
+                .replace("--journal-crypt ", "journal-crypt=")
+                .replace(" --journal-crypt-key-file ", ",journal-crypt-key-file=");
+            let layer = if layer.is_empty() { layer } else { format!(",{layer}") };
+            for line in
+                ["serve -r IMAGE --exec true", "serve -w IMAGE --exec true", "rescue IMAGE out", "info IMAGE"]
+            {
+                let line = line.replace("IMAGE", &format!("{name},integrity=sha256{layer}"));
+                let output =
+                    run_any(Command::new(CASEMATE).args(line.split(' ')).current_dir(place.folder()));
+                assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
+                assert!(stderr(&output).contains(is_said), "{line}: {}", stderr(&output));
+                assert!(stderr(&output).contains("journal-crypt="), "{line}: {}", stderr(&output));
+            }
+        }
+        // An empty journal can't be told from one with blocks either.
+        place.file(&name, is_new);
+        place.yes(&format!("verify {options} {name}"));
+        place.is(&format!("verify -I sha256 {name}"), 2, "the journal can't be read");
+    }
+    // One with codes is asked for its key by its superblock.
+    place.yes(&format!("format coded --size 2M --from payload {code}"));
+    place.yes(&format!("verify {code} coded"));
+    place.is("verify coded", 2, "--journal-integrity");
+    place.is(&format!("verify {} coded", code.replace("file code", "file other")), 2, "journal");
+}
+
 /// Writes to a volume in bitmap mode, and leaves it as if power had failed then, with a block whose tag came not to its place.
 /// A reader must make the tag again.
 fn leave_in_bitmap(place: &Place, number: usize, patch: &[u8]) {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
-use crate::device::Writes;
+use crate::device::{Writes, unread_journal};
 use crate::format::write_superblock;
 use crate::journal::{Journal, ROUNDS, empty_section, section};
 use crate::{Advice, Error, Flags, IntegrityDevice, Result, Superblock};
@@ -56,9 +56,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             }
         }
         if writes.journal.is_foreign() {
-            let text =
-                "dm-integrity: the journal can't be read, and may hold data; the volume can only be read";
-            return Err(Error::unsupported(text).advise(Advice::JournalCrypt));
+            return Err(unread_journal());
         }
         if flags.contains(Flags::DIRTY_BITMAP) {
             self.recalculate_marked(&writes.superblock)?;

@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use casemate_blockdev::{BlockDevice, Code, DamageMap, Error, Result, check_process, u64_of, usize_of};
+use casemate_blockdev::{
+    Advice, BlockDevice, Code, DamageMap, Error, Result, check_process, u64_of, usize_of,
+};
 use casemate_primitives::secret::constant_time_eq;
 
 use crate::commit::{BITMAP_BLOCK, bit_of, too_long};
@@ -179,9 +181,26 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     /// # Errors
     /// Errors of [`Superblock::from_bytes`]; `Corrupt` if the volume does not fit its device; `Locked` for a
     /// journal with codes whose key is not there; `Mismatch` for wrong codes; `Unsupported` for tags under a key of which some
-    /// are still to be computed, if no code protects the superblock that says so. An encrypted journal is read as an empty
-    /// one without its key.
+    /// are still to be computed, if no code protects the superblock that says so, and for a journal that can't be read: one that
+    /// is encrypted, without its key, or a damaged one.
     pub fn open(data: D, meta: Option<M>, guard: impl BlockGuard + 'static) -> Result<IntegrityDevice<D, M>> {
+        let device = IntegrityDevice::open_damaged(data, meta, guard)?;
+        match device.has_unread_journal() {
+            true => Err(unread_journal()),
+            false => Ok(device),
+        }
+    }
+
+    /// Opens a volume as [`IntegrityDevice::open`] does, also one whose journal can't be read: blocks that lie in it are read as they
+    /// were before, and nothing can be written.
+    ///
+    /// # Errors
+    /// Errors of [`IntegrityDevice::open`], but for such a journal.
+    pub fn open_damaged(
+        data: D,
+        meta: Option<M>,
+        guard: impl BlockGuard + 'static,
+    ) -> Result<IntegrityDevice<D, M>> {
         let below: &dyn BlockDevice = meta.as_ref().map_or(&data, |meta| meta);
         let superblock = read_superblock(below)?;
         match guard.journal() {
@@ -245,6 +264,11 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     /// The volume's superblock, as it was when the volume was opened.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
+    }
+
+    /// Whether the journal can't be read, and may hold blocks that are newer than those in their places.
+    pub fn has_unread_journal(&self) -> bool {
+        self.writes.read().journal.is_foreign()
     }
 
     /// The number of blocks that are read from the journal.
@@ -425,6 +449,13 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         self.meta().read_at(&mut byte, self.layout.bitmap() + bit / 8)?;
         Ok(byte[0] & 1 << (bit % 8) != 0)
     }
+}
+
+/// Error of a journal whose marks are of no round.
+pub(crate) fn unread_journal() -> Error {
+    let text = "dm-integrity: the journal can't be read: it is damaged, or encrypted with another key; blocks in it may be newer than \
+                those in their places";
+    Error::unsupported(text).advise(Advice::JournalCrypt)
 }
 
 /// The superblock at the beginning of a device.

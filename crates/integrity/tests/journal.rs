@@ -533,9 +533,27 @@ fn a_sealed_journal_is_read_with_its_key_alone() {
         assert_eq!(open(&bytes, &[1; 20], &[7; 32]).unwrap_err().kind(), ErrorKind::Mismatch, "{at}");
     }
     // With another key the journal is noise, which nobody overwrites.
-    let other = open(&bytes, &[1; 20], &[8; 32]).unwrap();
+    let is_said = |error: casemate_integrity::Error| {
+        assert!(error.text().contains("the journal can't be read"), "{error}");
+    };
+    is_said(open(&bytes, &[1; 20], &[8; 32]).unwrap_err());
+    let cipher = Some(("ctr(aes)", &[8; 32][..]));
+    let seal = JournalSeal::new(Some(("hmac(sha256)", &[1; 20])), cipher, &superblock, &providers).unwrap();
+    let tagger = Tagger::new("sha256", None, &superblock, &providers).unwrap().with_journal(seal);
+    let disk_of = |bytes: &[u8]| MemoryDevice::new(bytes.to_vec());
+    let other = IntegrityDevice::open_damaged(disk_of(&bytes), None::<MemoryDevice>, tagger).unwrap();
+    assert!(other.has_unread_journal());
     assert_eq!(other.journalled_blocks(), 0);
-    assert!(other.write_at(&[1], 0).unwrap_err().text().contains("may hold data"));
+    is_said(other.write_at(&[1], 0).unwrap_err());
+    // Damage in a section is not the end of the journal.
+    let plain = {
+        let disk = MemoryDevice::new(image());
+        let mut bytes = vec![0; disk.size() as usize];
+        disk.read_at(&mut bytes, 0).unwrap();
+        bytes[4096 + 3 * 512 - 1] ^= 1;
+        bytes
+    };
+    is_said(How::Plain.open(disk_of(&plain)).unwrap_err());
     assert_eq!(How::Plain.open(Arc::clone(&disk)).unwrap_err().kind(), ErrorKind::Locked);
     assert!(JournalSeal::new(Some(("crc32c", &[1])), None, &superblock, &providers).is_err());
     assert!(

@@ -318,6 +318,7 @@ impl IntegritySpec {
             journal_code: sealed(&self.journal_code)?,
             journal_cipher: sealed(&self.journal_cipher)?,
             bitmap: self.bitmap,
+            goes_without_journal: false,
         };
         let data = self.data_device.as_ref().map(|path| image.open_alike(path)).transpose()?;
         let work = opener.work(&[]);

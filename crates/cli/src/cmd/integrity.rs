@@ -11,7 +11,7 @@ use casemate::integrity::{
     FormatOptions, IntegrityOptions, Keyed, Superblock, Volume, random_salt, read_key,
 };
 use casemate::target::Loss;
-use casemate::{Access, Error, Image, SecretSource, hex, probe};
+use casemate::{Access, Advice, Error, Image, SecretSource, hex, probe};
 
 use crate::answer::Answer;
 use crate::cmd::explained::explained;
@@ -288,10 +288,19 @@ impl ExtractArgs {
         let data = data.transpose()?;
         let under = |image| if data.is_some() { Ok(image) } else { maps.under(image, context) };
         let image = place.open_under(Access::Read, VolumeKind::Integrity, context, under)?;
-        let volume = image.clone().integrity(data.as_ref(), &tags.options()?, context.providers());
+        let mut options = tags.options()?;
+        options.goes_without_journal = true;
+        let volume = image.clone().integrity(data.as_ref(), &options, context.providers());
         let volume = volume.map_err(|error| explained(error, &image, probe::INTEGRITY))?;
         if volume.has_unknown_blocks() {
             context.note(&format!(
+        if volume.has_unread_journal() {
+            let text = format!(
+                "{}: the journal can't be read: blocks in it may be newer than those that are copied",
+                image.name()
+            );
+            context.advise(&text, Advice::JournalCrypt);
+        }
                 "{}: by its superblock tags were still to be computed; blocks without one are copied and not checked",
                 image.name()
             ));
