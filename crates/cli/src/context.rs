@@ -197,6 +197,22 @@ impl Context {
         &self.output
     }
 
+    /// Standard output for a copy of what the command reads: it leads to no file that the command line names.
+    ///
+    /// # Errors
+    /// Errors of [`StandardOutput::apart_from`].
+    pub fn output_of_copy(&self) -> Result<&StandardOutput, Error> {
+        self.output.apart_from(&self.named)
+    }
+
+    /// Standard output for a copy that is not text.
+    ///
+    /// # Errors
+    /// Errors of [`Context::output_of_copy`] and of [`StandardOutput::for_data`].
+    pub fn output_of_data(&self) -> Result<&StandardOutput, Error> {
+        self.output_of_copy()?.for_data()
+    }
+
     /// Makes SIGINT and SIGTERM stop the next [`Context::progress`] instead of ending the process. Called before a file
     /// is begun that would stay unfinished.
     pub fn heed_signals(&self) {

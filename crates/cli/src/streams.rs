@@ -9,10 +9,11 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use casemate::Error;
+use casemate::{Error, Output};
 
 /// Standard output. Bytes go to the system with each write: none waits in memory for the end of the process, where an error
 /// would be lost.
@@ -41,6 +42,16 @@ impl StandardOutput {
             true => Err(Error::argument("standard output is a terminal; send the data to a file or a pipe")),
             false => Ok(self),
         }
+    }
+
+    /// Standard output for what is made of these files, and of standard input: it is none of them.
+    ///
+    /// # Errors
+    /// `Argument` if it leads to one of them, and would be read in its turn, or replace what is still to be read.
+    pub fn apart_from(&self, files: &[PathBuf]) -> Result<&StandardOutput, Error> {
+        let input = [Path::new("/dev/stdin")];
+        let files: Vec<&Path> = files.iter().map(PathBuf::as_path).chain(input).collect();
+        Output::check(Path::new("/dev/stdout"), &files).map(|()| self)
     }
 
     pub fn is_terminal(&self) -> bool {

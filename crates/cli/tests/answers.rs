@@ -479,6 +479,53 @@ fn what_is_read_is_not_replaced() {
     }
 }
 
+/// Standard output may lead to a file that is read, as `>>` and `1<>` have it: what is written would be read in its turn, or take the
+/// place of what is still to be read.
+#[test]
+fn standard_output_is_not_an_input() {
+    let Some(place) = place() else { return };
+    place.is("integrity format volume --size 8M --from f", 0, "");
+    place.is("verity format root.img new.hash", 0, "");
+    fs::create_dir(place.path("folder")).unwrap();
+    place.file("folder/new", "");
+    fs::hard_link(place.path("f"), place.path("f.other")).unwrap();
+    let key = "--key-file disk.key --key-size 512";
+    let luks = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+    place.is(&format!("luks format vault --size 20M --key-file disk.key {luks}"), 0, "");
+    let before = |name: &str| fs::read(place.path(name)).unwrap();
+    for (line, file) in [
+        (format!("crypt encrypt f - {key}"), "f"),
+        (format!("crypt encrypt f - {key}"), "f.other"),
+        (format!("crypt decrypt root.enc - {key}"), "root.enc"),
+        (format!("crypt encrypt f - {key}"), "disk.key"),
+        (format!("crypt encrypt - - {key} <f"), "f"),
+        ("integrity extract volume -".to_owned(), "volume"),
+        ("luks extract vault - --key-file disk.key".to_owned(), "vault"),
+        (format!("luks format --from f - --key-file disk.key {luks}"), "f"),
+        ("rescue root.img -".to_owned(), "root.img"),
+        ("ext4 extract root.img --tar -".to_owned(), "root.img"),
+        ("ext4 cat root.img /etc/hostname".to_owned(), "root.img"),
+        ("ext4 build - --from folder".to_owned(), "folder/new"),
+        ("fscrypt backup root.img / -".to_owned(), "root.img"),
+    ] {
+        for redirection in [">>", "1<>"] {
+            let contents = before(file);
+            let mut shell = std::process::Command::new("sh");
+            // A failure must not fill the disk.
+            let script =
+                format!("ulimit -f 131072; {} {line} {redirection}{file}", env!("CARGO_BIN_EXE_casemate"));
+            let output = run_any(shell.args(["-c", &script]).current_dir(place.folder()));
+            let said = stderr(&output);
+            assert!(before(file) == contents, "{line} {redirection}{file}: it was changed");
+            assert_eq!(status(&output), 2, "{line} {redirection}{file}: {said}");
+            assert!(said.contains("/dev/stdout: this would replace"), "{line} {redirection}{file}: {said}");
+        }
+    }
+    // Another file may be appended to.
+    place.sh(&format!("{} crypt encrypt root.img - {key} >>folder/new", env!("CARGO_BIN_EXE_casemate")));
+    assert_eq!(before("folder/new").len(), before("root.img").len());
+}
+
 /// Names in an image are its maker's choice: they are not those of the files that the command reads.
 #[test]
 fn a_tree_replaces_none_of_the_files_that_it_is_read_from() {

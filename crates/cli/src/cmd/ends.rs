@@ -51,7 +51,7 @@ impl Ends {
                 work(input, (&mut output, &path.to_string_lossy()))?;
                 output.commit()?;
             }
-            _ => work(input, (&mut context.output(), "standard output"))?,
+            _ => work(input, (&mut context.output_of_copy()?, "standard output"))?,
         }
         Ok(Answer::Yes)
     }

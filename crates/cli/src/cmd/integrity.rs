@@ -262,7 +262,7 @@ impl ExtractArgs {
         let work = context.work(context.providers().clone(), &progress);
         if self.target == Path::new("-") {
             let unknown =
-                volume.extract_stream(("standard output", &mut context.output().for_data()?), &work)?;
+                volume.extract_stream(("standard output", &mut context.output_of_data()?), &work)?;
             drop(progress);
             return Ok(unchecked(unknown, image, context));
         }

@@ -128,7 +128,7 @@ impl MapArgs {
         let is_stream = target == Path::new("-");
         let rescued = match is_stream {
             true => {
-                let mut output = context.output().for_data()?;
+                let mut output = context.output_of_data()?;
                 image.rescue_stream(("standard output", &mut output), &work)?
             }
             false => {

@@ -133,7 +133,7 @@ impl Args {
                     let image = open(&from, Access::Read)?;
                     let progress = context.progress(image.name(), image.device().size());
                     let work = context.work(context.providers().clone(), &progress);
-                    let mut output = context.output().for_data()?;
+                    let mut output = context.output_of_data()?;
                     mapping.transform_to_stream(
                         direction,
                         &image,
@@ -230,7 +230,7 @@ fn stream(
     let progress = context.progress(&from, size_of(source));
     let work = context.work(context.providers().clone(), &progress);
     if standard(target) {
-        let mut output = context.output().for_data()?;
+        let mut output = context.output_of_data()?;
         mapping.transform_stream(direction, (&from, &mut input), (&to, &mut output), &work)?;
         return Ok(());
     }

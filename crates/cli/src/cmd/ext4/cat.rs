@@ -35,10 +35,10 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let fs = self.image.open_with(self.fsverity, context)?;
-        let mut failures = Failures::default();
+        let (mut failures, mut output) = (Failures::default(), context.output_of_copy()?);
         for path in &self.paths {
             let copied = fs.open(path).and_then(|file| {
-                copy(&*file, |error| fs.error(path, error), &mut context.output())
+                copy(&*file, |error| fs.error(path, error), &mut output)
                     .map_err(|error| error.at("standard output"))
             });
             match copied {

@@ -107,7 +107,7 @@ impl Args {
         let copy = |target: Target<'_>| fs.extract(&self.path, target, &options, &work);
         let report = match (tar, &self.folder) {
             (Some(file), _) if file == Path::new("-") => {
-                let mut out = BufWriter::with_capacity(1 << 20, context.output().for_data()?);
+                let mut out = BufWriter::with_capacity(1 << 20, context.output_of_data()?);
                 copy(Target::Tar(&mut out))?
             }
             (Some(file), _) => {

@@ -69,7 +69,7 @@ impl BackupArgs {
         let write = |out: &mut dyn Write| backup::write(&fs, &self.path, out, &work);
         let is_standard = self.tar == Path::new("-");
         let report = if is_standard {
-            write(&mut BufWriter::with_capacity(1 << 20, context.output().for_data()?))?
+            write(&mut BufWriter::with_capacity(1 << 20, context.output_of_data()?))?
         } else {
             let output = Output::create(&self.tar, &[self.image.file()])?;
             self.image.narrow(&output)?;

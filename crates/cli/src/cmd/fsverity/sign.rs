@@ -76,8 +76,7 @@ impl Args {
         let inputs: Vec<&Path> = self.signer.inputs().chain([&*self.file]).collect();
         if out == Path::new("-") {
             context
-                .output()
-                .for_data()?
+                .output_of_data()?
                 .write_all(signature.der())
                 .map_err(|error| Error::io("standard output", error))?;
             return Ok(Answer::Yes);

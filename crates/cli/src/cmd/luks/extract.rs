@@ -45,7 +45,7 @@ impl Args {
         let progress = context.progress(&self.volume.place.file().display().to_string(), size);
         let work = context.work(context.providers().clone(), &progress);
         if self.target == Path::new("-") {
-            let mut output = context.output().for_data()?;
+            let mut output = context.output_of_data()?;
             volume.extract_stream(&key, ("standard output", &mut output), &options, &work)?;
             return Ok(Answer::Yes);
         }

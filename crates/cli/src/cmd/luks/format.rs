@@ -224,7 +224,7 @@ impl Args {
         let work = context.work(context.providers().clone(), &progress);
         let header = new.header.as_ref();
         if target == standard {
-            let mut output = context.output().for_data()?;
+            let mut output = context.output_of_data()?;
             let output: (&str, &mut (dyn Write + Send)) = ("standard output", &mut output);
             self.prepare(&new, context)?.encrypt_stream(input, output, header, &work)?;
             return Ok(Answer::Yes);

@@ -81,8 +81,7 @@ impl Args {
         };
         if out == Path::new("-") {
             context
-                .output()
-                .for_data()?
+                .output_of_data()?
                 .write_all(&bytes)
                 .map_err(|error| Error::io("standard output", error))?;
             return Ok(Answer::Yes);

@@ -265,7 +265,7 @@ impl Args {
     /// Refuses options that contradict each other on this command line.
     fn check(&self, context: &Context) -> Result<(), Error> {
         if self.is_stream() {
-            context.output().for_data()?;
+            context.output_of_data()?;
         }
         if self.luks.reads_standard_input() && self.tree.reads_standard_input() {
             return Err(Error::argument("standard input can't be both the passphrase and a tar stream"));
