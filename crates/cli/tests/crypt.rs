@@ -515,6 +515,20 @@ fn unfinished_work_is_known_by_every_name_of_the_image() {
         refused(&["encrypt", "plain", name]);
         refused(&["encrypt", "plain", name, "--overwrite"]);
         assert!(!at("another").exists() && !at("out").exists());
+        // Nor is anything of another sort written there.
+        for line in [
+            "serve -r plain --exec true --log",
+            "fsverity digest plain --out-merkle-tree",
+            "info plain --html",
+            "verity format plain",
+        ] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+            let output = command.current_dir(folder.path()).args(line.split(' ')).arg(name).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{line} {name}: {text}");
+            assert!(text.contains("image.casemate-journal"), "{line} {name}: {text}");
+            assert!(fs::read(at("image")).unwrap() == half, "{line} {name}");
+        }
         let output = Command::new(env!("CARGO_BIN_EXE_casemate"))
             .current_dir(folder.path())
             .args(["info", name])
