@@ -152,6 +152,7 @@ const READERS: &[&str] = &[
     "crypt encrypt IMAGE out --key-file key",
     "integrity extract IMAGE out",
     "integrity verify IMAGE",
+    "integrity format out --size 8M --from IMAGE",
     "ext4 check IMAGE",
     "ext4 check -n --repair IMAGE",
     "ext4 cat IMAGE /lost+found",

@@ -1,12 +1,14 @@
 //! `casemate integrity`: dm-integrity volumes.
 
+use std::fs;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde_json::json;
 
-use casemate::blockdev::{Events, Stream, data_mode, is_same_storage};
+use casemate::blockdev::os::FileTypeExt;
+use casemate::blockdev::{Events, Sequential, Stream, data_mode, is_same_storage};
 use casemate::integrity::{
     FormatOptions, IntegrityOptions, Keyed, Superblock, Volume, random_salt, read_key,
 };
@@ -292,8 +294,6 @@ impl ExtractArgs {
         options.goes_without_journal = true;
         let volume = image.clone().integrity(data.as_ref(), &options, context.providers());
         let volume = volume.map_err(|error| explained(error, &image, probe::INTEGRITY))?;
-        if volume.has_unknown_blocks() {
-            context.note(&format!(
         if volume.has_unread_journal() {
             let text = format!(
                 "{}: the journal can't be read: blocks in it may be newer than those that are copied",
@@ -301,6 +301,8 @@ impl ExtractArgs {
             );
             context.advise(&text, Advice::JournalCrypt);
         }
+        if volume.has_unknown_blocks() {
+            context.note(&format!(
                 "{}: by its superblock tags were still to be computed; blocks without one are copied and not checked",
                 image.name()
             ));
@@ -334,7 +336,7 @@ impl FormatArgs {
         let mut format = FormatOptions::new(tag_size, salt);
         (format.block_size, format.journal_size) = (self.sector_size, self.journal_size);
         format.interleave_sectors = self.interleave_sectors;
-        let mut from = self.from.as_deref().map(|path| input(path, self.place.file())).transpose()?;
+        let mut from = self.from.as_deref().map(|path| Source::open(path, self.place.file())).transpose()?;
         let name = self.place.file().display().to_string();
         self.place.refuse_partition()?;
         let consent = |loss: &Loss| self.overwrite.consent(loss);
@@ -344,6 +346,7 @@ impl FormatArgs {
         if let Some(path) = self.from.as_deref().filter(|path| *path != Path::new("-")) {
             image.narrow(data_mode(path));
         }
+        let mut from = from.as_mut().map(Source::reader);
         let from: Option<&mut dyn Read> = match &mut from {
             Some(from) => Some(from),
             None => None,
@@ -360,19 +363,38 @@ impl FormatArgs {
 }
 
 /// The data that a volume is made with.
-fn input(path: &Path, image: &Path) -> Result<Box<dyn Read>, Error> {
-    if path == Path::new("-") {
-        let input = Stream::input().map_err(|error| Error::io("standard input", error))?;
-        return Ok(Box::new(BufReader::with_capacity(1 << 20, input)));
+enum Source {
+    /// A file or block device, to which nobody writes meanwhile.
+    Image(Box<Image>),
+    /// Standard input, a pipe or a device such as /dev/zero.
+    Stream(Stream),
+}
+
+impl Source {
+    fn open(path: &Path, image: &Path) -> Result<Source, Error> {
+        if path == Path::new("-") {
+            return Stream::input().map(Source::Stream).map_err(|error| Error::io("standard input", error));
+        }
+        if is_same_storage(path, image) {
+            return Err(Error::argument(format!(
+                "{}: a volume can't be made of itself, or of what lies on the same bytes",
+                path.display()
+            )));
+        }
+        let is_image = |metadata: fs::Metadata| metadata.is_file() || metadata.file_type().is_block_device();
+        if fs::metadata(path).is_ok_and(is_image) {
+            return Ok(Source::Image(Box::new(Image::open(path, Access::Read)?)));
+        }
+        Stream::open(path).map(Source::Stream).map_err(|error| Error::io(path.display(), error))
     }
-    if is_same_storage(path, image) {
-        return Err(Error::argument(format!(
-            "{}: a volume can't be made of itself, or of what lies on the same bytes",
-            path.display()
-        )));
+
+    fn reader(&mut self) -> BufReader<Box<dyn Read + '_>> {
+        let from: Box<dyn Read + '_> = match self {
+            Source::Image(image) => Box::new(Sequential::new(image.top(), 0..u64::MAX)),
+            Source::Stream(stream) => Box::new(stream),
+        };
+        BufReader::with_capacity(1 << 20, from)
     }
-    let file = Stream::open(path).map_err(|error| Error::io(path.display(), error))?;
-    Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
 }
 
 impl TagArgs {
