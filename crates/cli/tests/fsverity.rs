@@ -261,6 +261,17 @@ fn lists_are_checked_as_sha256sum_does() {
     let options = "--block-size=1024 --salt=beef";
     place.file("salted", &place.own(&format!("digest --hash-alg=sha512 {options} data")).stdout);
     assert_eq!((run("check salted").0, run(&format!("check {options} salted")).0), (1, 0));
+    assert_eq!(run(&format!("check --hash-alg=sha512 {options} salted")).0, 0);
+    for (line, said) in [
+        (
+            format!("check --hash-alg=sha256 {options} salted"),
+            "salted: its digests are of sha512, not sha256",
+        ),
+        ("check --hash-alg=sha512 good".to_owned(), "good: its digests are of sha256, not sha512"),
+    ] {
+        let (code, out, err) = run(&line);
+        assert!((code, out.as_str()) == (2, "") && err.contains(said), "{line}: {code} {out}{err}");
+    }
 }
 
 /// Every damaged block is named, and no other.

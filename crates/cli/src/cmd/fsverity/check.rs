@@ -124,6 +124,9 @@ impl Args {
             let text = format!("{}: no properly formatted digest lines found", list.display());
             return Err(Error::corrupt(text));
         }
+        for entry in entries {
+            self.tree.check_algorithm(entry.digest.algorithm()).map_err(|error| error.at(list.display()))?;
+        }
         for group in entries.chunk_by(|a, b| a.digest.algorithm() == b.digest.algorithm()) {
             self.check_group(context, group, &mut tally, failures)?;
         }
@@ -235,6 +238,8 @@ impl Args {
             return Err(Error::argument(text).at(file.display()));
         }
         let algorithm: Option<Algorithm> = self.stored.digest.as_ref().map(FileDigest::algorithm);
+        let checked = algorithm.map_or(Ok(()), |algorithm| self.tree.check_algorithm(algorithm));
+        checked.map_err(|error| error.at(file.display()))?;
         let parameters = self.tree.parameters(algorithm)?;
         let hashed = descriptor.as_ref().map_or(&parameters, Descriptor::parameters);
         let providers = self.tree.providers(hashed, context)?;

@@ -9,9 +9,9 @@ use crate::size::bytes;
 /// How the tree is made.
 #[derive(clap::Args, Clone, Debug)]
 pub struct TreeArgs {
-    /// The hash algorithm: sha256 or sha512, or its number (1 or 2).
-    #[arg(long, value_name = "NAME", default_value = "sha256", value_parser = algorithm)]
-    pub hash_alg: Algorithm,
+    /// The hash algorithm: sha256 or sha512, or its number (1 or 2) [default: sha256].
+    #[arg(long, value_name = "NAME", value_parser = algorithm)]
+    pub hash_alg: Option<Algorithm>,
     /// The size of data and tree blocks in bytes: a power of two.
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: u32,
@@ -31,7 +31,19 @@ impl TreeArgs {
     /// The parameters, with another hash algorithm if one is known from elsewhere.
     pub fn parameters(&self, algorithm: Option<Algorithm>) -> Result<Parameters, Error> {
         let salt = self.salt.as_ref().map_or(&[][..], |salt| &salt.0);
-        Parameters::new(algorithm.unwrap_or(self.hash_alg), self.block_size, salt)
+        let algorithm = algorithm.or(self.hash_alg).unwrap_or(Algorithm::Sha256);
+        Parameters::new(algorithm, self.block_size, salt)
+    }
+
+    /// Refuses digests of another algorithm than the one that is given.
+    pub fn check_algorithm(&self, found: Algorithm) -> Result<(), Error> {
+        match self.hash_alg.filter(|given| *given != found) {
+            Some(given) => {
+                let text = format!("its digests are of {}, not {}", found.name(), given.name());
+                Err(Error::argument(text))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Drivers for hashing trees of these parameters.
