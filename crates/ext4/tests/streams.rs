@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents};
-use casemate_ext4::{BuildOptions, CheckOptions, Ext4, OpenOptions, Plan, Tree, TreeOptions, check};
+use casemate_ext4::{
+    BuildOptions, BuildSize, CheckOptions, Ext4, OpenOptions, Plan, PutOptions, Tree, TreeOptions,
+    WriteOptions, Writer, check,
+};
 use casemate_providers::Work;
 use casemate_trees::tar::{Member, TarWriter};
 use casemate_trees::{FileType, Link, Node};
@@ -27,6 +30,53 @@ fn tar(members: &[(&str, FileType, Option<Link>, &[u8])]) -> Arc<dyn BlockDevice
     }
     writer.finish().unwrap();
     Arc::new(MemoryDevice::new(stream))
+}
+
+/// A tar stream of empty files with attributes.
+fn attributed(members: &[(&str, Node, &[(&str, Vec<u8>)])]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    let mut writer = TarWriter::new(&mut stream);
+    for (path, node, xattrs) in members {
+        let mut member = Member::new(*path, *node, None);
+        let record =
+            |(name, value): &(&str, Vec<u8>)| (format!("SCHILY.xattr.{name}").into_bytes(), value.clone());
+        member.records = xattrs.iter().map(record).collect();
+        writer.add(&member).unwrap();
+    }
+    writer.finish().unwrap();
+    stream
+}
+
+/// An ACL as programs see it, of tags, permissions and ids.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let entry = |(tag, bits, id): &(u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    [2u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
+}
+
+/// An empty file system that a stream is put into.
+fn put(stream: &[u8]) -> casemate_ext4::Result<Ext4> {
+    let mut options = BuildOptions::new([1; 16], [2; 16]);
+    // Room for a journal.
+    options.size = BuildSize::Bytes(16 << 20);
+    let plan = Plan::new(Tree::new(), &options)?;
+    let device = Arc::new(MemoryDevice::new(vec![0; plan.size() as usize]));
+    plan.write(&*device, true, &Work::default())?;
+    let mut writer = Writer::open(device.clone(), WriteOptions::default())?;
+    writer.put_tar(&mut &stream[..], "stream", b"/", &PutOptions::new(), &Work::default())?;
+    writer.commit()?;
+    Ext4::open(device, &OpenOptions::default())
+}
+
+/// A file system of one stream.
+fn built_from(stream: &[u8], options: &TreeOptions) -> casemate_ext4::Result<Ext4> {
+    let mut tree = Tree::new();
+    tree.add_tar(Arc::new(MemoryDevice::new(stream.to_vec())), "stream", options, &NoEvents)?;
+    let plan = Plan::new(tree, &BuildOptions::new([1; 16], [2; 16]))?;
+    let device = Arc::new(MemoryDevice::new(vec![0; plan.size() as usize]));
+    plan.write(&*device, true, &Work::default())?;
+    Ext4::open(device, &OpenOptions::default())
 }
 
 fn from_tars(tars: &[Arc<dyn BlockDevice>], whiteouts: bool) -> casemate_ext4::Result<Ext4> {
@@ -351,4 +401,54 @@ fn many_empty_files_have_room() {
     options.block_size = 1024;
     let fs = built(&[tar(&members)], false, &options).unwrap();
     assert!(fs.superblock().blocks < 8 << 10, "{} blocks", fs.superblock().blocks);
+}
+
+const NO_ID: u32 = !0;
+
+/// Permission bits and access ACL of a file.
+fn permissions(fs: &Ext4, path: &str) -> (u16, Option<Vec<u8>>) {
+    let inode = fs.resolve(path.as_bytes(), false).unwrap();
+    let xattrs = fs.xattrs(&inode).unwrap();
+    let access = xattrs.into_iter().find(|xattr| xattr.name == b"system.posix_acl_access");
+    (inode.mode() & 0o7777, access.map(|xattr| xattr.value))
+}
+
+/// As after setxattr(2) and chmod(2) behind it.
+#[test]
+fn acls_follow_the_modes_of_members() {
+    let named =
+        |mask: u16| acl(&[(1, 6, NO_ID), (2, 6, 1001), (4, 0, NO_ID), (0x10, mask, NO_ID), (0x20, 0, NO_ID)]);
+    let short = |bits: u16| acl(&[(1, 6, NO_ID), (4, bits, NO_ID), (0x20, 0, NO_ID)]);
+    let node = |kind, mode| Node { mode, ..Node::new(kind) };
+    let (file, pipe) = (node(FileType::Regular, 0o640), node(FileType::Fifo, 0o640));
+    let access = "system.posix_acl_access";
+    let stream = attributed(&[
+        ("folder/", node(FileType::Directory, 0o640), &[(access, named(7))]),
+        ("folder/file", file, &[(access, named(6))]),
+        ("short", file, &[(access, short(7))]),
+        ("pipe", pipe, &[(access, named(2))]),
+        ("empty", file, &[(access, acl(&[]))]),
+    ]);
+    let images = [("build", built_from(&stream, &TreeOptions::default())), ("put", put(&stream))];
+    for (what, fs) in images {
+        let fs = fs.unwrap();
+        for path in ["/folder", "/folder/file", "/pipe"] {
+            assert_eq!(permissions(&fs, path), (0o640, Some(named(4))), "{what} {path}");
+        }
+        assert_eq!(permissions(&fs, "/short"), (0o640, Some(short(4))), "{what}");
+        assert_eq!(permissions(&fs, "/empty").0, 0o640, "{what}");
+    }
+    // The kernel takes no named users without a mask.
+    let wrong = acl(&[(1, 6, NO_ID), (2, 6, 9), (4, 0, NO_ID), (0x20, 0, NO_ID)]);
+    let stream = attributed(&[("file", file, &[(access, wrong)])]);
+    for error in [built_from(&stream, &TreeOptions::default()).err(), put(&stream).err()] {
+        let error = error.unwrap().to_string();
+        assert!(error.contains("file: an ACL that makes no sense"), "{error}");
+    }
+    // The root's mode, too.
+    let stream = attributed(&[("./", node(FileType::Directory, 0o770), &[(access, named(7))])]);
+    let mut options = BuildOptions::new([1; 16], [2; 16]);
+    options.root_mode = Some(0o1640);
+    let fs = built(&[Arc::new(MemoryDevice::new(stream))], false, &options).unwrap();
+    assert_eq!(permissions(&fs, "/"), (0o1640, Some(named(4))));
 }

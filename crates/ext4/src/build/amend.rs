@@ -10,7 +10,6 @@ use casemate_trees::{Link, Node, join, split};
 
 use crate::build::contents::{Contents, FirstReading, Source};
 use crate::build::tree::{Body, TOP, Tree};
-use crate::edit::is_storable;
 use crate::error::{Result, invalid};
 use crate::format::inode::FileType;
 
@@ -53,7 +52,7 @@ impl Tree {
             entry.xattrs.clear();
         }
         for (name, value) in &described.xattrs {
-            set_xattr(&mut entry.xattrs, name, value)?;
+            entry.set_xattr(name, value)?;
         }
         entry.node.modified = described.modified.unwrap_or(entry.node.modified);
         entry.node.device = described.device.unwrap_or(entry.node.device);
@@ -62,7 +61,7 @@ impl Tree {
             let entry = self.entry_mut(number);
             // Links have no permissions of their own.
             if !matches!(entry.body, Body::Symlink(_)) || !described.is_recursive {
-                entry.node.mode = described.mode.unwrap_or(entry.node.mode);
+                entry.set_mode(described.mode.unwrap_or(entry.node.mode))?;
             }
             entry.node.uid = described.uid.unwrap_or(entry.node.uid);
             entry.node.gid = described.gid.unwrap_or(entry.node.gid);
@@ -126,7 +125,7 @@ impl Tree {
     }
 
     /// Changes what files are beside their contents, by each of their paths, from the top on; attributes that are handed back
-    /// are set.
+    /// are set. An access ACL follows the permission bits, and they follow one that is set.
     ///
     /// # Errors
     /// Errors of `change`; `InvalidInput` for attributes that ext4 does not store.
@@ -134,10 +133,14 @@ impl Tree {
         let mut open = vec![(Vec::new(), TOP)];
         while let Some((path, number)) = open.pop() {
             let entry = self.entry_mut(number);
-            for (name, value) in change(&path, &mut entry.node)? {
-                set_xattr(&mut entry.xattrs, &name, &value)
-                    .map_err(|error| error.within(format!("/{}", String::from_utf8_lossy(&path))))?;
-            }
+            let mode = entry.node.mode;
+            let new = change(&path, &mut entry.node)?;
+            // An ACL that was right stays so.
+            let changed = if entry.node.mode == mode { Ok(()) } else { entry.set_mode(entry.node.mode) };
+            let set = |()| new.iter().try_for_each(|(name, value)| entry.set_xattr(name, value));
+            changed
+                .and_then(set)
+                .map_err(|error| error.within(format!("/{}", String::from_utf8_lossy(&path))))?;
             if let Body::Directory(names) = &entry.body {
                 open.extend(names.iter().rev().map(|(name, number)| (join(&path, name), *number)));
             }
@@ -168,16 +171,3 @@ impl Tree {
 
 /// The name of the directory that each file system has for files without names.
 pub(crate) const LOST_AND_FOUND: &[u8] = b"lost+found";
-
-/// Sets an attribute among those of a file, which are in the order of their names.
-fn set_xattr(xattrs: &mut Xattrs, name: &[u8], value: &[u8]) -> Result<()> {
-    if !is_storable(name) {
-        let text = format!("{}: an attribute that ext4 does not store", String::from_utf8_lossy(name));
-        return Err(invalid(ErrorKind::InvalidInput, text));
-    }
-    match xattrs.binary_search_by(|(known, _)| known[..].cmp(name)) {
-        Ok(at) => xattrs[at].1 = value.to_vec(),
-        Err(at) => xattrs.insert(at, (name.to_vec(), value.to_vec())),
-    }
-    Ok(())
-}

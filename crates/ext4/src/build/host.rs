@@ -30,7 +30,7 @@ impl Tree {
             Ok::<_, Error>(Node { uid, gid, ..node })
         };
         let (node, xattrs) = reading.top(folder)?;
-        self.describe_directory(TOP, owned(node)?, xattrs);
+        self.describe_directory(TOP, owned(node)?, xattrs)?;
         // The directories of folders by their numbers, and files with more names.
         let mut folders = HashMap::from([(0, TOP)]);
         let mut links: HashMap<(u64, u64), u32> = HashMap::new();

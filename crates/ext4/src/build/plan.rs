@@ -113,11 +113,13 @@ impl Plan {
             let text = "lost+found in the tree is not a directory, which file systems have under that name";
             invalid(std::io::ErrorKind::NotADirectory, text)
         })?;
-        let top = &mut tree.entry_mut(TOP).node;
+        let top = tree.entry_mut(TOP);
         if let Some((uid, gid)) = options.root_owner {
-            (top.uid, top.gid) = (uid, gid);
+            (top.node.uid, top.node.gid) = (uid, gid);
         }
-        top.mode = options.root_mode.unwrap_or(top.mode);
+        if let Some(mode) = options.root_mode {
+            top.set_mode(mode)?;
+        }
         let mut order = tree.numbers();
         order.retain(|number| *number != found);
         order.insert(1, found);

@@ -204,8 +204,7 @@ impl Tree {
             if !is_folder {
                 return Err(invalid(ErrorKind::InvalidInput, "a file without a name"));
             }
-            self.describe_directory(TOP, node, xattrs);
-            return Ok(());
+            return self.describe_directory(TOP, node, xattrs);
         }
         if is_layer && name.starts_with(WHITEOUT) {
             // Where there is nothing, nothing is removed.

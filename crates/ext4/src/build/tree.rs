@@ -8,13 +8,17 @@ use casemate_trees::Node;
 use casemate_trees::host::Xattrs;
 
 use crate::build::contents::Contents;
-use crate::edit::require_name;
+use crate::edit::{is_storable, require_name};
 use crate::error::{Error, Result, invalid};
+use crate::format::acl;
 use crate::format::inode::FileType;
 use crate::format::quota::Kind;
 
 /// The root of a tree.
 pub(crate) const TOP: u32 = 0;
+
+/// The attribute that an access ACL is.
+const ACCESS: &[u8] = b"system.posix_acl_access";
 
 /// A tree of files.
 #[derive(Debug)]
@@ -26,11 +30,48 @@ pub struct Tree {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub node: Node,
+    /// Attributes in the order of their names.
     pub xattrs: Xattrs,
     pub body: Body,
 }
 
 impl Entry {
+    /// Changes permission bits, and the access ACL as they say.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an ACL that the kernel would not take.
+    pub fn set_mode(&mut self, mode: u16) -> Result<()> {
+        self.node.mode = mode;
+        if let Ok(at) = self.xattrs.binary_search_by(|(name, _)| name[..].cmp(ACCESS)) {
+            let value = &mut self.xattrs[at].1;
+            *value = acl::change_seen_mode(value, mode).ok_or_else(senseless)?;
+        }
+        Ok(())
+    }
+
+    /// Sets an attribute. With an access ACL, the permission bits become what it says.
+    ///
+    /// # Errors
+    /// `InvalidInput` for attributes that ext4 does not store, and for an ACL that the kernel would not take.
+    pub fn set_xattr(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
+        if !is_storable(name) {
+            let text = format!("{}: an attribute that ext4 does not store", String::from_utf8_lossy(name));
+            return Err(invalid(ErrorKind::InvalidInput, text));
+        }
+        if name == ACCESS {
+            let stored = acl::to_stored(value).ok_or_else(senseless)?;
+            if !acl::is_empty(&stored) {
+                let (bits, _) = acl::mode(&stored).ok_or_else(senseless)?;
+                self.node.mode = self.node.mode & !0o777 | bits;
+            }
+        }
+        match self.xattrs.binary_search_by(|(known, _)| known[..].cmp(name)) {
+            Ok(at) => self.xattrs[at].1 = value.to_vec(),
+            Err(at) => self.xattrs.insert(at, (name.to_vec(), value.to_vec())),
+        }
+        Ok(())
+    }
+
     /// The number of whom quotas of a kind count it for.
     pub fn owner(&self, kind: Kind) -> u32 {
         match kind {
@@ -301,10 +342,11 @@ impl Tree {
         matches!(self.entry(number).body, Body::Directory(_))
     }
 
-    /// Adds a file to a directory. A directory that is there keeps what is in it; everything else is replaced.
+    /// Adds a file to a directory. A directory that is there keeps what is in it; everything else is replaced. An access ACL
+    /// says what the permission bits do.
     ///
     /// # Errors
-    /// `InvalidFilename` for names that no file has.
+    /// `InvalidFilename` for names that no file has, and those of [`Entry::set_mode`].
     pub(crate) fn put(
         &mut self,
         parent: u32,
@@ -316,18 +358,24 @@ impl Tree {
         if let (Some(found), Body::Directory(_)) = (self.find(parent, name), &body)
             && self.is_directory(found)
         {
-            self.describe_directory(found, node, xattrs);
+            self.describe_directory(found, node, xattrs)?;
             return Ok(found);
         }
-        let number = self.add(Entry { node, xattrs, body });
+        let mut entry = Entry { node, xattrs, body };
+        entry.set_mode(node.mode)?;
+        let number = self.add(entry);
         self.link(parent, name, number)?;
         Ok(number)
     }
 
     /// Describes a directory that may be known by its path alone so far.
-    pub(crate) fn describe_directory(&mut self, number: u32, node: Node, xattrs: Xattrs) {
+    ///
+    /// # Errors
+    /// Errors of [`Entry::set_mode`].
+    pub(crate) fn describe_directory(&mut self, number: u32, node: Node, xattrs: Xattrs) -> Result<()> {
         let entry = self.entry_mut(number);
         (entry.node, entry.xattrs) = (node, xattrs);
+        entry.set_mode(node.mode)
     }
 
     /// Gives a file a name in a directory, which another file may have had.
@@ -378,6 +426,10 @@ impl Default for Tree {
     fn default() -> Tree {
         Tree::new()
     }
+}
+
+fn senseless() -> Error {
+    invalid(ErrorKind::InvalidInput, "an ACL that makes no sense")
 }
 
 /// A directory that nothing is known of.

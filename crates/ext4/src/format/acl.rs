@@ -33,25 +33,29 @@ const NO_ID: u32 = !0;
 
 /// The attribute's value as programs see it.
 pub(crate) fn to_program(stored: &[u8], place: Place) -> Result<Vec<u8>> {
-    let malformed = || place.malformed("an ACL that makes no sense");
+    to_seen(stored).ok_or_else(|| place.malformed("an ACL that makes no sense"))
+}
+
+/// The value as programs see it; `None` for nonsense.
+fn to_seen(stored: &[u8]) -> Option<Vec<u8>> {
     if stored.len() < HEADER || VERSION.get(stored) != STORED {
-        return Err(malformed());
+        return None;
     }
     let mut value = SEEN.to_le_bytes().to_vec();
     let mut rest = &stored[HEADER..];
     while !rest.is_empty() {
-        let (head, after) = rest.split_at_checked(SHORT).ok_or_else(malformed)?;
+        let (head, after) = rest.split_at_checked(SHORT)?;
         value.extend(head);
         rest = after;
         if NAMED.contains(&TAG.get(head)) {
-            let (id, after) = rest.split_at_checked(LONG - SHORT).ok_or_else(malformed)?;
+            let (id, after) = rest.split_at_checked(LONG - SHORT)?;
             value.extend(id);
             rest = after;
         } else {
             value.extend(NO_ID.to_le_bytes());
         }
     }
-    Ok(value)
+    Some(value)
 }
 
 /// The value as it is stored, from what programs see; `None` for nonsense.
@@ -90,6 +94,17 @@ pub(crate) fn change_mode(access: &[u8], mode: u16) -> Option<Vec<u8>> {
         acl[at] = three_bits(mode, shift);
     }
     Some(acl)
+}
+
+/// The access ACL, as programs see it, of a file that gets these permission bits: what is left of it by chmod(2) behind
+/// setxattr(2). `None` if the kernel would not take it.
+pub(crate) fn change_seen_mode(seen: &[u8], bits: u16) -> Option<Vec<u8>> {
+    let stored = to_stored(seen)?;
+    if is_empty(&stored) {
+        return Some(seen.to_vec());
+    }
+    mode(&stored)?;
+    to_seen(&change_mode(&stored, bits)?)
 }
 
 /// The permission bits that an access ACL says, and whether it says more than them (`posix_acl_equiv_mode`); `None` if

@@ -26,6 +26,7 @@ use crate::edit::too_large::TooLarge;
 use crate::edit::writer::Behind;
 use crate::edit::xattr::is_storable;
 use crate::error::{Error, Result, invalid};
+use crate::format::acl;
 use crate::format::inode::{Inode, InodeFlags, Stamp, Time};
 use crate::units::InodeNo;
 
@@ -413,11 +414,19 @@ impl Files {
         self.remove_in(parent, name)
     }
 
+    /// Gives a new file attributes. An access ACL gets the file's permission bits. Part of an operation; the caller stores the
+    /// inode.
     pub fn put_xattrs(&mut self, inode: &mut Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         if list.is_empty() {
             return Ok(());
         }
-        let changes: Vec<_> = list.iter().map(|(name, value)| (&name[..], Some(&value[..]))).collect();
+        let mut changes: Vec<_> = list.iter().map(|(name, value)| (&name[..], Some(&value[..]))).collect();
+        let mut access = None;
+        if let Some(change) = changes.iter_mut().find(|(name, _)| *name == b"system.posix_acl_access") {
+            let seen = change.1.and_then(|seen| acl::change_seen_mode(seen, inode.mode()));
+            let seen = seen.ok_or_else(|| invalid(ErrorKind::InvalidInput, "an ACL that makes no sense"))?;
+            change.1 = Some(access.insert(seen));
+        }
         self.inodes().attributes(inode).change(&changes)
     }
 }
