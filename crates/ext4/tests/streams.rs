@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents};
 use casemate_ext4::{
-    BuildOptions, BuildSize, CheckOptions, Ext4, OpenOptions, Plan, PutOptions, Tree, TreeOptions,
+    BuildOptions, BuildSize, CheckOptions, Ext4, OpenOptions, Owners, Plan, PutOptions, Tree, TreeOptions,
     WriteOptions, Writer, check,
 };
 use casemate_providers::Work;
@@ -451,4 +451,52 @@ fn acls_follow_the_modes_of_members() {
     options.root_mode = Some(0o1640);
     let fs = built(&[Arc::new(MemoryDevice::new(stream))], false, &options).unwrap();
     assert_eq!(permissions(&fs, "/"), (0o1640, Some(named(4))));
+}
+
+#[test]
+fn ids_in_attributes_are_mapped_with_the_owners() {
+    let named = |[user, group]: [u32; 2]| {
+        acl(&[(1, 6, NO_ID), (2, 6, user), (4, 0, NO_ID), (8, 4, group), (0x10, 6, NO_ID), (0x20, 0, NO_ID)])
+    };
+    // VFS_CAP_REVISION_3 with its effective bit, sets, and the user who is root where it counts.
+    let capability =
+        |root: u32| [&[1, 0, 0, 3][..], &[0, 0x20, 0, 0], &[0; 12], &root.to_le_bytes()].concat();
+    let second = [&[1, 0, 0, 2][..], &[0, 0x20, 0, 0], &[0; 12]].concat();
+    let owned = |kind| Node { mode: 0o660, uid: 1000, gid: 1000, ..Node::new(kind) };
+    let (access, default, set) =
+        ("system.posix_acl_access", "system.posix_acl_default", "security.capability");
+    let (file, folder) = (owned(FileType::Regular), owned(FileType::Directory));
+    let stream = |ids: [u32; 2], root: u32| {
+        attributed(&[
+            ("folder/", folder, &[(access, named(ids)), (default, named(ids))]),
+            ("file", file, &[(set, capability(root))]),
+            ("second", file, &[(set, second.clone())]),
+        ])
+    };
+    let mut owners = Owners::new();
+    owners.users = vec![[5000, 1000, 10], [0, 9000, 1]];
+    owners.groups = vec![[6000, 1000, 10]];
+    let options = TreeOptions::new().owners(owners.clone());
+    let fs = built_from(&stream([1001, 1002], 9000), &options).unwrap();
+    let value = |path: &str, name: &str| {
+        let inode = fs.resolve(path.as_bytes(), false).unwrap();
+        let xattrs = fs.xattrs(&inode).unwrap();
+        xattrs.into_iter().find(|xattr| xattr.name == name.as_bytes()).unwrap().value
+    };
+    assert_eq!(value("/folder", access), named([5001, 6002]));
+    assert_eq!(value("/folder", default), named([5001, 6002]));
+    assert_eq!((value("/file", set), value("/second", set)), (capability(0), second.clone()));
+    let refused = |ids, root, what: &str| {
+        let error = built_from(&stream(ids, root), &options).err().unwrap().to_string();
+        assert!(error.contains(&format!("{what} is in none of the ranges that are mapped")), "{error}");
+    };
+    refused([1010, 1002], 1000, "folder/: the user 1010 of its ACL");
+    refused([1001, 1010], 1000, "folder/: the group 1010 of its ACL");
+    refused([1001, 1002], 5, "file: the user 5 of its capabilities");
+    // An owner of everything says nothing of other ids.
+    let fs = built_from(&stream([1, 2], 3), &TreeOptions::new().owners(Owners::new().all(7, 8))).unwrap();
+    assert_eq!(permissions(&fs, "/folder").1, Some(named([1, 2])));
+    let options = TreeOptions::new().owners(owners.all(7, 8));
+    let fs = built_from(&stream([1001, 1002], 9000), &options).unwrap();
+    assert_eq!(permissions(&fs, "/folder").1, Some(named([5001, 6002])));
 }

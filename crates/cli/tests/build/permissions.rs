@@ -1,4 +1,8 @@
-//! Permission bits with ACLs.
+//! Permission bits with ACLs, and owners in attributes.
+
+use std::process::Command;
+
+use casemate_testkit::{run_any, tool};
 
 use crate::{check, place};
 
@@ -48,4 +52,39 @@ fn the_mask_of_an_acl_follows_the_mode() {
     assert_shown("/one", "-rw-rw----", 6, "no change");
     let text = format!("build other --from tree --xattr one:system.posix_acl_access={}00", acl(6));
     place.is(&text, 2, "/one: an ACL that makes no sense");
+}
+
+#[test]
+fn the_ids_in_acls_are_mapped() {
+    let place = place();
+    let Some(setfacl) = tool("setfacl") else { return };
+    let output =
+        run_any(Command::new(setfacl).args(["-m", "u:1001:rw,g:1002:r"]).arg(place.path("tree/one")));
+    if !output.status.success() {
+        return;
+    }
+    let own = |option: &str| place.sh(&format!("id {option}")).trim().to_owned();
+    let (uid, gid) = (own("-u"), own("-g"));
+    let maps = |users: &str, groups: &str| {
+        format!("--from tree --uid-map 5000:{uid}:1 {users} --gid-map 6000:{gid}:1 {groups}")
+    };
+    let (users, groups) = ("--uid-map 7000:1000:2", "--gid-map 8000:1002:1");
+    place.yes(&format!("build image {}", maps(users, groups)));
+    check(&place, "image");
+    let text = place.yes("getfattr image -n system.posix_acl_access -e hex /one");
+    // 7001 and 8000.
+    assert!(text.contains("02000600591b0000") && text.contains("08000400401f0000"), "{text}");
+    place.is(
+        &format!("build other {}", maps("", groups)),
+        2,
+        "tree/one: the user 1001 of its ACL is in none",
+    );
+    place.is(
+        &format!("build other {}", maps(users, "")),
+        2,
+        "tree/one: the group 1002 of its ACL is in none",
+    );
+    place.is("build other --from tree --uid-map 0:123456:1", 2, "tree: the user ");
+    assert!(!place.path("other").exists());
+    place.yes(&format!("build image {} --no-xattrs", maps("", "")));
 }

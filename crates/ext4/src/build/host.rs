@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use casemate_blockdev::{Pool, u64_of, usize_of};
 use casemate_trees::Node;
-use casemate_trees::host::{Outline, Outlined, Part, Reading, Walk};
+use casemate_trees::host::{Folder, Outline, Outlined, Part, Reading, Walk, Xattrs};
 
 use crate::build::contents::{Contents, FirstReading, Source};
 use crate::build::tree::{Body, TOP, Tree, TreeOptions};
@@ -25,12 +25,14 @@ impl Tree {
     pub fn add_folder(&mut self, folder: &Path, options: &TreeOptions, pool: Pool) -> Result<()> {
         let reading =
             Reading { block: 4096, xattrs: options.xattrs.then_some(is_storable), image: options.image };
-        let owned = |node: Node| {
+        let owned = |node: Node, xattrs: &mut Xattrs| {
             let (uid, gid) = options.owners.map(node.uid, node.gid)?;
+            options.owners.map_xattrs(xattrs)?;
             Ok::<_, Error>(Node { uid, gid, ..node })
         };
-        let (node, xattrs) = reading.top(folder)?;
-        self.describe_directory(TOP, owned(node)?, xattrs)?;
+        let (node, mut xattrs) = reading.top(folder)?;
+        let described = owned(node, &mut xattrs).and_then(|node| self.describe_directory(TOP, node, xattrs));
+        described.map_err(|error| error.at(folder.display()))?;
         // The directories of folders by their numbers, and files with more names.
         let mut folders = HashMap::from([(0, TOP)]);
         let mut links: HashMap<(u64, u64), u32> = HashMap::new();
@@ -40,10 +42,10 @@ impl Tree {
             if parts.is_empty() {
                 return Ok(());
             }
-            for (number, entries) in outlines(&reading, parts, pool)? {
-                let parent = folders[&number];
+            for (above, entries) in outlines(&reading, parts, pool)? {
+                let parent = folders[&above.number];
                 for entry in entries {
-                    let Outlined { name, node, inode, has_more_names, xattrs, body } = entry;
+                    let Outlined { name, node, inode, has_more_names, mut xattrs, body } = entry;
                     let shared = (has_more_names && !matches!(body, Outline::Folder(_))).then_some(inode);
                     if let Some(first) = shared.and_then(|key| links.get(&key)) {
                         self.link(parent, name.to_bytes(), *first)?;
@@ -64,7 +66,9 @@ impl Tree {
                         Outline::Symlink(target) => Body::Symlink(target),
                         Outline::Node => Body::Node,
                     };
-                    let made = self.put(parent, name.to_bytes(), owned(node)?, xattrs, body)?;
+                    let made = owned(node, &mut xattrs)
+                        .and_then(|node| self.put(parent, name.to_bytes(), node, xattrs, body))
+                        .map_err(|error| error.at(above.join(&name).display()))?;
                     folder.map(|number| folders.insert(number, made));
                     shared.map(|key| links.insert(key, made));
                 }
@@ -73,8 +77,8 @@ impl Tree {
     }
 }
 
-/// Outlines of the entries in some parts of folders, by the folders' numbers.
-fn outlines(reading: &Reading, parts: Vec<Part>, pool: Pool) -> Result<Vec<(usize, Vec<Outlined>)>> {
+/// Outlines of the entries in some parts of folders, with the folders.
+fn outlines(reading: &Reading, parts: Vec<Part>, pool: Pool) -> Result<Vec<(Arc<Folder>, Vec<Outlined>)>> {
     let parts: Vec<_> = parts.into_iter().map(|part| Mutex::new((Some(part), None))).collect();
     pool.run(
         u64_of(parts.len()),
@@ -83,8 +87,7 @@ fn outlines(reading: &Reading, parts: Vec<Part>, pool: Pool) -> Result<Vec<(usiz
             // OK to unwrap: nobody panics with the lock, and each piece is taken once.
             let mut slot = parts[usize_of(piece)].lock().unwrap();
             let part = slot.0.take().unwrap();
-            let (folder, entries) = reading.outline(part)?;
-            slot.1 = Some((folder.number, entries));
+            slot.1 = Some(reading.outline(part)?);
             Ok::<_, Error>(())
         },
     )?;

@@ -198,6 +198,7 @@ impl Tree {
         // Of what is told twice the last one counts, which comes first.
         xattrs.sort_by(|(a, _), (b, _)| a.cmp(b));
         xattrs.dedup_by(|(a, _), (b, _)| a == b);
+        options.owners.map_xattrs(&mut xattrs)?;
         let (above, name) = split(&path);
         let is_folder = member.link.is_none() && member.node.kind == FileType::Directory;
         if name.is_empty() {

@@ -10,15 +10,17 @@ use casemate_trees::host::Xattrs;
 use crate::build::contents::Contents;
 use crate::edit::{is_storable, require_name};
 use crate::error::{Error, Result, invalid};
-use crate::format::acl;
 use crate::format::inode::FileType;
 use crate::format::quota::Kind;
+use crate::format::{acl, capability};
 
 /// The root of a tree.
 pub(crate) const TOP: u32 = 0;
 
-/// The attribute that an access ACL is.
+/// The attributes that ACLs are, and capabilities.
 const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// A tree of files.
 #[derive(Debug)]
@@ -99,8 +101,9 @@ pub struct Owners {
     /// Owner and group of everything.
     pub all: Option<(u32, u32)>,
     /// Ranges of users: the first one in the image, the first one of the source, and how many; all as they are without any.
+    /// Ids in ACLs and capabilities are mapped, too.
     pub users: Vec<[u32; 3]>,
-    /// Mappings of groups: first one, first one instead, count.
+    /// Ranges of groups, as those of users.
     pub groups: Vec<[u32; 3]>,
 }
 
@@ -165,22 +168,42 @@ impl Owners {
     /// # Errors
     /// `Argument` for one that no range has.
     pub(crate) fn map(&self, uid: u32, gid: u32) -> Result<(u32, u32)> {
-        if let Some(both) = self.all {
-            return Ok(both);
+        match self.all {
+            Some(both) => Ok(both),
+            None => Ok((self.mapped(uid, false, "")?, self.mapped(gid, true, "")?)),
         }
-        let map = |ranges: &[[u32; 3]], id: u32, what: &str| {
-            let in_range = |[to, from, len]: &[u32; 3]| {
-                let at = id.checked_sub(*from).filter(|at| at < len)?;
-                to.checked_add(at)
-            };
-            match ranges.is_empty() {
-                true => Ok(id),
-                false => ranges.iter().find_map(in_range).ok_or_else(|| {
-                    Error::argument(format!("{what} {id} is in none of the ranges that are mapped"))
-                }),
+    }
+
+    /// Maps the ids that attributes of a file have, also where everything gets one owner: users and groups of ACLs, and the
+    /// user who is root where capabilities count.
+    ///
+    /// # Errors
+    /// `Argument` for one that no range has.
+    pub(crate) fn map_xattrs(&self, xattrs: &mut Xattrs) -> Result<()> {
+        for (name, value) in xattrs {
+            if matches!(&name[..], ACCESS | DEFAULT) {
+                acl::map_seen_ids(value, |id, is_group| self.mapped(id, is_group, " of its ACL"))?;
+            } else if let (CAPABILITY, Some(root)) = (&name[..], capability::root_id(value)) {
+                let root = self.mapped(root, false, " of its capabilities")?;
+                capability::set_root_id(value, root);
             }
+        }
+        Ok(())
+    }
+
+    /// The user or group instead of one of the source; `of` says where that one stands.
+    fn mapped(&self, id: u32, is_group: bool, of: &str) -> Result<u32> {
+        let (ranges, what) = if is_group { (&self.groups, "group") } else { (&self.users, "user") };
+        if ranges.is_empty() {
+            return Ok(id);
+        }
+        let in_range = |[to, from, len]: &[u32; 3]| {
+            let at = id.checked_sub(*from).filter(|at| at < len)?;
+            to.checked_add(at)
         };
-        Ok((map(&self.users, uid, "the user")?, map(&self.groups, gid, "the group")?))
+        ranges.iter().find_map(in_range).ok_or_else(|| {
+            Error::argument(format!("the {what} {id}{of} is in none of the ranges that are mapped"))
+        })
     }
 }
 

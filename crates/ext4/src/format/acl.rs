@@ -107,6 +107,17 @@ pub(crate) fn change_seen_mode(seen: &[u8], bits: u16) -> Option<Vec<u8>> {
     to_seen(&change_mode(&stored, bits)?)
 }
 
+/// Changes the ids of an ACL as programs see it. `map` is told of each whether it is that of a group.
+pub(crate) fn map_seen_ids(seen: &mut [u8], mut map: impl FnMut(u32, bool) -> Result<u32>) -> Result<()> {
+    for entry in seen.get_mut(HEADER..).unwrap_or_default().chunks_exact_mut(LONG) {
+        if NAMED.contains(&TAG.get(entry)) {
+            let id = map(ID.get(entry), TAG.get(entry) == NAMED[1])?;
+            ID.set(entry, id);
+        }
+    }
+    Ok(())
+}
+
 /// The permission bits that an access ACL says, and whether it says more than them (`posix_acl_equiv_mode`); `None` if
 /// the kernel would not take it (`posix_acl_valid`). It is as it is stored.
 pub(crate) fn mode(access: &[u8]) -> Option<(u16, bool)> {

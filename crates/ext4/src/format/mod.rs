@@ -4,6 +4,7 @@ pub(crate) mod acl;
 pub(crate) mod bitmap;
 pub(crate) mod block_map;
 pub(crate) mod bytes;
+pub(crate) mod capability;
 pub(crate) mod crc16;
 pub(crate) mod crc32;
 pub mod csum;

@@ -219,7 +219,7 @@ def build(
 
     `descriptions` change owners, modes and other attributes of files, and `file_contexts` labels them for SELinux; paths of
     fs_config and of labels begin at `mount_point`. `modes` and `xattrs` do so for files that match patterns, of which each must
-    match one. `uid_map` and `gid_map` map owners of the sources: the first ID in the image, the first one of the source, and
+    match one. `uid_map` and `gid_map` map owners of the sources, and ids in ACLs and capabilities: the first ID in the image, the first one of the source, and
     their count; without `copy_xattrs` attributes of sources are left out. With `verity` all files have fs-verity, or those that match patterns, of
     which each must match one; those of `verity_manifest` must have its digests. `encrypt` names directories that are
     encrypted, with their master keys or with secrets. `dm_verity` makes a hash area behind the file system, or in a file of

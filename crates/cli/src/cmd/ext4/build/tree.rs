@@ -34,7 +34,8 @@ pub struct TreeArgs {
     /// Set this numeric owner and group on everything.
     #[arg(long, value_name = "UID:GID", value_parser = parse_both)]
     owner: Option<(u32, u32)>,
-    /// Map user IDs of the source: the first ID in the image, the first ID of the source, and their count.
+    /// Map user IDs of the source, those in ACLs and capabilities too: the first ID in the image, the first ID of the source, and
+    /// their count.
     #[arg(long, value_name = "TO:FROM:COUNT", value_parser = range)]
     uid_map: Vec<[u32; 3]>,
     /// Map group IDs of the source, as --uid-map does user IDs.
