@@ -500,3 +500,22 @@ fn ids_in_attributes_are_mapped_with_the_owners() {
     let fs = built_from(&stream([1001, 1002], 9000), &options).unwrap();
     assert_eq!(permissions(&fs, "/folder").1, Some(named([5001, 6002])));
 }
+
+#[test]
+fn device_numbers_without_room_are_refused() {
+    let node = |kind, major, minor| Node { device: (major, minor), ..Node::new(kind) };
+    let (block, character) = (FileType::BlockDevice, FileType::CharacterDevice);
+    for (kind, major, minor) in [(block, 4096, 5), (block, 4104, 1_048_577), (character, 5, 1_048_576)] {
+        let stream = attributed(&[("dev/x", node(kind, major, minor), &[])]);
+        for error in [built_from(&stream, &TreeOptions::default()).err(), put(&stream).err()] {
+            let error = error.unwrap().to_string();
+            assert!(error.contains(&format!("dev/x: device {major},{minor}: ")), "{error}");
+        }
+    }
+    let fifo = node(FileType::Fifo, 5000, 5);
+    let stream = attributed(&[("x", node(block, 4095, 1_048_575), &[]), ("y", fifo, &[])]);
+    for fs in [built_from(&stream, &TreeOptions::default()), put(&stream)] {
+        let fs = fs.unwrap();
+        assert_eq!(fs.resolve(b"/x", false).unwrap().device(), Some((4095, 1_048_575)));
+    }
+}

@@ -1,4 +1,4 @@
-//! Permission bits with ACLs, and owners in attributes.
+//! Permission bits with ACLs, owners in attributes, and numbers that nodes have no room for.
 
 use std::process::Command;
 
@@ -87,4 +87,32 @@ fn the_ids_in_acls_are_mapped() {
     place.is("build other --from tree --uid-map 0:123456:1", 2, "tree: the user ");
     assert!(!place.path("other").exists());
     place.yes(&format!("build image {} --no-xattrs", maps("", "")));
+}
+
+#[test]
+fn numbers_that_have_no_room_are_refused() {
+    let place = place();
+    let room = "major numbers up to 4095 and minor numbers up to 1048575";
+    for (option, text, said) in [
+        ("device-table", "/q c 666 0 0 4096 5\n", &*format!("/q: device 4096,5: a node has room for {room}")),
+        (
+            "device-table",
+            "/r b 600 0 0 8 1048575 0 1 2\n",
+            &*format!("/r1: device 8,1048576: a node has room for {room}"),
+        ),
+        ("mtree", "q type=char device=linux,1,1048576 mode=600\n", "/q: device 1,1048576"),
+        ("device-table", "/one f 77777 0 0\n", "line 1: mode 77777: permission bits are 7777 at most"),
+        ("device-table", "/one f 100644 0 0\n", "mode 100644"),
+        ("fs-config", "one 0 0 10755\n", "mode 10755"),
+        ("mtree", "one type=file mode=100644\n", "mode 100644"),
+    ] {
+        place.file("description", text);
+        place.is(&format!("build new.img --from tree --{option} description"), 2, said);
+        assert!(!place.path("new.img").exists(), "{text}");
+    }
+    place.file("description", "/q c 7777 0 0 4095 1048575\n");
+    place.yes("build new.img --from tree --device-table description");
+    check(&place, "new.img");
+    let text = place.yes("ls -l new.img /q");
+    assert!(text.contains("4095, 1048575"), "{text}");
 }

@@ -55,7 +55,7 @@ impl Tree {
             entry.set_xattr(name, value)?;
         }
         entry.node.modified = described.modified.unwrap_or(entry.node.modified);
-        entry.node.device = described.device.unwrap_or(entry.node.device);
+        entry.set_device(described.device.unwrap_or(entry.node.device))?;
         let mut open = vec![number];
         while let Some(number) = open.pop() {
             let entry = self.entry_mut(number);

@@ -133,7 +133,7 @@ impl Writing<'_> {
             }
             Body::Node => {
                 if matches!(node.kind, FileType::CharacterDevice | FileType::BlockDevice) {
-                    inode.set_device(node.device.0, node.device.1);
+                    inode.set_device(node.device.0, node.device.1)?;
                 }
                 self.set_sectors(&mut inode, u64::from(shape.attributes.block.is_some()));
                 return Ok(inode);

@@ -10,7 +10,7 @@ use casemate_trees::host::Xattrs;
 use crate::build::contents::Contents;
 use crate::edit::{is_storable, require_name};
 use crate::error::{Error, Result, invalid};
-use crate::format::inode::FileType;
+use crate::format::inode::{FileType, require_device};
 use crate::format::quota::Kind;
 use crate::format::{acl, capability};
 
@@ -48,6 +48,18 @@ impl Entry {
             let value = &mut self.xattrs[at].1;
             *value = acl::change_seen_mode(value, mode).ok_or_else(senseless)?;
         }
+        Ok(())
+    }
+
+    /// Sets the numbers of a device. Those of other files count for nothing.
+    ///
+    /// # Errors
+    /// Errors of [`require_device`].
+    pub fn set_device(&mut self, device: (u32, u32)) -> Result<()> {
+        if matches!(self.node.kind, FileType::CharacterDevice | FileType::BlockDevice) {
+            require_device(device.0, device.1)?;
+        }
+        self.node.device = device;
         Ok(())
     }
 
@@ -369,7 +381,7 @@ impl Tree {
     /// says what the permission bits do.
     ///
     /// # Errors
-    /// `InvalidFilename` for names that no file has, and those of [`Entry::set_mode`].
+    /// `InvalidFilename` for names that no file has, and those of [`Entry::set_mode`] and [`Entry::set_device`].
     pub(crate) fn put(
         &mut self,
         parent: u32,
@@ -386,6 +398,7 @@ impl Tree {
         }
         let mut entry = Entry { node, xattrs, body };
         entry.set_mode(node.mode)?;
+        entry.set_device(node.device)?;
         let number = self.add(entry);
         self.link(parent, name, number)?;
         Ok(number)

@@ -143,7 +143,7 @@ impl Files {
             Body::File => {}
             Body::Symlink(_) => self.write_target(&mut inode, &target)?,
             Body::Node(FileType::CharacterDevice | FileType::BlockDevice, major, minor) => {
-                inode.set_device(major, minor);
+                inode.set_device(major, minor)?;
             }
             Body::Node(..) => {}
         }

@@ -8,7 +8,7 @@ use casemate_blockdev::u32_of;
 use casemate_trees::Node;
 pub use casemate_trees::{FileType, Time};
 
-use crate::error::{Place, Result, Structure};
+use crate::error::{Place, Result, Structure, invalid};
 use crate::format::csum::Context;
 use crate::format::field::{Byte, Bytes, Le16, Le32, Split};
 use crate::number::{high32, low32, u16_of};
@@ -56,6 +56,24 @@ pub(in crate::format) const VALUE_USERS: Split<Le32, Le32> = Split(Le32(0x24), C
 /// Numbers of a device: in the place of the map, in the old encoding or behind it in the new one.
 const OLD_DEVICE: Le32 = Le32(0);
 const NEW_DEVICE: Le32 = Le32(4);
+
+/// Largest numbers of a device that a node has room for: 12 and 20 bits.
+const MOST_MAJOR: u32 = 0xfff;
+const MOST_MINOR: u32 = 0xf_ffff;
+
+/// Refuses numbers of a device that a node has no room for.
+///
+/// # Errors
+/// `InvalidInput`.
+pub(crate) fn require_device(major: u32, minor: u32) -> Result<()> {
+    if major <= MOST_MAJOR && minor <= MOST_MINOR {
+        return Ok(());
+    }
+    let text = format!(
+        "device {major},{minor}: a node has room for major numbers up to {MOST_MAJOR} and minor numbers up to {MOST_MINOR}"
+    );
+    Err(invalid(std::io::ErrorKind::InvalidInput, text))
+}
 
 /// Flags of an inode (`i_flags`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -310,14 +328,19 @@ impl Inode {
     }
 
     /// Writes the numbers of a device node in place of a map of blocks.
-    pub(crate) fn set_device(&mut self, major: u32, minor: u32) {
+    ///
+    /// # Errors
+    /// Errors of [`require_device`].
+    pub(crate) fn set_device(&mut self, major: u32, minor: u32) -> Result<()> {
+        require_device(major, minor)?;
         let area = self.block_area_mut();
         // The old encoding where it is enough, as the kernel does.
         if major < 256 && minor < 256 {
             OLD_DEVICE.set(area, major << 8 | minor);
         } else {
-            NEW_DEVICE.set(area, minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12);
+            NEW_DEVICE.set(area, minor & 0xff | major << 8 | (minor & !0xff) << 12);
         }
+        Ok(())
     }
 
     /// Writes the hash of the attribute's value that the inode holds, and how many attributes have it.

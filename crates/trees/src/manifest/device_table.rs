@@ -1,7 +1,7 @@
 //! Device tables: `NAME TYPE MODE UID GID MAJOR MINOR START INCREMENT COUNT`, as genext2fs, mkfs.jffs2 and buildroot's makedevs
 //! read them; `-` is for what is not told.
 
-use super::{Entry, Parsed, Wrong, capability, id, lines, mode, path, words};
+use super::{Entry, Parsed, Wrong, capability, id, lines, path, permissions, words};
 use crate::FileType;
 
 /// Devices of one line.
@@ -50,7 +50,7 @@ fn file(name: &[u8], fields: &[&[u8]]) -> Result<Vec<Entry>, Wrong> {
     };
     let mut entry = Entry {
         path: path(name)?,
-        mode: if matches!(mode_bits, b"-" | b"-1") { None } else { Some(mode(mode_bits)? & 0o7777) },
+        mode: if matches!(mode_bits, b"-" | b"-1") { None } else { Some(permissions(mode_bits)?) },
         uid: own(uid, "owner, which is a number here")?,
         gid: own(gid, "group, which is a number here")?,
         ..Entry::default()

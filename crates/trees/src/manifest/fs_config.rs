@@ -1,7 +1,7 @@
 //! Android's fs_config: `PATH UID GID MODE [capabilities=NUMBER] [selabel=LABEL]`; a line that begins with a space is about the
 //! top.
 
-use super::{Entry, Wrong, capability, id, mode, number, path, words};
+use super::{Entry, Wrong, capability, id, number, path, permissions, words};
 
 /// Reads a line.
 pub fn line(line: &[u8]) -> Result<Entry, Wrong> {
@@ -12,7 +12,7 @@ pub fn line(line: &[u8]) -> Result<Entry, Wrong> {
         path: path(name)?,
         uid: Some(id(next()?, "owner")?),
         gid: Some(id(next()?, "group")?),
-        mode: Some(mode(next()?)? & 0o7777),
+        mode: Some(permissions(next()?)?),
         // The same file describes several images.
         is_optional: true,
         ..Entry::default()

@@ -137,6 +137,14 @@ fn id(word: &[u8], what: &str) -> std::result::Result<u32, Wrong> {
     number(word, 10, what)?.try_into().map_err(|_| format!("{what} passes 2^32"))
 }
 
+/// Permission bits without a type.
+fn permissions(word: &[u8]) -> std::result::Result<u16, Wrong> {
+    let bits = number(word, 8, "octal mode")?;
+    let fitting = u16::try_from(bits).ok().filter(|bits| *bits <= 0o7777);
+    fitting.ok_or_else(|| format!("mode {bits:o}: permission bits are 7777 at most"))
+}
+
+/// Permission bits with a type.
 fn mode(word: &[u8]) -> std::result::Result<u16, Wrong> {
     let bits = number(word, 8, "octal mode")?;
     bits.try_into().map_err(|_| format!("mode {bits:o} passes 177777"))
@@ -170,7 +178,15 @@ mod tests {
         assert_eq!(file.xattrs[0], (b"security.capability".to_vec(), capability.to_vec()));
         assert_eq!(file.xattrs[1], (b"security.selinux".to_vec(), b"u:object_r:runas:s0\0".to_vec()));
         assert!(file.is_optional);
-        for text in ["a 0 0", "a x 0 755", "a 0 0 999", "a 0 0 755 colour=red", "../a 0 0 755"] {
+        for text in [
+            "a 0 0",
+            "a x 0 755",
+            "a 0 0 999",
+            "a 0 0 10755",
+            "a 0 0 100644",
+            "a 0 0 755 colour=red",
+            "../a 0 0 755",
+        ] {
             let error = parse(Format::FsConfig, text.as_bytes(), "test").unwrap_err().to_string();
             assert!(error.contains("line 1"), "{text}: {error}");
         }
@@ -197,6 +213,8 @@ mod tests {
         assert!(entries[7].is_optional && !entries[6].is_optional);
         for text in [
             "/a q 1 0 0",
+            "/a f 77777 0 0",
+            "/a f 100644 0 0",
             "/a c 600 0 0",
             "/a c 600 root 0 1 1",
             "/a c 600 0 0 1 1 0 1 999999999",
@@ -217,7 +235,7 @@ mod tests {
         assert_eq!((entries[1].size, entries[1].mode, entries[1].uid), (Some(3), Some(0o644), Some(5)));
         assert_eq!(entries[3].link, Some(Link::Symbolic(b"x".to_vec())));
         assert_eq!((entries[4].device, entries[4].is_optional), (Some((1, 3)), true));
-        for text in ["..", "a type=door", "a type=file uname=root", "a/b mode=9", "/else"] {
+        for text in ["..", "a type=door", "a type=file uname=root", "a/b mode=9", "a mode=100644", "/else"] {
             assert!(parse(Format::Mtree, text.as_bytes(), "test").is_err(), "{text}");
         }
     }

@@ -2,7 +2,7 @@
 //! path with slashes is from the top on.
 
 use super::composefs::counted_time;
-use super::{Entry, Parsed, Wrong, id, lines, mode, number, path, unpacked_device, words};
+use super::{Entry, Parsed, Wrong, id, lines, number, path, permissions, unpacked_device, words};
 use crate::{FileType, Link, join, split};
 
 /// Keywords and their values.
@@ -91,7 +91,7 @@ fn entry(path: Vec<u8>, told: &Words) -> Result<Entry, Wrong> {
                     other => return Err(format!("'{}' is not a type", other.escape_ascii())),
                 });
             }
-            b"mode" => entry.mode = Some(mode(value)? & 0o7777),
+            b"mode" => entry.mode = Some(permissions(value)?),
             b"uid" => entry.uid = Some(id(value, "owner")?),
             b"gid" => entry.gid = Some(id(value, "group")?),
             b"uname" if !has(b"uid") => {
