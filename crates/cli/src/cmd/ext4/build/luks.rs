@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use casemate::ext4::LuksSpec;
+use casemate::image_spec::{KeyPlace, LayerSpec, LuksSpec as VolumeSpec};
 use casemate::luks::{LuksFormatOptions, LuksKey, NewVolume};
 use casemate::{Error, SecretSource, SecretVec};
 
@@ -70,6 +71,17 @@ impl LuksArgs {
         let key = self.passphrase.read(Wanted::New, of, context)?;
         options.allow_empty_passphrase = self.empty.check(&key)?;
         Ok(Some(LuksSpec::new(key).format(options)))
+    }
+
+    /// The layer by which the volume is opened again, if there is one.
+    pub fn layer(&self) -> Option<LayerSpec> {
+        let mut volume = VolumeSpec::default();
+        let file = self.passphrase.file().filter(|file| *file != Path::new("-"));
+        // A specification has no word for a part of a file from its beginning: a person is asked then.
+        if let (Some(file), None) = (file, self.passphrase.keyfile_size) {
+            volume.key = KeyPlace::File(file.to_owned(), self.passphrase.keyfile_offset);
+        }
+        self.luks.then_some(LayerSpec::Luks(volume))
     }
 }
 

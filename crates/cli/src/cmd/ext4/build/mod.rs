@@ -383,8 +383,9 @@ impl Args {
             Some(file) => format!("--root-hash-file={}", quoted(file)),
             None => hexadecimal::encode(&formatted.root_hash),
         };
-        // In a specification two commas are one of a name.
-        let image = quoted(Path::new(&ImageSpec::of_file(image).to_os_string()));
+        // In a specification two commas are one of a name. Both lie in the volume, if there is one.
+        let spec = self.luks.layer().into_iter().fold(ImageSpec::of_file(image), ImageSpec::with_layer);
+        let image = quoted(Path::new(&spec.to_os_string()));
         format!("Hash offset:      \t{offset} [bytes]\n$ casemate verity verify {image} {root_hash}\n")
     }
 
