@@ -684,6 +684,8 @@ fn what_was_chosen_is_told_and_chooses_it_again() {
         "-t ext3 -b 1024 -m 3 -L name -M /mnt -e panic --size 40M",
         "-O bigalloc,^resize_inode -C 16K -g 8192 -G 4 --root-owner 1:2 --root-mode 711 --size +2M",
         "-O sparse_super2,meta_bg,^resize_inode -E num_backup_sb=1,packed_meta_blocks=1,orphan_file_size=65536",
+        "--verity=one --verity=l*e --hash-alg sha512 --salt 00ff",
+        "--verity --size 8M",
     ] {
         let told = place.yes(&format!("build one.img --from tree --print-config {options}"));
         let config: serde_json::Value = serde_json::from_str(&told).unwrap();

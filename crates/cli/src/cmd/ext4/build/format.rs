@@ -123,8 +123,14 @@ impl FormatArgs {
     }
 }
 
-/// All that was chosen for a file system of so many bytes, and the options that choose it again.
-pub fn config(options: &BuildOptions, uuid: &[u8; 16], geometry: &Geometry, size: u64) -> Value {
+/// All that was chosen for a file system of so many bytes, and the options that choose it again, with `more` behind them.
+pub fn config(
+    options: &BuildOptions,
+    uuid: &[u8; 16],
+    geometry: &Geometry,
+    size: u64,
+    more: Vec<String>,
+) -> Value {
     let features = geometry.features.to_string().replace(' ', ",");
     let (uuid, hash_seed) = (uuid_text(uuid), uuid_text(&options.hash_seed.unwrap_or_default()));
     let errors = ERRORS[usize::from(options.on_errors).clamp(1, 3) - 1];
@@ -184,6 +190,7 @@ pub fn config(options: &BuildOptions, uuid: &[u8; 16], geometry: &Geometry, size
     for (name, value) in extended.iter().filter(|(_, value)| *value > 0) {
         add("-E", format!("{name}={value}"));
     }
+    again.extend(more);
     json!({
         "size": size,
         "features": features.split(',').collect::<Vec<_>>(),

@@ -110,7 +110,7 @@ pub struct Args {
     /// Plan everything, and write nothing: shows whether there is room, and the image's numbers.
     #[arg(short = 'n', long, help_heading = "Output")]
     dry_run: bool,
-    /// Print all choices as JSON, with the options that make them again.
+    /// Print all choices for the file system and fs-verity as JSON, with the options that make them again.
     #[arg(long, help_heading = "Output")]
     print_config: bool,
     #[command(flatten)]
@@ -212,7 +212,8 @@ impl Args {
         let progress = context.progress(&self.image.file().display().to_string(), planned.contents_size());
         if self.print_config || self.dry_run && context.json() {
             let uuid = planned.uuid(&context.opening())?;
-            context.print_json(&format::config(planned.options(), &uuid, &geometry, size))?;
+            let config = format::config(planned.options(), &uuid, &geometry, size, self.verity_options());
+            context.print_json(&config)?;
         }
         if self.dry_run {
             let text = format!("{size} bytes, {} blocks, {} inodes", geometry.blocks, geometry.inodes());
@@ -406,6 +407,24 @@ impl Args {
         let pem = zeroize::Zeroizing::new(read_small(key)?);
         let key = SigningKey::from_pem(&pem).map_err(|error| error.at(key.display()))?;
         Ok(Some(Signer::new(key, read_certificate(cert)?)))
+    }
+
+    /// The options that choose fs-verity again.
+    fn verity_options(&self) -> Vec<String> {
+        let file = |name: &str, path: &Option<PathBuf>| {
+            let path = path.as_ref()?;
+            Some(format!("{name}={}", path.display()))
+        };
+        let mut options: Vec<_> = self.verity.iter().map(|pattern| format!("--verity={pattern}")).collect();
+        options.extend(file("--verity-from-manifest", &self.verity_from_manifest));
+        if options.is_empty() {
+            return options;
+        }
+        options.push(format!("--hash-alg={}", self.hash_alg));
+        options.extend(self.salt.as_ref().map(|salt| format!("--salt={}", hexadecimal::encode(&salt.0))));
+        options.extend(file("--signing-key", &self.signing_key));
+        options.extend(file("--cert", &self.cert));
+        options
     }
 
     /// fs-verity, if it is wanted.
