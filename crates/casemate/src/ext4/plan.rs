@@ -215,7 +215,17 @@ impl BuildSpec {
         let align = if self.dm_verity.is_some() { VERITY_BLOCK.into() } else { 1 };
         let align = self.align.unwrap_or(align);
         let header_size = volume.map_or(0, NewVolume::offset);
-        let room = self.target.size()?.map(|size| size.saturating_sub(header_size));
+        let room = match self.target.size()? {
+            Some(size) if header_size > 0 && size <= header_size => {
+                let text = format!("{size} bytes: the LUKS header before the file system has {header_size}");
+                let error = io::Error::new(io::ErrorKind::StorageFull, text);
+                return Err(match self.target.path() {
+                    Some(path) => Error::io(path.display(), error),
+                    None => error.into(),
+                });
+            }
+            size => size.map(|size| size.saturating_sub(header_size)),
+        };
         let is_appended = self.dm_verity.as_ref().is_some_and(|dm_verity| dm_verity.hash.is_none());
         Ok(match (self.size, room) {
             (Some(BuildSize::Fitting { free, .. }), _) => BuildSize::Fitting { free, align },

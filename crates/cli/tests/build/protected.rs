@@ -326,6 +326,10 @@ fn images_lie_in_luks_volumes_and_partitions() {
     assert_eq!(place.yes("cat disk -P 2 /one"), "1\n");
     assert!(place.read("disk")[1 << 20..11 << 20].iter().all(|byte| *byte == 7));
     place.is("build disk -P 1 --from tree --size 20M", 2, "has 10485760 bytes");
+    let text = "disk: 10485760 bytes: the LUKS header before the file system has 16777216";
+    for size in ["", "--size 4M", "--size +1M"] {
+        place.is(&format!("build disk -P 1 --overwrite --from tree --luks {cheap} {size}"), 2, text);
+    }
     place.is("build disk -P 3 --from tree", 2, "there is no partition 3");
     // A specification is the same place, and is looked at in the same way.
     let expected = place.read("disk");
