@@ -75,9 +75,8 @@ impl<M: AsRef<Medium>> Target<M> {
     /// An image that is written in place: a device, a partition, a part of a file, a whole file that stays the same file.
     ///
     /// # Errors
-    /// Errors of [`Medium::check_writable`]; `Io`; errors of the consent.
+    /// `Io`; errors of the consent.
     pub fn on(image: M, made: Made, consent: Consent<'_>) -> Result<Target<M>, Error> {
-        image.as_ref().check_writable()?;
         look_in_place(image.as_ref(), made, consent)?;
         Ok(Target(image))
     }

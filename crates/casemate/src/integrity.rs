@@ -194,7 +194,8 @@ impl IntegrityOptions {
     ///
     /// # Errors
     /// `Argument` for an image without room, or more data than the volume takes; those of [`Image::integrity_volume`] and of
-    /// [`Medium::check_partitions`](casemate_blockdev::Medium::check_partitions); `Io`.
+    /// [`Medium::check_partitions`](casemate_blockdev::Medium::check_partitions) and [`Medium::lease`](casemate_blockdev::Medium::lease);
+    /// `Io`.
     pub fn format(
         &self,
         target: &Target,
@@ -202,6 +203,7 @@ impl IntegrityOptions {
         from: Option<&mut dyn Read>,
         work: &Work<'_>,
     ) -> Result<Superblock, Error> {
+        let _lease = target.lease()?;
         target.check_partitions()?;
         let mut format = format.clone();
         format.has_journal_code = self.journal_code.is_some();

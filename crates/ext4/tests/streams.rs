@@ -32,14 +32,17 @@ fn tar(members: &[(&str, FileType, Option<Link>, &[u8])]) -> Arc<dyn BlockDevice
     Arc::new(MemoryDevice::new(stream))
 }
 
+/// Name and value of an attribute.
+type Attribute<'a> = (&'a str, Vec<u8>);
+
 /// A tar stream of empty files with attributes.
-fn attributed(members: &[(&str, Node, &[(&str, Vec<u8>)])]) -> Vec<u8> {
+fn attributed(members: &[(&str, Node, &[Attribute<'_>])]) -> Vec<u8> {
     let mut stream = Vec::new();
     let mut writer = TarWriter::new(&mut stream);
     for (path, node, xattrs) in members {
         let mut member = Member::new(*path, *node, None);
         let record =
-            |(name, value): &(&str, Vec<u8>)| (format!("SCHILY.xattr.{name}").into_bytes(), value.clone());
+            |(name, value): &Attribute<'_>| (format!("SCHILY.xattr.{name}").into_bytes(), value.clone());
         member.records = xattrs.iter().map(record).collect();
         writer.add(&member).unwrap();
     }
