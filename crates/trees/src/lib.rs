@@ -35,7 +35,7 @@ mod time;
 mod trail;
 
 pub use casemate_blockdev::{Error, Result};
-pub use node::{FileType, Link, Node};
+pub use node::{FileType, Link, NO_ID, Node};
 pub use packed::{Packing, unpacked};
 pub use path::{below, join, split, trim};
 pub use pattern::{Choice, Glob, Pattern, Selection};

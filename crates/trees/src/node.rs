@@ -70,6 +70,9 @@ impl FileType {
     }
 }
 
+/// The number that no user and no group has: the kernel takes it for none.
+pub const NO_ID: u32 = u32::MAX;
+
 /// A file's metadata, beside its names, contents and attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {

@@ -2,6 +2,7 @@
 
 mod permissions;
 mod protected;
+mod records;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

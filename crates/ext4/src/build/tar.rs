@@ -6,12 +6,12 @@ use std::io::{BufReader, ErrorKind, Read};
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, Events, u64_of, usize_of};
-use casemate_trees::tar::{Member, TarReader};
+use casemate_trees::tar::{Attributes, Member, TarReader};
 use casemate_trees::{Link, Node, below, split};
 
 use crate::build::contents::{Contents, FirstReading, Source};
 use crate::build::tree::{Body, TOP, Tree, TreeOptions};
-use crate::edit::{LeftOut, is_storable, tell_open};
+use crate::edit::{LeftOut, attributes, tell_open};
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::FileType;
 
@@ -165,10 +165,11 @@ impl Tree {
                 to.inspect(|to| at.set(*to)).is_some()
             });
             let shown = member.shown();
-            if options.xattrs {
-                left_out.note(&member, events);
-            }
-            self.add_member(member, contents, options, &mut own)
+            attributes(&member, options.xattrs)
+                .and_then(|mut attributes| {
+                    left_out.note(&member, &mut attributes.xattrs, events);
+                    self.add_member(member, attributes, contents, options, &mut own)
+                })
                 .map_err(|error| error.within(shown).at(name))?;
         }
         tell_open(&tar, name, events);
@@ -179,6 +180,7 @@ impl Tree {
     fn add_member(
         &mut self,
         member: Member,
+        attributes: Attributes,
         contents: Option<Contents>,
         options: &TreeOptions,
         own: &mut BTreeMap<u32, Own>,
@@ -189,16 +191,9 @@ impl Tree {
             return Ok(());
         }
         let (uid, gid) = options.owners.map(member.node.uid, member.node.gid)?;
-        let node = Node { uid, gid, mode: member.node.mode & 0o7777, ..member.node };
-        let mut xattrs: Vec<_> = member
-            .xattrs()
-            .filter(|(name, _)| options.xattrs && is_storable(name))
-            .map(|(name, value)| (name.to_vec(), value.to_vec()))
-            .collect();
-        // Of what is told twice the last one counts, which comes first.
-        xattrs.sort_by(|(a, _), (b, _)| a.cmp(b));
-        xattrs.dedup_by(|(a, _), (b, _)| a == b);
+        let Attributes { mut xattrs, mode } = attributes;
         options.owners.map_xattrs(&mut xattrs)?;
+        let node = Node { uid, gid, mode: mode & 0o7777, ..member.node };
         let (above, name) = split(&path);
         let is_folder = member.link.is_none() && member.node.kind == FileType::Directory;
         if name.is_empty() {

@@ -46,7 +46,7 @@ mod xattr;
 pub(crate) use dir::name::require_name;
 pub use live::{NewAttributes, Presence, SetId};
 pub use node::{Body, NewNode};
-pub(crate) use put::{LeftOut, tell_open};
+pub(crate) use put::{LeftOut, attributes, tell_open};
 pub use put::{PutOptions, PutReport};
 pub use restore::RawAttributes;
 pub use writer::{WriteOptions, Writer};

@@ -1,6 +1,8 @@
 //! Tar streams: written in the pax format (POSIX.1-2008, `pax` utility) with GNU tar's sparse files, and read in every
 //! format that GNU tar writes.
 
+mod acl;
+mod attributes;
 mod contents;
 mod header;
 mod map;
@@ -8,6 +10,7 @@ mod reader;
 mod records;
 mod writer;
 
+pub use attributes::{Attributes, Xattr};
 pub use contents::Pieces;
 pub use reader::TarReader;
 pub use records::Record;

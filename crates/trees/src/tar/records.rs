@@ -3,6 +3,9 @@
 /// A record: its key and its value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
+/// The prefix before an extended attribute's name in the key of libarchive's record.
+pub(super) const LIBARCHIVE: &[u8] = b"LIBARCHIVE.xattr.";
+
 /// Records that are taken: as many as a file has attributes, and then some.
 const MOST_RECORDS: usize = 1 << 16;
 
@@ -56,16 +59,26 @@ pub(super) fn parse(mut body: &[u8], numbers: &mut Vec<u64>) -> Result<Vec<Recor
 /// A key as it was before it was written.
 fn decoded(mut key: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
+    // libarchive writes any byte in a name as "%" and two hexadecimal digits.
+    let is_libarchive = key.starts_with(LIBARCHIVE);
     while let [first, rest @ ..] = key {
         let (byte, rest) = match key {
             [b'%', b'3', b'D', rest @ ..] => (b'=', rest),
             [b'%', b'2', b'5', rest @ ..] => (b'%', rest),
+            [b'%', high, low, rest @ ..] if is_libarchive => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => (high << 4 | low, rest),
+                _ => (*first, &key[1..]),
+            },
             _ => (*first, rest),
         };
         plain.push(byte);
         key = rest;
     }
     plain
+}
+
+fn digit(letter: u8) -> Option<u8> {
+    char::from(letter).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 #[cfg(test)]
@@ -93,6 +106,7 @@ mod tests {
             ("100%", "100%"),
             ("%3", "%3"),
             ("%41", "%41"),
+            ("LIBARCHIVE.xattr.user.%41%3d%2541%4", "LIBARCHIVE.xattr.user.A=%41%4"),
         ] {
             assert_eq!(decoded(written.as_bytes()), key.as_bytes(), "{written}");
         }

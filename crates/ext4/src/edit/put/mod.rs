@@ -6,7 +6,7 @@ mod steps;
 mod stream;
 mod tar;
 
-pub(crate) use self::tar::{LeftOut, tell_open};
+pub(crate) use self::tar::{LeftOut, attributes, tell_open};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::Path;

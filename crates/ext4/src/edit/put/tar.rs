@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read};
 
 use casemate_blockdev::{Events, os};
 use casemate_providers::Work;
-use casemate_trees::tar::{Member, Pieces, TarReader};
+use casemate_trees::tar::{Attributes, Member, Pieces, TarReader, Xattr};
 use casemate_trees::{Link, below, split, unpacked};
 
 use crate::edit::Writer;
@@ -41,30 +41,39 @@ pub(crate) fn tell_open(tar: &TarReader<'_>, name: &str, events: &dyn Events) {
     }
 }
 
-/// Attributes of a stream's members that ext4 does not store. They are told at its end: all members may have them.
+/// Attributes and records of a stream's members that are not stored. They are told at the stream's end: all members may have them.
 #[derive(Default)]
 pub(crate) struct LeftOut {
-    /// How many members have each.
+    /// How many members have each attribute.
     names: BTreeMap<Vec<u8>, u64>,
     /// Members with others.
     more: u64,
+    /// How many members have each of [`RECORDS`].
+    records: [u64; RECORDS.len()],
 }
 
 /// Names of attributes that are told.
 const MOST_LEFT_OUT: usize = 16;
 
+/// Records that change what a file is, that are not kept, and what they hold.
+const RECORDS: [(&str, &str); 2] = [("SCHILY.fflags", "flags"), ("SCHILY.acl.ace", "ACLs of NFSv4")];
+
 impl LeftOut {
-    /// Notes attributes of a member with names that no file of ext4 can have; too long ones are told at once.
-    pub(crate) fn note(&mut self, member: &Member, events: &dyn Events) {
-        for (name, _) in member.xattrs().filter(|(name, _)| !is_storable(name)) {
+    /// Takes from a member's attributes those with names that no file of ext4 can have, and notes them; too long names are
+    /// told at once.
+    pub(crate) fn note(&mut self, member: &Member, xattrs: &mut Vec<Xattr>, events: &dyn Events) {
+        for ((key, _), members) in RECORDS.iter().zip(&mut self.records) {
+            *members += u64::from(member.record(key.as_bytes()).is_some_and(|value| !value.is_empty()));
+        }
+        for (name, _) in xattrs.extract_if(.., |(name, _)| !is_storable(name)) {
             if name.len() > MOST_NAME {
                 let text = format!(
                     "an attribute whose name has {} bytes is left out; ext4 takes {MOST_NAME}",
                     name.len()
                 );
                 events.note(&format!("{}: {text}", member.shown()));
-            } else if self.names.len() < MOST_LEFT_OUT || self.names.contains_key(name) {
-                *self.names.entry(name.to_vec()).or_default() += 1;
+            } else if self.names.len() < MOST_LEFT_OUT || self.names.contains_key(&name) {
+                *self.names.entry(name).or_default() += 1;
             } else {
                 self.more += 1;
             }
@@ -82,6 +91,18 @@ impl LeftOut {
             let text = format!("{} more attributes of members are left out", self.more);
             events.note(&format!("{stream}: tar stream: {text}"));
         }
+        for ((key, what), members) in RECORDS.iter().zip(self.records).filter(|(_, members)| *members > 0) {
+            let text = format!("{what} ({key}) are left out; members with them: {members}");
+            events.note(&format!("{stream}: tar stream: {text}"));
+        }
+    }
+}
+
+/// Attributes of a member, none if they are not wanted.
+pub(crate) fn attributes(member: &Member, are_wanted: bool) -> Result<Attributes> {
+    match are_wanted {
+        true => member.attributes(),
+        false => Ok(Attributes { xattrs: Vec::new(), mode: member.node.mode }),
     }
 }
 
@@ -127,10 +148,8 @@ impl Writer {
         while let Some(member) = tar.next()? {
             work.events.advance(0)?;
             let path = os::path(&member.path);
-            if options.xattrs {
-                left_out.note(&member, work.events);
-            }
-            self.put_member(&mut put, &mut tar, &member).map_err(|error| from_source(&path, error))?;
+            self.put_member(&mut put, &mut tar, &member, &mut left_out)
+                .map_err(|error| from_source(&path, error))?;
         }
         tell_open(&tar, name, work.events);
         left_out.tell(name, work.events);
@@ -147,19 +166,20 @@ impl Writer {
         Ok(put.report)
     }
 
-    fn put_member(&mut self, put: &mut Put<'_>, tar: &mut TarReader<'_>, member: &Member) -> Result<()> {
+    fn put_member(
+        &mut self,
+        put: &mut Put<'_>,
+        tar: &mut TarReader<'_>,
+        member: &Member,
+        left_out: &mut LeftOut,
+    ) -> Result<()> {
         let path = below(&member.path)?;
         let (uid, gid) = put.options.owner.unwrap_or((member.node.uid, member.node.gid));
         let modified = Some(member.node.modified);
-        let node = NewNode { mode: member.node.mode, umask: 0, uid, gid, modified };
-        let mut xattrs: Vec<_> = member
-            .xattrs()
-            .filter(|(name, _)| put.options.xattrs && is_storable(name))
-            .map(|(name, value)| (name.to_vec(), value.to_vec()))
-            .collect();
-        // Of what is told twice the last one counts, which comes first.
-        xattrs.sort_by(|(a, _), (b, _)| a.cmp(b));
-        xattrs.dedup_by(|(a, _), (b, _)| a == b);
+        let Attributes { mut xattrs, mode } =
+            attributes(member, put.options.xattrs).map_err(|error| error.within(member.shown()))?;
+        left_out.note(member, &mut xattrs, put.work.events);
+        let node = NewNode { mode, umask: 0, uid, gid, modified };
         if member.link.is_none() && member.node.kind == FileType::Directory {
             return self.put_folder(put, &path, &node, &xattrs);
         }
