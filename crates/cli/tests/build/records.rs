@@ -1,6 +1,6 @@
 //! Records of tar streams that tell attributes in other ways than by the kernel's names: ACLs as text, labels, flags.
 
-use casemate_testkit::{Place, stderr};
+use casemate_testkit::{Place, run, skip, stderr, tool};
 
 use super::{CASEMATE, check};
 
@@ -190,4 +190,62 @@ fn records_that_no_file_can_keep_are_told() {
         let said = stderr(&place.is(line, 0, "SCHILY.fflags"));
         assert!(said.lines().count() == 2 && said.contains("SCHILY.acl.ace"), "{said}");
     }
+}
+
+/// GNU tar and libarchive restore the ACLs of a tree that was copied into a stream.
+#[test]
+fn other_programs_restore_acls() {
+    let place = Place::under(CASEMATE, "ext4");
+    let [Some(tar), Some(_)] = [tool("tar"), tool("setfacl")] else { return };
+    if !casemate_is_root() {
+        return skip("ACLs of a tree with other owners: only root");
+    }
+    let made = "mkdir -p tree/d; echo 1 >tree/f; chmod 600 tree/f
+                setfacl -m u:54321:rw,g:65432:r,g::---,m::rw tree/f && setfacl -d -m u:54321:rwx tree/d && echo yes";
+    if place.sh(&format!("({made}) 2>/dev/null || true")) != "yes\n" {
+        return skip("the host's file system has no ACLs");
+    }
+    place.yes("build new.img --from tree");
+    place.yes("extract new.img --tar=x.tar");
+    let all = |folder: &str| {
+        place.sh(&format!("cd {folder}; getfacl -np --omit-header . f d; stat -c '%n %a' f d"))
+    };
+    let wanted = all("tree");
+    assert!(wanted.contains("user:54321:rw-") && wanted.contains("default:user:54321:rwx"), "{wanted}");
+    for (number, options) in
+        ["--acls", "--xattrs --acls", "--xattrs --xattrs-include=* --acls", "--xattrs --xattrs-include=*"]
+            .iter()
+            .enumerate()
+    {
+        let folder = format!("o{number}");
+        std::fs::create_dir(place.path(&folder)).unwrap();
+        let said = std::process::Command::new(&tar)
+            .args(["-xpf", "x.tar", "-C", &folder])
+            .args(options.split(' '))
+            .current_dir(place.folder())
+            .output()
+            .unwrap();
+        assert!(said.status.success() && said.stderr.is_empty(), "{options}: {}", stderr(&said));
+        assert_eq!(all(&folder), wanted, "{options}");
+    }
+    if let Some(bsdtar) = tool("bsdtar") {
+        std::fs::create_dir(place.path("b")).unwrap();
+        run(std::process::Command::new(bsdtar)
+            .args(["-xpf", "x.tar", "-C", "b", "--acls"])
+            .current_dir(place.folder()));
+        assert_eq!(all("b"), wanted);
+    }
+    // What they write comes back, too; GNU tar names users that the host has, and this one it has not.
+    let programs = ["tar --acls -C tree -cf back.tar .", "bsdtar --acls -C tree -cf back.tar ."];
+    for program in programs.iter().filter(|program| tool(program.split(' ').next().unwrap()).is_some()) {
+        place.sh(program);
+        place.yes("build back.img --tar back.tar");
+        place.yes("extract back.img back");
+        assert_eq!(all("back"), wanted, "{program}");
+        place.sh("rm -r back back.img");
+    }
+}
+
+fn casemate_is_root() -> bool {
+    casemate::blockdev::os::is_root()
 }

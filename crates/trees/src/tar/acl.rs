@@ -65,6 +65,24 @@ impl Acl {
         Ok(Some(Acl(entries)))
     }
 
+    /// An ACL as the value of an attribute; `None` for nonsense.
+    pub fn from_attribute(value: &[u8]) -> Option<Acl> {
+        let (version, entries) = value.split_first_chunk()?;
+        let (entries, rest) = entries.as_chunks::<ENTRY>();
+        if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() {
+            return None;
+        }
+        let entry = |&[t0, t1, p0, p1, id @ ..]: &[u8; ENTRY]| {
+            let (tag, permissions) = (u16::from_le_bytes([t0, t1]), u16::from_le_bytes([p0, p1]));
+            (tag_name(tag).is_some() && permissions <= 7).then_some(Entry {
+                tag,
+                permissions,
+                id: u32::from_le_bytes(id),
+            })
+        };
+        entries.iter().map(entry).collect::<Option<_>>().map(Acl)
+    }
+
     /// The value of the attribute.
     pub fn to_attribute(&self) -> Vec<u8> {
         let mut value = VERSION.to_le_bytes().to_vec();
@@ -73,6 +91,19 @@ impl Acl {
             value.extend(id.to_le_bytes());
         }
         value
+    }
+
+    /// The text as GNU tar writes it of users and groups without names: a line for each entry.
+    pub fn to_text(&self) -> Vec<u8> {
+        let mut text = String::new();
+        for Entry { tag, id, permissions } in &self.0 {
+            let id = if matches!(*tag, USER | GROUP) { id.to_string() } else { String::new() };
+            let letter = |bit: u16, letter: char| if permissions & bit != 0 { letter } else { '-' };
+            let name = tag_name(*tag).unwrap_or_default();
+            text.extend([name, ":", &id, ":"]);
+            text.extend([letter(4, 'r'), letter(2, 'w'), letter(1, 'x'), '\n']);
+        }
+        text.into_bytes()
     }
 
     /// Permission bits that an access ACL says: its group's are what the mask has.
@@ -138,12 +169,22 @@ fn entry(text: &[u8], name: &str) -> Result<Entry> {
     Ok(Entry { tag, id, permissions: bits })
 }
 
+fn tag_name(tag: u16) -> Option<&'static str> {
+    Some(match tag {
+        OWNER | USER => "user",
+        OWNING_GROUP | GROUP => "group",
+        MASK => "mask",
+        OTHER => "other",
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_acl_is_read() {
+    fn an_acl_survives_both_forms() {
         let text =
             b"user::rwx\nuser:7:r--\nuser:4294967294:-w-\ngroup::--x\ngroup:5:r-x\nmask::rw-\nother::---\n";
         let acl = Acl::from_text(text, "acl").unwrap().unwrap();
@@ -151,8 +192,22 @@ mod tests {
         let value = acl.to_attribute();
         assert_eq!(value[..20], [2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 4, 0, 7, 0, 0, 0]);
         assert_eq!(value.len(), 4 + 7 * ENTRY);
+        assert_eq!(Acl::from_attribute(&value).unwrap().to_text(), text);
         assert!(Acl::from_text(b"\n# nothing\n", "acl").unwrap().is_none());
         let few = Acl::from_text(b"user::rw-,other::r--,group::r--", "acl").unwrap().unwrap();
         assert_eq!((few.mode(), few.is_more()), (0o644, false));
+    }
+
+    #[test]
+    fn nonsense_is_no_attribute() {
+        let value = Acl::from_text(b"u::r,g::r,o::r", "acl").unwrap().unwrap().to_attribute();
+        for len in 0..value.len() {
+            assert_eq!(Acl::from_attribute(&value[..len]).is_some(), len >= 4 && len % ENTRY == 4, "{len}");
+        }
+        for (at, byte) in [(0, 1), (4, 3), (6, 8), (7, 1)] {
+            let mut value = value.clone();
+            value[at] = byte;
+            assert!(Acl::from_attribute(&value).is_none(), "{at}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! GNU tar and star write ACLs as text, and labels of SELinux without their NUL; libarchive writes values as base64, too.
 
 use super::acl::Acl;
-use super::{Member, records};
+use super::{Member, XATTR, records};
 use crate::{Error, Result};
 
 /// An extended attribute: its name and its value.
@@ -28,6 +28,16 @@ pub struct Attributes {
 }
 
 impl Member {
+    /// Adds the records of an extended attribute: of an ACL also as text, as GNU tar reads it.
+    pub fn add_xattr(&mut self, name: &[u8], value: Vec<u8>) {
+        if let Some((_, key)) = ACLS.iter().find(|(acl, _)| *acl == name)
+            && let Some(acl) = Acl::from_attribute(&value)
+        {
+            self.records.push((key.as_bytes().to_vec(), acl.to_text()));
+        }
+        self.records.push(([XATTR, name].concat(), value));
+    }
+
     /// Extended attributes, of `SCHILY.xattr.NAME` above all; where that does not tell one, of `LIBARCHIVE.xattr.NAME`,
     /// `RHT.security.selinux`, `SCHILY.acl.access` and `SCHILY.acl.default`. Of what is told twice the last one counts.
     ///
@@ -140,7 +150,7 @@ mod tests {
         );
         assert_eq!(attributes.xattrs[0].1, b"label\0");
         assert_eq!(attributes.xattrs[2].1, b"last");
-        member.records.push((b"SCHILY.xattr.system.posix_acl_access".to_vec(), b"x".to_vec()));
+        member.add_xattr(ACCESS, b"x".to_vec());
         let attributes = member.attributes().unwrap();
         assert_eq!((attributes.mode, &attributes.xattrs[1].1[..]), (0o4660, &b"x"[..]));
     }

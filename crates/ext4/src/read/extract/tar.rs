@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::{BlockDevice, Buffer, u64_of, usize_of};
 use casemate_providers::Work;
-use casemate_trees::tar::{Member, TarWriter, XATTR};
+use casemate_trees::tar::{Member, TarWriter};
 use casemate_trees::{Choice, Link, Node, join};
 
 use crate::error::{Error, Result};
@@ -250,9 +250,7 @@ impl Stream<'_> {
         let mut member = Member::new(item.path, node, item.link);
         if self.options.xattrs && !matches!(member.link, Some(Link::Hard(_))) {
             match self.fs.xattrs(&item.inode) {
-                Ok(list) => member
-                    .records
-                    .extend(list.into_iter().map(|xattr| ([XATTR, &xattr.name[..]].concat(), xattr.value))),
+                Ok(list) => list.into_iter().for_each(|xattr| member.add_xattr(&xattr.name, xattr.value)),
                 Err(error) => self.fail(member.path.clone(), error, true),
             }
         }
