@@ -248,6 +248,48 @@ fn a_file_without_its_owner_lends_nobodys_rights() {
     }
 }
 
+/// Pipes, devices, sockets and symbolic links keep their attributes: the group of a pipe has no more rights than its ACL gives.
+#[test]
+fn files_that_are_not_opened_keep_their_attributes() {
+    let place = place();
+    let [Some(_), Some(_)] = [tool("setfacl"), tool("setfattr")] else { return };
+    if !casemate::blockdev::os::is_root() {
+        return casemate_testkit::skip("devices, and attributes of the name space trusted: only root");
+    }
+    let made = "mkdir -p tree/dir; mkfifo -m 600 tree/dir/pipe; mknod -m 600 tree/dir/device c 1 3; ln -s nowhere tree/dir/link
+                python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"tree/dir/socket\")'; chmod 600 tree/dir/socket
+                for name in pipe device socket; do setfacl -m u:1000:rw,g::---,m::rw tree/dir/$name; done
+                for name in pipe device socket link; do setfattr -h -n trusted.of -v $name tree/dir/$name; done; echo yes";
+    if place.sh(&format!("({made}) 2>/dev/null || true")) != "yes\n" {
+        return casemate_testkit::skip("the host's file system has no such attributes");
+    }
+    let all = |folder: &str| {
+        place.sh(&format!("cd {folder}/dir; getfattr -h -d -m - pipe device socket link; stat -c '%n %a' *"))
+    };
+    let wanted = all("tree");
+    assert_eq!(wanted.matches("posix_acl_access").count(), 3, "{wanted}");
+    place.yes("build image --from tree");
+    place.yes("extract image out");
+    assert_eq!(all("out"), wanted);
+    place.yes("extract image plain --no-xattrs");
+    assert!(!all("plain").contains("trusted"));
+    let backup = Place::under(CASEMATE, "fscrypt");
+    place.sh("cp image less");
+    place.yes("rm less /dir/socket");
+    backup.yes(&format!("backup {} / backup.tar", place.path("less").display()));
+    backup.yes(&format!("extract backup.tar {}", place.path("back").display()));
+    // Tar streams have no sockets.
+    place.sh("cp -a out/dir/socket back/dir; touch -r out/dir back/dir");
+    assert_eq!(all("back"), wanted);
+    // What a link cannot have is told.
+    if tool("debugfs").is_some() {
+        place.sh("debugfs -w -R 'ea_set dir/link user.of x' image 2>/dev/null");
+        let said = stderr(&place.is("extract image odd", 2, "dir/link: user.of not restored"));
+        assert_eq!(said.lines().filter(|line| line.contains("not restored")).count(), 1, "{said}");
+        assert_eq!(all("odd"), wanted);
+    }
+}
+
 #[test]
 fn extracting() {
     let place = place();

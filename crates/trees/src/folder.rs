@@ -10,8 +10,8 @@ use casemate_blockdev::os::DirBuilderExt;
 
 use crate::system::{
     self, AtFlags, Errno, Gid, HostType, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
-    chownat, fchmod, fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, statat, symlinkat,
-    unlinkat, utimensat,
+    chownat, fchmod, fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, set_xattr_of,
+    statat, symlinkat, unlinkat, utimensat,
 };
 pub use crate::system::{AsFd, BorrowedFd, OwnedFd};
 use crate::{Error, FileType, Node, Result, Time};
@@ -133,14 +133,20 @@ pub fn make_symlink(target: &[u8], parent: BorrowedFd<'_>, name: &[u8]) -> Resul
 /// # Errors
 /// Errors of the host.
 pub fn make_special(node: &Node, parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
-    let kind = match node.kind {
+    let device = system::makedev(node.device.0, node.device.1);
+    Ok(mknodat(parent, c_name(name)?, host_type(node.kind), Mode::RUSR | Mode::WUSR, device)?)
+}
+
+fn host_type(kind: FileType) -> HostType {
+    match kind {
+        FileType::Regular => HostType::RegularFile,
+        FileType::Directory => HostType::Directory,
+        FileType::Symlink => HostType::Symlink,
         FileType::CharacterDevice => HostType::CharacterDevice,
         FileType::BlockDevice => HostType::BlockDevice,
         FileType::Fifo => HostType::Fifo,
-        _ => HostType::Socket,
-    };
-    let device = system::makedev(node.device.0, node.device.1);
-    Ok(mknodat(parent, c_name(name)?, kind, Mode::RUSR | Mode::WUSR, device)?)
+        FileType::Socket => HostType::Socket,
+    }
 }
 
 /// Restores owner (if `owners`), attributes, mode and times of an open file or folder, in this order: a new owner clears
@@ -180,17 +186,34 @@ fn foreign(file: BorrowedFd<'_>, node: &Node) -> Mode {
     bits
 }
 
-/// Restores mode, owner, times and attributes of a file that cannot be opened: links (whose mode and attributes
-/// nobody has) and special files.
+/// Restores owner, attributes, mode and times of a file that cannot be opened and was made a moment ago: links (whose
+/// mode nobody has) and special files.
 ///
 /// # Errors
 /// For a name that no file can have.
-pub fn restore_at(parent: BorrowedFd<'_>, name: &[u8], node: &Node, owners: bool) -> Result<Vec<Error>> {
+pub fn restore_at<'a>(
+    parent: BorrowedFd<'_>,
+    name: &[u8],
+    node: &Node,
+    xattrs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    owners: bool,
+) -> Result<Vec<Error>> {
     let name = c_name(name)?;
     let mut missing = Missing::default();
     if owners {
         let (uid, gid) = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
         missing.note("owner", chownat(parent, &name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW));
+    }
+    let mut xattrs = xattrs.into_iter().peekable();
+    if xattrs.peek().is_some() {
+        let opened = open_new(parent, &name, node.kind);
+        for (name, value) in xattrs {
+            if let Ok(c_name) = CString::new(name) {
+                let set = opened.as_ref().map_err(|error| *error);
+                let set = set.and_then(|file| set_xattr_of(file.as_fd(), &c_name, value));
+                missing.note(&String::from_utf8_lossy(name), set);
+            }
+        }
     }
     if node.kind != FileType::Symlink {
         // We made this node a moment ago in a folder of ours: it is not a link.
@@ -198,6 +221,16 @@ pub fn restore_at(parent: BorrowedFd<'_>, name: &[u8], node: &Node, owners: bool
     }
     missing.note("times", utimensat(parent, &name, &times(node), AtFlags::SYMLINK_NOFOLLOW));
     Ok(missing.0)
+}
+
+/// A file that was made a moment ago, without its contents: a link itself. What others put there meanwhile is another kind of
+/// file, or has another name.
+fn open_new(parent: BorrowedFd<'_>, name: &CStr, kind: FileType) -> system::Result<OwnedFd> {
+    let flags = system::WAY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(parent, name, flags, Mode::empty())?;
+    let stat = fstat(&file)?;
+    let is_new = HostType::from_raw_mode(stat.st_mode) == host_type(kind) && stat.st_nlink == 1;
+    is_new.then_some(file).ok_or(Errno::EXIST)
 }
 
 /// Properties that could not be restored.
@@ -227,5 +260,34 @@ fn times(node: &Node) -> Timestamps {
     Timestamps {
         last_access: time(node.accessed.unwrap_or(node.modified)),
         last_modification: time(node.modified),
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn attributes_go_to_no_file_that_was_put_in_the_place_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let (elsewhere, inside) = (folder.path().join("elsewhere"), folder.path().join("in"));
+        fs::create_dir(&inside).unwrap();
+        fs::write(&elsewhere, "x").unwrap();
+        fs::hard_link(&elsewhere, inside.join("file")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, inside.join("link")).unwrap();
+        std::os::unix::fs::symlink("x", folder.path().join("other")).unwrap();
+        fs::hard_link(folder.path().join("other"), inside.join("named twice")).unwrap();
+        let parent = make_top(&inside).unwrap();
+        let open =
+            |name: &str, kind: FileType| open_new(parent.as_fd(), &c_name(name.as_bytes()).unwrap(), kind);
+        assert_eq!(open("file", FileType::Fifo).unwrap_err(), Errno::EXIST);
+        assert_eq!(open("link", FileType::Fifo).unwrap_err(), Errno::EXIST);
+        assert_eq!(open("named twice", FileType::Symlink).unwrap_err(), Errno::EXIST);
+        let link = open("link", FileType::Symlink).unwrap();
+        // The kernel refuses this to links; it would not to the file behind it.
+        assert!(set_xattr_of(link.as_fd(), c"user.x", b"1").is_err());
+        assert!(system::fgetxattr(fs::File::open(&elsewhere).unwrap(), c"user.x", &mut [0; 1]).is_err());
     }
 }

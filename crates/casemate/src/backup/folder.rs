@@ -303,7 +303,8 @@ impl Extract<'_> {
         name: &[u8],
         member: &Member,
     ) -> Result<(), Error> {
-        let missing = folder::restore_at(folder, name, &member.node, self.options.owners)?;
+        let xattrs = xattrs(member).filter(|_| self.options.xattrs);
+        let missing = folder::restore_at(folder, name, &member.node, xattrs, self.options.owners)?;
         self.report.failures.extend(missing.into_iter().map(|error| error.at(shown(path))));
         self.report.others += 1;
         Ok(())

@@ -1,5 +1,8 @@
 //! The calls as Unix has them.
 
+use std::ffi::CStr;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
 pub use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub use rustix::fs::{
@@ -26,6 +29,20 @@ pub fn inode(stat: &Stat) -> (u64, u64) {
 #[allow(clippy::as_conversions, clippy::unnecessary_cast)] // Its type is each system's own.
 pub fn device(stat: &Stat) -> u64 {
     stat.st_rdev as u64
+}
+
+/// Sets an attribute of a file that was opened for nothing but its name, a symbolic link among them.
+#[cfg(target_os = "linux")]
+pub fn set_xattr_of(file: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<()> {
+    // The path leads to the file itself, also if that is a link. No call takes such a descriptor before Linux 6.13.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::setxattr(path, name, value, XattrFlags::empty())
+}
+
+/// There is no such call.
+#[cfg(not(target_os = "linux"))]
+pub fn set_xattr_of(_: BorrowedFd<'_>, _: &CStr, _: &[u8]) -> Result<()> {
+    Err(Errno::NOTSUP)
 }
 
 #[cfg(not(target_vendor = "apple"))]

@@ -400,6 +400,10 @@ pub fn fsetxattr<N>(_: impl AsFd, _: N, _: &[u8], _: XattrFlags) -> Result<()> {
     Err(Errno::OPNOTSUPP)
 }
 
+pub fn set_xattr_of(_: BorrowedFd<'_>, _: &CStr, _: &[u8]) -> Result<()> {
+    Err(Errno::OPNOTSUPP)
+}
+
 pub fn flistxattr(_: impl AsFd, _: &mut [u8]) -> Result<usize> {
     Ok(0)
 }

@@ -23,6 +23,7 @@ use crate::read::extract::{
 use crate::read::fs::Ext4;
 use crate::read::names::{Name, Names};
 use crate::read::seen::SeenDirectories;
+use crate::read::xattr::Xattr;
 use crate::units::InodeNo;
 
 /// Files from this size on are copied by all workers together, after the others of their level.
@@ -326,7 +327,9 @@ impl Extract<'_> {
                 host::make_special(&inode.node(), parent, name)?;
             }
         }
-        for error in host::restore_at(parent, name, &inode.node(), self.options.owners)? {
+        let xattrs = self.xattrs(path, inode);
+        let xattrs = xattrs.iter().map(|xattr| (&xattr.name[..], &xattr.value[..]));
+        for error in host::restore_at(parent, name, &inode.node(), xattrs, self.options.owners)? {
             self.fail(path.to_vec(), error, true);
         }
         self.count(|report| report.others += 1);
@@ -437,15 +440,20 @@ impl Extract<'_> {
     }
 
     fn restore(&self, file: BorrowedFd<'_>, path: &[u8], inode: &Inode) {
-        let xattrs = if self.options.xattrs { self.fs.xattrs(inode) } else { Ok(Vec::new()) };
-        let xattrs = xattrs.unwrap_or_else(|error| {
-            self.fail(path.to_vec(), error, true);
-            Vec::new()
-        });
+        let xattrs = self.xattrs(path, inode);
         let xattrs = xattrs.iter().map(|xattr| (&xattr.name[..], &xattr.value[..]));
         for error in host::restore(file, &inode.node(), xattrs, self.options.owners) {
             self.fail(path.to_vec(), error, true);
         }
+    }
+
+    /// The attributes of a file that are restored.
+    fn xattrs(&self, path: &[u8], inode: &Inode) -> Vec<Xattr> {
+        let xattrs = if self.options.xattrs { self.fs.xattrs(inode) } else { Ok(Vec::new()) };
+        xattrs.unwrap_or_else(|error| {
+            self.fail(path.to_vec(), error, true);
+            Vec::new()
+        })
     }
 
     fn fail(&self, path: Vec<u8>, error: Error, partial: bool) {
