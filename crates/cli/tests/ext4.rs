@@ -290,6 +290,40 @@ fn files_that_are_not_opened_keep_their_attributes() {
     }
 }
 
+/// The kernel has no such user: it takes the number for none.
+#[test]
+fn owners_that_nobody_is_are_not_restored() {
+    let place = place();
+    if tool("debugfs").is_none() || !casemate::blockdev::os::is_root() {
+        return casemate_testkit::skip("debugfs, as root");
+    }
+    place.sh("mkdir -p tree/dir; for name in a b c dir/in; do echo $name >tree/$name; done; chmod 4755 tree/a; chmod 2755 tree/b
+              mkfifo tree/pipe; ln -s x tree/link");
+    place.yes("build image --from tree --owner 5:6");
+    place.sh(
+        "for name in a dir pipe link; do debugfs -w -R \"sif $name uid 0xffffffff\" image 2>/dev/null; done
+              debugfs -w -R 'sif b gid 0xffffffff' image 2>/dev/null",
+    );
+    let backup = Place::under(CASEMATE, "fscrypt");
+    backup.yes(&format!("backup {} / backup.tar", place.path("image").display()));
+    for (folder, output) in [
+        ("out", place.own("extract image out")),
+        ("back", backup.own(&format!("extract backup.tar {}", place.path("back").display()))),
+    ] {
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        for name in ["a", "b", "dir", "pipe", "link"] {
+            let line = format!("{name}: owner not restored: 4294967295 is not the number of a");
+            assert!(said.contains(&line), "{name}: {said}");
+        }
+        assert_eq!(
+            place.sh(&format!("cd {folder}; stat -c '%n %a %u %g' a b c dir dir/in pipe link")),
+            "a 755 0 6\nb 755 5 0\nc 644 5 6\ndir 755 0 6\ndir/in 644 5 6\npipe 644 0 6\nlink 777 0 6\n"
+        );
+        assert_eq!(fs::read(place.path(folder).join("c")).unwrap(), b"c\n");
+    }
+}
+
 #[test]
 fn extracting() {
     let place = place();

@@ -14,7 +14,7 @@ use crate::system::{
     statat, symlinkat, unlinkat, utimensat,
 };
 pub use crate::system::{AsFd, BorrowedFd, OwnedFd};
-use crate::{Error, FileType, Node, Result, Time};
+use crate::{Error, FileType, NO_ID, Node, Result, Time};
 use casemate_blockdev::FileId;
 
 /// Opens the folder that a tree is copied to, and makes it if it is not there: one that only we can enter until its
@@ -162,7 +162,8 @@ pub fn restore<'a>(
 ) -> Vec<Error> {
     let mut missing = Missing::default();
     if owners {
-        missing.note("owner", fchown(file, Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid))));
+        let (uid, gid) = missing.owner(node);
+        missing.note("owner", fchown(file, uid, gid));
     }
     for (name, value) in xattrs {
         if let Ok(c_name) = CString::new(name) {
@@ -201,8 +202,8 @@ pub fn restore_at<'a>(
     let name = c_name(name)?;
     let mut missing = Missing::default();
     if owners {
-        let (uid, gid) = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
-        missing.note("owner", chownat(parent, &name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW));
+        let (uid, gid) = missing.owner(node);
+        missing.note("owner", chownat(parent, &name, uid, gid, AtFlags::SYMLINK_NOFOLLOW));
     }
     let mut xattrs = xattrs.into_iter().peekable();
     if xattrs.peek().is_some() {
@@ -238,6 +239,18 @@ fn open_new(parent: BorrowedFd<'_>, name: &CStr, kind: FileType) -> system::Resu
 struct Missing(Vec<Error>);
 
 impl Missing {
+    /// The owner and group of a node; without those that no file can have, which are noted.
+    fn owner(&mut self, node: &Node) -> (Option<Uid>, Option<Gid>) {
+        let mut known = |id: u32, what: &str| {
+            if id == NO_ID {
+                let text = format!("owner not restored: {id} is not the number of a {what}");
+                self.0.push(Error::path(ErrorKind::InvalidInput, text));
+            }
+            (id != NO_ID).then_some(id)
+        };
+        (known(node.uid, "user").map(Uid::from_raw), known(node.gid, "group").map(Gid::from_raw))
+    }
+
     fn note(&mut self, what: &str, result: system::Result<()>) {
         if let Err(error) = result {
             self.0.push(Error::from(error).map_text(|text| format!("{what} not restored: {text}")));

@@ -192,6 +192,29 @@ fn records_that_no_file_can_keep_are_told() {
     }
 }
 
+#[test]
+fn owners_that_nobody_is_are_refused() {
+    let place = Place::under(CASEMATE, "ext4");
+    place.yes("build put.img --size 4M");
+    for key in ["uid", "gid"] {
+        place.file("t.tar", stream(&[(key, b"4294967295")]));
+        for line in ["build new.img --tar t.tar", "put --tar t.tar put.img /"] {
+            let said = stderr(&place.is(line, 2, "4294967295: not the number of a"));
+            assert!(said.contains("f: "), "{said}");
+        }
+        place.yes("build new.img --tar t.tar --owner 0:0");
+        std::fs::remove_file(place.path("new.img")).unwrap();
+    }
+    place.sh("mkdir tree; touch tree/f");
+    for (name, option, text) in [
+        ("m", "mtree", "#mtree\n./f type=file uid=4294967295\n"),
+        ("t", "device-table", "/f f 644 4294967295 0 - - - - -\n"),
+    ] {
+        place.file(name, text);
+        place.is(&format!("build new.img --from tree --{option} {name}"), 2, "4294967295");
+    }
+}
+
 /// GNU tar and libarchive restore the ACLs of a tree that was copied into a stream.
 #[test]
 fn other_programs_restore_acls() {

@@ -8,7 +8,7 @@ use casemate_trees::Node;
 use casemate_trees::host::Xattrs;
 
 use crate::build::contents::Contents;
-use crate::edit::{is_storable, require_name};
+use crate::edit::{check_owner, is_storable, require_name};
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::{FileType, require_device};
 use crate::format::quota::Kind;
@@ -178,12 +178,14 @@ impl Owners {
     /// The owner and group that a file gets.
     ///
     /// # Errors
-    /// `Argument` for one that no range has.
+    /// `Argument` for one that no range has; `InvalidInput` for the number of nobody.
     pub(crate) fn map(&self, uid: u32, gid: u32) -> Result<(u32, u32)> {
-        match self.all {
-            Some(both) => Ok(both),
-            None => Ok((self.mapped(uid, false, "")?, self.mapped(gid, true, "")?)),
-        }
+        let (uid, gid) = match self.all {
+            Some(both) => both,
+            None => (self.mapped(uid, false, "")?, self.mapped(gid, true, "")?),
+        };
+        check_owner(uid, gid)?;
+        Ok((uid, gid))
     }
 
     /// Maps the ids that attributes of a file have, also where everything gets one owner: users and groups of ACLs, and the

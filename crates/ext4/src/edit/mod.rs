@@ -45,6 +45,7 @@ mod xattr;
 
 pub(crate) use dir::name::require_name;
 pub use live::{NewAttributes, Presence, SetId};
+pub(crate) use node::check_owner;
 pub use node::{Body, NewNode};
 pub(crate) use put::{LeftOut, attributes, tell_open};
 pub use put::{PutOptions, PutReport};

@@ -1,5 +1,10 @@
 //! Descriptions of new files.
 
+use std::io::ErrorKind;
+
+use casemate_trees::NO_ID;
+
+use crate::error::{Result, invalid};
 use crate::format::inode::{FileType, Time};
 
 /// Attributes of a new file.
@@ -23,6 +28,16 @@ impl NewNode {
     pub const fn new(mode: u16) -> Self {
         NewNode { mode, umask: 0, uid: 0, gid: 0, modified: None }
     }
+}
+
+/// Refuses an owner or group that the kernel takes for none.
+pub(crate) fn check_owner(uid: u32, gid: u32) -> Result<()> {
+    for (id, what) in [(uid, "user"), (gid, "group")] {
+        if id == NO_ID {
+            return Err(invalid(ErrorKind::InvalidInput, format!("{id}: not the number of a {what}")));
+        }
+    }
+    Ok(())
 }
 
 /// Kind and contents of a new file.

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use casemate_blockdev::u32_of;
 
 use crate::host::Xattrs;
-use crate::{Error, FileType, Link, Result, Time, below};
+use crate::{Error, FileType, Link, NO_ID, Result, Time, below};
 
 /// The format of a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,11 @@ fn number(word: &[u8], radix: u32, what: &str) -> std::result::Result<u64, Wrong
 }
 
 fn id(word: &[u8], what: &str) -> std::result::Result<u32, Wrong> {
-    number(word, 10, what)?.try_into().map_err(|_| format!("{what} passes 2^32"))
+    match number(word, 10, what)?.try_into() {
+        Ok(NO_ID) => Err(format!("{NO_ID} can't be the {what}")),
+        Ok(id) => Ok(id),
+        Err(_) => Err(format!("{what} passes 2^32")),
+    }
 }
 
 /// Permission bits without a type.

@@ -10,7 +10,7 @@ use casemate_trees::{Link, below, split, unpacked};
 
 use crate::edit::Writer;
 use crate::edit::create::is_not_found;
-use crate::edit::node::{Body, NewNode};
+use crate::edit::node::{Body, NewNode, check_owner};
 use crate::edit::put::stream::{Chunks, NewFile, Stream};
 use crate::edit::put::{PutOptions, PutReport, from_source};
 use crate::edit::restore::RawAttributes;
@@ -175,6 +175,7 @@ impl Writer {
     ) -> Result<()> {
         let path = below(&member.path)?;
         let (uid, gid) = put.options.owner.unwrap_or((member.node.uid, member.node.gid));
+        check_owner(uid, gid)?;
         let modified = Some(member.node.modified);
         let Attributes { mut xattrs, mode } =
             attributes(member, put.options.xattrs).map_err(|error| error.within(member.shown()))?;
