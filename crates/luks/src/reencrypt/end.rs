@@ -86,7 +86,20 @@ impl Volume {
 
     /// Does the rest of an end that was cut off, without a key: for a volume all of whose keys will be gone.
     pub(crate) fn wipe_leftovers(&mut self, work: &Work<'_>) -> Result<(), Error> {
-        let Some(Ending { leftovers, .. }) = self.ending() else { return Ok(()) };
+        let leftovers = match (self.ending(), &self.header) {
+            (Some(ending), _) => ending.leftovers,
+            // The device has got another length: what is left of the moved data is wiped.
+            (None, Header::Luks2(header)) if header.is_ending() => {
+                let before = header.superseded().map(Metadata::reencryption).transpose()?.flatten();
+                let moved = before.and_then(|course| {
+                    let moved = course.backups.moved.as_ref().filter(|moved| moved.kind == "linear")?;
+                    let end = moved.offset.saturating_add(course.moved_len()).min(self.data.top().size());
+                    (moved.offset < end).then_some(moved.offset..end)
+                });
+                Leftovers { areas: Vec::new(), left: moved }
+            }
+            _ => return Ok(()),
+        };
         let _lease = Medium::lease_all(&[&self.header_image, &self.data])?;
         let name = self.header_image.name().to_owned();
         self.wipe_and_mend(&leftovers, work).at(&name)
@@ -109,7 +122,12 @@ impl Volume {
 
     /// Whether an end was cut off that will wipe a part of the data's device: until then nothing may be written there.
     pub(crate) fn is_end_to_be_wiped(&self) -> bool {
-        self.ending().is_some_and(|ending| ending.leftovers.left.is_some())
+        match (self.ending(), &self.header) {
+            (Some(ending), _) => ending.leftovers.left.is_some(),
+            // On a device of another length nothing tells what will be wiped once it has its own again.
+            (None, Header::Luks2(header)) => header.is_ending(),
+            (None, Header::Luks1(_)) => false,
+        }
     }
 
     /// Does the rest of an end that was cut off. A key of the data is needed where they have one.
