@@ -118,6 +118,7 @@ findings! {
     Symlink "symlink" Fault "The target of a symbolic link is not where or what it must be.";
     InlineData "inline-data" Fault "Contents in an inode are not as its size says.";
     LargeFile "large-file" Fault "There are large files, and the feature is missing.";
+    ValueInodes "value-inodes" Fault "Values of attributes lie in inodes of their own, and the feature is missing.";
 
     ExtentNode "extent-node" Fault "A node of an extent tree makes no sense.";
     ExtentOrder "extent-order" Fault "Extents overlap or are out of order.";
@@ -273,6 +274,7 @@ impl FindingKind {
             | K::InodeSize
             | K::InodeBlocks
             | K::LargeFile
+            | K::ValueInodes
             | K::ExtentDepth
             | K::XattrHash
             | K::Encryption

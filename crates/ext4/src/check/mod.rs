@@ -39,7 +39,7 @@ use casemate_providers::Work;
 
 use crate::error::{Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Kind, Subject};
-use crate::format::features::RoCompat;
+use crate::format::features::{Incompat, RoCompat};
 use crate::format::mmp::{MMP_SIZE, MmpBlock};
 use crate::open::recovered;
 use crate::read::fs::{Ext4, OpenOptions};
@@ -225,6 +225,10 @@ fn passes(fs: &Ext4, verity: Option<&dyn VerityFiles>, findings: &Findings, work
     if check.has_large_file.load(Ordering::Relaxed) && !fs.superblock().ro_compat.has(RoCompat::LARGE_FILE) {
         let text = "there are files of 2 GiB and more without the feature large_file";
         findings.say(FindingKind::LargeFile, Place::of(Structure::Superblock), text);
+    }
+    if check.has_value_inode.load(Ordering::Relaxed) && !fs.superblock().incompat.has(Incompat::EA_INODE) {
+        let text = "values of attributes lie in inodes of their own without the feature ea_inode";
+        findings.say(FindingKind::ValueInodes, Place::of(Structure::Superblock), text);
     }
     findings.keep_claims(check.claims);
     Ok(())

@@ -44,6 +44,8 @@ pub(crate) struct Check<'a> {
     pub has: Has,
     /// Whether there is a file of 2 GiB or more.
     pub has_large_file: AtomicBool,
+    /// Whether an attribute's value lies in an inode of its own.
+    pub has_value_inode: AtomicBool,
     shared: Mutex<BTreeMap<Block, Block>>,
     /// Blocks that maps may still claim, and blocks that may still be read because of maps. Each block has one owner, so
     /// honest images never need more than there are; hostile ones would keep a check busy for days.
@@ -161,6 +163,7 @@ impl<'a> Check<'a> {
             named,
             has,
             has_large_file: AtomicBool::new(false),
+            has_value_inode: AtomicBool::new(false),
             shared: Mutex::default(),
             claimable: AtomicU64::new(layout.blocks.saturating_mul(4)),
             readable: AtomicU64::new(layout.blocks.saturating_mul(4)),

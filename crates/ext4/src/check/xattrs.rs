@@ -1,6 +1,7 @@
 //! Extended attributes: entries in the inode and in blocks that inodes share, and inodes that hold values.
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 
 use casemate_blockdev::{BlockDevice, ErrorKind, u64_of, usize_of};
 
@@ -240,6 +241,7 @@ impl Worker<'_, '_> {
         if [expected(false), expected(true)].contains(&hash) {
             found.values.0 += u64::from(size).div_ceil(cluster);
             found.values.1 += 1;
+            check.has_value_inode.fetch_or(holder.has(InodeFlags::EA_INODE), Ordering::Relaxed);
         } else if !is_lustre_value(holder, inode) {
             match holder.has(InodeFlags::EA_INODE) {
                 true => self.say(

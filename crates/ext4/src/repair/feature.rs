@@ -20,6 +20,10 @@ impl Repair {
                 superblock.add_ro_compat(RoCompat::LARGE_FILE);
                 Ok(())
             })?,
+            K::ValueInodes => self.files.inodes().transaction().edit_superblock(|superblock| {
+                superblock.add_incompat(Incompat::EA_INODE);
+                Ok(())
+            })?,
             K::JournalFeature if !has_journal => {
                 let (named, _) = superblock.named_journal();
                 self.files.inodes().transaction().edit_superblock(|superblock| {

@@ -66,7 +66,7 @@ pub(super) fn rule(finding: &Finding) -> Option<Rule> {
         (K::BlockBitmap | K::InodeBitmap, Problem::Marked { marked: Marked::Free, .. }) => Rule::Mark,
         (K::FreeBlocks | K::FreeInodes | K::FreeTotal | K::BitmapPadding, _) => Rule::Mark,
         (K::GroupPlace | K::GroupConflict, _) => Rule::Place,
-        (K::LargeFile | K::JournalFeature | K::Features, _) => Rule::Feature,
+        (K::LargeFile | K::ValueInodes | K::JournalFeature | K::Features, _) => Rule::Feature,
         (K::RootInode, _) => Rule::Root,
         (K::ReservedInode | K::BadBlocks | K::ResizeInode | K::OrphanList | K::OrphanFile, _) => Rule::Own,
         (K::JournalInode | K::JournalSuperblock | K::QuotaInode | K::QuotaFile, _) => Rule::Own,

@@ -119,6 +119,40 @@ fn contents_in_inodes_prove_their_feature() {
 }
 
 #[test]
+fn values_in_inodes_prove_their_feature() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    for (features, lost) in [
+        ("-t ext4 -b 1024 -O ea_inode", "-ea_inode"),
+        ("-t ext4 -b 1024 -O ea_inode,inline_data,^metadata_csum", "-ea_inode"),
+        ("-t ext4 -b 4096 -O inline_data,ea_inode", "-ea_inode"),
+        ("-t ext4 -b 4096 -O inline_data,ea_inode", "-ea_inode -inline_data"),
+    ] {
+        let image = maker.make(features, "image");
+        let writing = WriteOptions { seed: Some(1), ..WriteOptions::default() };
+        let mut writer = Writer::open(Arc::new(FileDevice::open_writable(&image).unwrap()), writing).unwrap();
+        for path in ["/many/Name-1-x", "/a", "/a/inner"] {
+            writer.set_xattr(path.as_bytes(), b"user.large", Some(&vec![b'q'; 9000]), true).unwrap();
+        }
+        writer.commit().unwrap();
+        drop(writer);
+        let expected = tree(&image);
+        // Under a right checksum, also in the copies: nothing else tells of the feature.
+        maker.debugfs(&image, &format!("feature {lost}"));
+        let repaired = mend_all(&image);
+        let what = format!("{features}, {lost}");
+        assert!(repaired.report.is_clean() && repaired.altered.is_empty(), "{what}: {repaired:?}");
+        compare(&tree(&image), &expected, &what);
+        assert_eq!(e2fsck(&fsck, &image).0, Some(0), "{what}");
+        let superblock = std::fs::read(&image).unwrap();
+        assert!(superblock[FEATURES + 5] & 4 != 0, "{what}: the feature is not set");
+    }
+}
+
+#[test]
 fn files_that_lose_attributes_are_named() {
     let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
     let folder = tempdir().unwrap();
