@@ -71,6 +71,7 @@ fn read(fs: &Ext4, work: &Work<'_>) {
         xattrs: true,
         overwrite: false,
         selection: None,
+        kept: &[],
         contents: &contents,
     };
     let _ = extract_to_tar(fs, &root, &mut io::sink(), &options, work);
