@@ -625,6 +625,8 @@ fn nothing_forgets_what_the_last_step_has_still_to_wipe() {
     place.file("disk", &state[..state.len() - (64 << 10)]);
     says(place.own("integrity format disk,luks,key-file=key --overwrite"), 2, "--resume-only");
     says(place.own("luks config disk --label x"), 2, "--resume-only");
+    let resume = "luks reencrypt disk --resume-only --key-file key";
+    says(place.own(resume), 2, "was begun with 1048576 bytes of data, and there are");
     yes(place.own("luks erase disk --batch-mode"));
     assert!(!has_plain(&place));
     place.file("disk", &state);

@@ -57,6 +57,13 @@ impl Leftovers {
         Leftovers { areas: areas.collect(), left }
     }
 
+    /// What of it lies on data of `size` bytes.
+    fn cut_at(mut self, size: u64) -> Leftovers {
+        let left = self.left.map(|left| left.start..left.end.min(size));
+        self.left = left.filter(|left| !left.is_empty());
+        self
+    }
+
     /// Wipes it, until that is on stable storage.
     pub fn wipe(&self, header: &dyn BlockDevice, data: &dyn BlockDevice) -> Result<(), Error> {
         for (area, is_key) in &self.areas {
@@ -78,7 +85,9 @@ impl Volume {
         let before = header.superseded()?;
         let course = before.reencryption().ok()??;
         let after = course.ended(before, self.is_attached).ok()?;
-        let len = course.len(self.data.top().size()).ok()?;
+        let size = self.data.top().size();
+        // The length that was noted also holds on a device that has got another one.
+        let len = course.data_size.or_else(|| course.len(size).ok())?;
         let is_it = after.to_plain() == header.metadata.to_plain();
         let leftovers = Leftovers::new(&course, before, &after, len);
         is_it.then(|| Ending { course, before: before.clone(), leftovers })
@@ -86,23 +95,10 @@ impl Volume {
 
     /// Does the rest of an end that was cut off, without a key: for a volume all of whose keys will be gone.
     pub(crate) fn wipe_leftovers(&mut self, work: &Work<'_>) -> Result<(), Error> {
-        let leftovers = match (self.ending(), &self.header) {
-            (Some(ending), _) => ending.leftovers,
-            // The device has got another length: what is left of the moved data is wiped.
-            (None, Header::Luks2(header)) if header.is_ending() => {
-                let before = header.superseded().map(Metadata::reencryption).transpose()?.flatten();
-                let moved = before.and_then(|course| {
-                    let moved = course.backups.moved.as_ref().filter(|moved| moved.kind == "linear")?;
-                    let end = moved.offset.saturating_add(course.moved_len()).min(self.data.top().size());
-                    (moved.offset < end).then_some(moved.offset..end)
-                });
-                Leftovers { areas: Vec::new(), left: moved }
-            }
-            _ => return Ok(()),
-        };
+        let Some(Ending { leftovers, .. }) = self.ending() else { return Ok(()) };
         let _lease = Medium::lease_all(&[&self.header_image, &self.data])?;
         let name = self.header_image.name().to_owned();
-        self.wipe_and_mend(&leftovers, work).at(&name)
+        self.wipe_and_mend(&leftovers.cut_at(self.data.top().size()), work).at(&name)
     }
 
     /// Wipes what is of no use any more, and writes the copy of the header that told of it.
