@@ -76,6 +76,16 @@ fn attributes_prove_their_feature() {
 }
 
 /// Contents in inodes prove their feature, also where a block of attributes belongs to the inode, or inodes that hold values.
+/// Gives a file, a directory and a file in that one an attribute of so many bytes.
+fn set_large(image: &Path, len: usize) {
+    let writing = WriteOptions { seed: Some(1), ..WriteOptions::default() };
+    let mut writer = Writer::open(Arc::new(FileDevice::open_writable(image).unwrap()), writing).unwrap();
+    for path in ["/many/Name-1-x", "/a", "/a/inner"] {
+        writer.set_xattr(path.as_bytes(), b"user.large", Some(&vec![b'q'; len]), true).unwrap();
+    }
+    writer.commit().unwrap();
+}
+
 #[test]
 fn contents_in_inodes_prove_their_feature() {
     let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
@@ -90,13 +100,7 @@ fn contents_in_inodes_prove_their_feature() {
     ] {
         let image = maker.make(features, "image");
         let large = if features.contains("ea_inode") { 9000 } else { 300 };
-        let writing = WriteOptions { seed: Some(1), ..WriteOptions::default() };
-        let mut writer = Writer::open(Arc::new(FileDevice::open_writable(&image).unwrap()), writing).unwrap();
-        for path in ["/many/Name-1-x", "/a", "/a/inner"] {
-            writer.set_xattr(path.as_bytes(), b"user.large", Some(&vec![b'q'; large]), true).unwrap();
-        }
-        writer.commit().unwrap();
-        drop(writer);
+        set_large(&image, large);
         let expected = tree(&image);
         let sound = std::fs::read(&image).unwrap();
         for has_copies in [true, false] {
@@ -132,13 +136,7 @@ fn values_in_inodes_prove_their_feature() {
         ("-t ext4 -b 4096 -O inline_data,ea_inode", "-ea_inode -inline_data"),
     ] {
         let image = maker.make(features, "image");
-        let writing = WriteOptions { seed: Some(1), ..WriteOptions::default() };
-        let mut writer = Writer::open(Arc::new(FileDevice::open_writable(&image).unwrap()), writing).unwrap();
-        for path in ["/many/Name-1-x", "/a", "/a/inner"] {
-            writer.set_xattr(path.as_bytes(), b"user.large", Some(&vec![b'q'; 9000]), true).unwrap();
-        }
-        writer.commit().unwrap();
-        drop(writer);
+        set_large(&image, 9000);
         let expected = tree(&image);
         // Under a right checksum, also in the copies: nothing else tells of the feature.
         maker.debugfs(&image, &format!("feature {lost}"));
