@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, MemoryDevice, OverlayFile};
+use casemate_blockdev::{BlockDevice, ConstantBase, MemoryDevice, OverlayFile};
 use casemate_fuzz::{edit, read_all};
 
 type Overlay<'a> = OverlayFile<&'a MemoryDevice, &'a MemoryDevice>;
@@ -16,7 +16,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let size = u64::from(*blocks % 32) * 4096 + u64::from(how >> 1);
     let below = MemoryDevice::new(vec![1; size as usize]);
     let store = MemoryDevice::new(vec![0; 64 << 10]);
-    let base = Arc::new(b"base".to_vec());
+    let base = Arc::new(ConstantBase(b"base".to_vec()));
     if Overlay::format(&&store, &&below, &*base).is_err() {
         return;
     }

@@ -75,7 +75,7 @@ pub use named::{Named, NamedStream};
 pub use number::{u32_of, u64_of, usize_of};
 pub use output::OutputFile;
 pub use overlay::Overlay;
-pub use overlay_file::{OverlayBase, OverlayEdition, OverlayFile};
+pub use overlay_file::{ConstantBase, OverlayBase, OverlayEdition, OverlayFile};
 pub use partition::{
     Partition, PartitionId, PartitionTable, backup_gpt, gpt_at, partition_table, partitions, table_to_read,
 };

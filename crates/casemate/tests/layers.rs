@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use casemate::blockdev::{BlockDevice, MemoryDevice, Named, Overlay, OverlayFile, Result, Window};
+use casemate::blockdev::{
+    BlockDevice, ConstantBase, MemoryDevice, Named, Overlay, OverlayFile, Result, Window,
+};
 use casemate::crypt::{CryptDevice, Mapping, Params, SectorCipher};
 use casemate::image_spec::{ImageSpec, KINDS, KeyPlace, LayerSpec};
 use casemate::target::{self, Made, Target};
@@ -165,7 +167,7 @@ fn layers_that_change_bytes_skip_nothing_that_counts() {
     assert_eq!(medium.asked(), [("forget", 0..SIZE)], "who does not say where forgets all");
 
     let store = Medium::new();
-    let base = Arc::new(b"identity".to_vec());
+    let base = Arc::new(ConstantBase(b"identity".to_vec()));
     let half = Window::new(&*medium, 0, SIZE / 2).unwrap();
     OverlayFile::format(&&*store, &half, &*base).unwrap();
     let overlay = OverlayFile::open(half, &*store, base).unwrap();

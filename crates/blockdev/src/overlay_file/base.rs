@@ -1,0 +1,70 @@
+//! Proof that a device below an overlay is the one that the overlay was made over.
+
+use std::fmt;
+
+use crate::device::BlockDevice;
+use crate::error::Result;
+
+/// Bytes of a state of the device below, of which all zeros say that there is none.
+pub const STATE: usize = 32;
+/// Bytes of a checksum, of which all zeros say that there is none.
+pub const SUM: usize = 8;
+
+/// Proof that the device below an overlay is the one that it was made over, and has not changed.
+pub trait OverlayBase: fmt::Debug + Send + Sync {
+    /// At most 64 bytes that say which device `device` is, such as a digest of samples, in the way of an edition of the format.
+    ///
+    /// # Errors
+    /// Errors of reading the device.
+    fn identity(&self, device: &dyn BlockDevice, edition: OverlayEdition) -> Result<Vec<u8>>;
+
+    /// Digest that stays the same until somebody writes to the device; `None` if nothing tells.
+    ///
+    /// # Errors
+    /// Errors of asking for it.
+    fn state(&self) -> Result<Option<[u8; STATE]>>;
+
+    /// Whether the identity proves all that the device holds.
+    fn is_constant(&self) -> bool;
+
+    /// Whether the caller answers for a device whose state is not what it was.
+    fn is_trusted(&self) -> bool;
+
+    /// Checksum of a sector.
+    fn checksum(&self, sector: &[u8]) -> [u8; SUM];
+}
+
+/// A device that never changes, by at most 64 bytes that name it.
+#[derive(Clone, Debug)]
+pub struct ConstantBase(pub Vec<u8>);
+
+impl OverlayBase for ConstantBase {
+    fn identity(&self, _: &dyn BlockDevice, _: OverlayEdition) -> Result<Vec<u8>> {
+        Ok(self.0.clone())
+    }
+
+    fn state(&self) -> Result<Option<[u8; STATE]>> {
+        Ok(None)
+    }
+
+    fn is_constant(&self) -> bool {
+        true
+    }
+
+    fn is_trusted(&self) -> bool {
+        false
+    }
+
+    fn checksum(&self, _: &[u8]) -> [u8; SUM] {
+        [0; SUM]
+    }
+}
+
+/// Edition of an overlay's format, which has two versions: one to be used, and one for the time of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverlayEdition {
+    /// Versions 1 and 2, without a state and checksums of the device below.
+    First,
+    /// Versions 3 and 4.
+    Second,
+}
