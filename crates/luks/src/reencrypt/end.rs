@@ -57,7 +57,7 @@ impl Leftovers {
         Leftovers { areas: areas.collect(), left }
     }
 
-    /// What of it lies on data of `size` bytes.
+    /// Leaves out whatever lies beyond data of `size` bytes.
     fn cut_at(mut self, size: u64) -> Leftovers {
         let left = self.left.map(|left| left.start..left.end.min(size));
         self.left = left.filter(|left| !left.is_empty());
