@@ -68,7 +68,7 @@ pub use file::{FileDevice, set_len};
 pub use identity::{FileId, is_same_file, is_same_storage, sync_name};
 pub use lease::{Lease, check_process};
 pub use lock::{Lock, Sharing};
-pub use mark::{MARK_NAME, Mark};
+pub use mark::{InPlaceWork, MARK_NAME, Mark};
 pub use medium::{Access, Medium, data_mode};
 pub use memory::MemoryDevice;
 pub use named::{Named, NamedStream};

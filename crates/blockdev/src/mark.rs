@@ -28,50 +28,101 @@ const RECOVERY_NAME: &str = "user.casemate.recovery";
 /// The most bytes of a journal's path that a mark names: some file systems have little room for attributes.
 const MAX_PATH: usize = 1024;
 
+/// Work that changes an image where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InPlaceWork {
+    /// Encryption. The rest is in a journal.
+    Encryption,
+    /// Decryption. The rest is in a journal.
+    Decryption,
+    /// Commit of an overlay, which has the rest.
+    Commit,
+}
+
+impl InPlaceWork {
+    const ALL: [InPlaceWork; 3] = [InPlaceWork::Encryption, InPlaceWork::Decryption, InPlaceWork::Commit];
+
+    fn word(self) -> &'static [u8] {
+        match self {
+            InPlaceWork::Encryption => b"encryption",
+            InPlaceWork::Decryption => b"decryption",
+            InPlaceWork::Commit => b"commit",
+        }
+    }
+
+    /// The noun of the file that has the rest.
+    fn rest(self) -> &'static str {
+        match self {
+            InPlaceWork::Encryption | InPlaceWork::Decryption => "journal",
+            InPlaceWork::Commit => "overlay",
+        }
+    }
+}
+
 /// Mark on an image: in-place work on it has begun, and has not come to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Whether the work is a decryption.
-    pub decrypts: bool,
-    /// Random number of the work, which its journal has too.
+    /// Kind of the work.
+    pub work: InPlaceWork,
+    /// Number of the work, which its journal has too.
     pub id: [u8; 32],
-    /// Path of the journal when the work began; empty if it was too long to be kept.
+    /// Path of the journal or overlay when the work began; empty if it was too long to be kept.
     pub journal: PathBuf,
 }
 
 impl Mark {
     fn encode(&self) -> Vec<u8> {
-        let word: &[u8] = if self.decrypts { b"decryption " } else { b"encryption " };
         let path = Some(self.journal.as_os_str().as_bytes()).filter(|path| path.len() <= MAX_PATH);
         let id: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
-        [word, id.as_bytes(), b" ", path.unwrap_or_default()].concat()
+        [self.work.word(), b" ", id.as_bytes(), b" ", path.unwrap_or_default()].concat()
     }
 
     fn decode(value: &[u8]) -> Option<Mark> {
         let mut words = value.splitn(3, |byte| *byte == b' ');
-        let decrypts = match words.next()? {
-            b"encryption" => false,
-            b"decryption" => true,
-            _ => return None,
-        };
+        let word = words.next()?;
+        let work = InPlaceWork::ALL.into_iter().find(|work| work.word() == word)?;
         let digits = str::from_utf8(words.next()?).ok().filter(|digits| digits.len() == 64)?;
         let mut id = [0; 32];
         for (byte, at) in id.iter_mut().zip((0..64).step_by(2)) {
             *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
         }
         let journal = OsString::from_vec(words.next()?.to_vec()).into();
-        Some(Mark { decrypts, id, journal })
+        Some(Mark { work, id, journal })
     }
 
     /// The fact, and the place of the journal, as a text.
     pub fn text(&self) -> String {
-        let work = if self.decrypts { "a decryption" } else { "an encryption" };
-        let begun = format!("{work} in place was interrupted, or goes on");
+        let work = match self.work {
+            InPlaceWork::Encryption => "an encryption in place",
+            InPlaceWork::Decryption => "a decryption in place",
+            InPlaceWork::Commit => "the commit of an overlay",
+        };
+        let begun = format!("{work} was interrupted, or goes on");
         match self.journal.as_os_str().is_empty() {
             true => begun,
             // A hostile image may have any mark.
-            false => format!("{begun}: {} is its journal", self.journal.display().to_string().escape_debug()),
+            false => {
+                let path = self.journal.display().to_string();
+                let article = if self.work == InPlaceWork::Commit { "the" } else { "its" };
+                format!("{begun}: {} is {article} {}", path.escape_debug(), self.work.rest())
+            }
         }
+    }
+
+    /// Refusal of an image that has the mark.
+    pub fn refusal(&self) -> Error {
+        let is_gone = !self.journal.as_os_str().is_empty() && !self.journal.exists();
+        let rest = match is_gone {
+            true => format!(
+                " and is not there any more. If it was moved, name it; if the image is whole all the same, remove its attribute \
+                 {MARK_NAME}"
+            ),
+            false => String::new(),
+        };
+        Error::coded(Code::Unfinished, format!("{}{rest}", self.text())).advise(match self.work {
+            InPlaceWork::Encryption | InPlaceWork::Decryption => Advice::Resume,
+            InPlaceWork::Commit => Advice::CommitOverlay,
+        })
     }
 }
 
@@ -188,16 +239,7 @@ pub(crate) fn read(file: &File, id: FileId) -> Result<Option<Mark>> {
 /// # Errors
 /// `Argument` with the code `Unfinished`; those of [`read`].
 pub(crate) fn check(file: &File, id: FileId) -> Result<()> {
-    let Some(mark) = read(file, id)? else { return Ok(()) };
-    let is_gone = !mark.journal.as_os_str().is_empty() && !mark.journal.exists();
-    let rest = match is_gone {
-        true => format!(
-            " and is not there any more. If it was moved, name it; if the image is whole all the same, remove its attribute \
-             {MARK_NAME}"
-        ),
-        false => String::new(),
-    };
-    Err(Error::coded(Code::Unfinished, format!("{}{rest}", mark.text())).advise(Advice::Resume))
+    read(file, id)?.map_or(Ok(()), |mark| Err(mark.refusal()))
 }
 
 /// Sets a mark on stable storage. Where there are no such attributes nothing happens.
@@ -207,7 +249,8 @@ pub(crate) fn check(file: &File, id: FileId) -> Result<()> {
 pub(crate) fn set(file: &File, id: FileId, mark: &Mark) -> Result<()> {
     match read(file, id)? {
         Some(found) if found.id != mark.id => {
-            let text = format!("this is not the journal of the work that was begun on it. {}", found.text());
+            let rest = mark.work.rest();
+            let text = format!("this is not the {rest} of the work that was begun on it. {}", found.text());
             return Err(Error::coded(Code::Unfinished, text));
         }
         _ => {}
@@ -258,11 +301,13 @@ mod tests {
 
     #[test]
     fn marks_are_read_as_they_were_written_and_nothing_else_is() {
-        let mark = Mark { decrypts: true, id: [0xa7; 32], journal: "/a b/disk.journal".into() };
-        let value = mark.encode();
-        assert_eq!(Mark::decode(&value), Some(mark));
-        for len in 0..76 {
-            assert_eq!(Mark::decode(&value[..len]), None, "{len}");
+        for work in InPlaceWork::ALL {
+            let mark = Mark { work, id: [0xa7; 32], journal: "/a b/disk.journal".into() };
+            let value = mark.encode();
+            assert_eq!(Mark::decode(&value), Some(mark));
+            for len in 0..work.word().len() + 66 {
+                assert_eq!(Mark::decode(&value[..len]), None, "{len}");
+            }
         }
         assert_eq!(Mark::decode(b"\xff\xff"), None);
     }

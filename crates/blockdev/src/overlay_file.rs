@@ -13,6 +13,7 @@
 
 mod base;
 mod layout;
+mod sums;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,9 +27,9 @@ use crate::events::Events;
 use crate::partition::crc32;
 use crate::{u64_of, usize_of};
 
+use base::STATE;
 pub use base::{ConstantBase, OverlayBase, OverlayEdition};
-use base::{STATE, SUM};
-use layout::{BASE, HEADER, Head, IDENTITY, Layout, MAGIC, PART, PART_WORDS, SECTOR, SUMS};
+use layout::{BASE, HEADER, Head, IDENTITY, Layout, MAGIC, PART, PART_WORDS, SUMS};
 
 /// A device with changes that are kept in `store`, usually a file; what is below is never written.
 #[derive(Debug)]
@@ -127,6 +128,8 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             store.flush()
         };
         store.flush()?;
+        // What is seen through the store is the same whenever the commit is begun, so its identity is the number of the commit.
+        base.begin_commit(view[..32].try_into().expect("as many bytes"))?;
         write_header(true, head.state)?;
         let mut buffer = vec![0; usize_of(COPIED.min(*size))];
         let mut at = 0;
@@ -144,6 +147,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         store.write_zeroes(u64_of(HEADER), layout.bitmap, true)?;
         store.flush()?;
         write_header(false, base.state()?)?;
+        base.end_commit()?;
         store.discard(layout.data_start, *size)?;
         Ok(overlay.changed_blocks())
     }
@@ -239,70 +243,6 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         Ok(state.is_some() && state == head.state)
     }
 
-    /// Refuses a device below that has something else under the store's blocks than it had when they came, and than they
-    /// have themselves.
-    fn check_blocks(&self) -> Result<()> {
-        let Some(sums_start) = self.layout.sums_start else { return Ok(()) };
-        let mut changed = 0u64;
-        let words = (0..u64_of(self.bits.len())).filter(|word| self.word(*word) != 0);
-        for block in words.flat_map(|word| word * 64..word * 64 + 64).filter(|block| self.has(*block)) {
-            // What can't be read any more can't be lost either.
-            let Ok(below) = self.block_below(block) else { continue };
-            let mut sums = [0; SUMS];
-            self.store.read_at(&mut sums, sums_start + block * u64_of(SUMS))?;
-            let is_old = |sector: &[u8], sum: &[u8]| sum == [0; SUM] || self.base.checksum(sector) == *sum;
-            let pairs = || below.chunks(SECTOR).zip(sums.chunks(SUM));
-            if pairs().all(|(sector, sum)| is_old(sector, sum)) {
-                continue;
-            }
-            let mut new = vec![0; below.len()];
-            self.store.read_at(&mut new, self.layout.data_start + block * Self::BLOCK)?;
-            let is_known =
-                |((sector, sum), new): ((&[u8], &[u8]), &[u8])| sector == new || is_old(sector, sum);
-            changed += u64::from(!pairs().zip(new.chunks(SECTOR)).all(is_known));
-        }
-        match changed {
-            0 => Ok(()),
-            _ => {
-                let text = format!(
-                    "the image was written to after the overlay was made: {changed} blocks of 4096 bytes that the \
-                     overlay keeps are neither as they were nor as the overlay has them"
-                );
-                Err(refuse(&text).with_code(Code::Changed))
-            }
-        }
-    }
-
-    /// Notes checksums of what lies below blocks that are new in parts of the bitmap.
-    fn note_below(&self, parts: &[(usize, Vec<u8>)]) -> Result<()> {
-        let Some(sums_start) = self.sums_noted() else { return Ok(()) };
-        for (number, bytes) in parts {
-            let mut old = vec![0; bytes.len()];
-            self.store.read_at(&mut old, u64_of(HEADER) + u64_of(number * PART))?;
-            for (at, (new, old)) in bytes.iter().zip(&old).enumerate().filter(|(_, (new, old))| new != old) {
-                let first = u64_of(number * PART + at) * 8;
-                let bits = (0..8).filter(|bit| (new & !old) >> bit & 1 == 1);
-                for block in bits.map(|bit| first + bit) {
-                    let mut sums = [0; SUMS];
-                    if let Ok(below) = self.block_below(block) {
-                        for (sum, sector) in sums.chunks_mut(SUM).zip(below.chunks(SECTOR)) {
-                            sum.copy_from_slice(&self.base.checksum(sector));
-                        }
-                    }
-                    self.store.write_at(&sums, sums_start + block * u64_of(SUMS))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The bytes of a block below.
-    fn block_below(&self, block: u64) -> Result<Vec<u8>> {
-        let start = block * Self::BLOCK;
-        let mut whole = vec![0; usize_of((self.size - start).min(Self::BLOCK))];
-        self.below.read_at(&mut whole, start).map(|()| whole)
-    }
-
     /// The number of blocks that are kept in the store, not below.
     pub fn changed_blocks(&self) -> u64 {
         self.bits.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
@@ -339,11 +279,6 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             }
         }
         Ok(())
-    }
-
-    /// Where checksums of what lies below new blocks are noted, if they are.
-    fn sums_noted(&self) -> Option<u64> {
-        self.layout.sums_start.filter(|_| !self.base.is_constant())
     }
 
     /// Notes that blocks are in the store now.
@@ -392,7 +327,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             return self.store.write_at(buf, self.layout.data_start + offset);
         }
         let start = block * Self::BLOCK;
-        let mut whole = self.block_below(block)?;
+        let mut whole = self.blocks_below(block..block + 1)?;
         self.make_room(block..block + 1)?;
         whole[usize_of(offset - start)..][..buf.len()].copy_from_slice(buf);
         self.store.write_at(&whole, self.layout.data_start + start)?;

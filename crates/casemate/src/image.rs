@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use casemate_blockdev::os::OsStrExt;
 use casemate_blockdev::{
-    AtFile, BlockDevice, Events, FileDevice, Medium, MemoryDevice, OutputFile, OverlayFile, PartitionId,
-    Trial, Uuid, Window, signatures,
+    AtFile, BlockDevice, Events, FileDevice, InPlaceWork, Medium, MemoryDevice, OutputFile, OverlayFile,
+    PartitionId, Trial, Uuid, Window, signatures,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -316,7 +316,7 @@ impl Image {
         }
         // What it keeps belongs to the image as it is now.
         self.medium = self.medium.locked()?;
-        let base = self.overlay_base(is_trusted, providers)?;
+        let base = self.overlay_base(is_trusted, None, providers)?;
         if !fs::exists(path).at(path.display())? {
             let new = OutputFile::create(path).at(path.display())?;
             // It has what clients write, in plaintext if the image is decrypted.
@@ -359,22 +359,33 @@ impl Image {
                 path.display()
             )));
         }
+        let others = self.medium.mark()?.filter(|mark| mark.work != InPlaceWork::Commit);
+        if let Some(mark) = others {
+            return Err(mark.refusal()).at(self.name());
+        }
         let store: Below = match self.is_trial() {
             true => Arc::new(Trial::new(Access::Read.open(path)?)?),
             false => Arc::new(Access::Change.open(path)?),
         };
-        let base = Arc::new(self.overlay_base(is_trusted, &work.providers)?);
+        let marked = Some(path.to_owned()).filter(|_| !self.is_trial());
+        let base = Arc::new(self.overlay_base(is_trusted, marked, &work.providers)?);
         OverlayFile::commit(self.device(), store, base, work.events).at(path.display())
     }
 
     /// Proof for an overlay of the image that this is the one that it was made over.
-    fn overlay_base(&self, is_trusted: bool, providers: &Providers) -> Result<Base, Error> {
+    fn overlay_base(
+        &self,
+        is_trusted: bool,
+        overlay: Option<PathBuf>,
+        providers: &Providers,
+    ) -> Result<Base, Error> {
         let is_verified = self.root_hash.is_some() && matches!(self.topmost(), Some(Layer::Verity(_)));
         Ok(Base {
             medium: self.medium.clone(),
             root_hash: self.root_hash.clone(),
             is_sampled: !is_verified,
             is_trusted,
+            overlay,
             sha256: providers.hash("sha256")?,
         })
     }

@@ -3,12 +3,15 @@
 //! An image that lies in regular files is proved by their lengths and times of modification, any other one by samples and by
 //! checksums of what lies under the overlay's blocks (docs/formats/overlay.md).
 
-use std::fmt;
 use std::ops::Range;
+use std::path::PathBuf;
+use std::{fmt, fs};
 
 use casemate_blockdev::{
-    BlockDevice, Medium, OverlayBase, OverlayEdition, partitions, samples, u64_of, usize_of,
+    AtFile, BlockDevice, InPlaceWork, Mark, Medium, OverlayBase, OverlayEdition, partitions, samples, u64_of,
+    usize_of,
 };
+use casemate_primitives::Messages;
 use casemate_providers::Hash;
 
 use crate::Error;
@@ -22,6 +25,8 @@ pub(crate) struct Base {
     pub(crate) is_sampled: bool,
     /// Whether the caller answers for the image.
     pub(crate) is_trusted: bool,
+    /// The overlay's file, which a mark on the image names while a commit writes to the image; `None` where nothing is marked.
+    pub(crate) overlay: Option<PathBuf>,
     pub(crate) sha256: Hash,
 }
 
@@ -83,8 +88,25 @@ impl OverlayBase for Base {
         self.is_trusted
     }
 
-    fn checksum(&self, sector: &[u8]) -> [u8; 8] {
-        self.sha256.digest(sector)[..8].try_into().expect("eight bytes")
+    fn begin_commit(&self, id: [u8; 32]) -> Result<(), Error> {
+        let Some(overlay) = &self.overlay else { return Ok(()) };
+        let journal = fs::canonicalize(overlay).at(overlay.display())?;
+        self.medium.set_mark(&Mark { work: InPlaceWork::Commit, id, journal })
+    }
+
+    fn end_commit(&self) -> Result<(), Error> {
+        if self.overlay.is_some() { self.medium.remove_mark() } else { Ok(()) }
+    }
+
+    fn checksums(&self, sectors: &[u8]) -> Vec<u8> {
+        let (whole, last) = sectors.split_at(sectors.len() - sectors.len() % 512);
+        let hash = self.sha256.salted(&[], &[]);
+        let mut digests = vec![0; whole.len() / 512 * 32];
+        hash.hash_many(Messages::contiguous(whole, 512), &mut digests);
+        if !last.is_empty() {
+            digests.extend(self.sha256.digest(last));
+        }
+        digests.chunks(32).flat_map(|digest| &digest[..8]).copied().collect()
     }
 }
 

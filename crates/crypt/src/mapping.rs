@@ -9,8 +9,8 @@ use std::sync::Arc;
 use casemate_blockdev::signatures::{self, HEAD, Held};
 use casemate_blockdev::target::{self, Consent, Made, Target};
 use casemate_blockdev::{
-    Access, AtFile, BlockDevice, Contents, FileDevice, Mark, Medium, MemoryDevice, Named, NamedStream,
-    OutputFile, Overlay, Sequential, Used, Window, fill_random, sync_name, u64_of, usize_of,
+    Access, AtFile, BlockDevice, Contents, FileDevice, InPlaceWork, Mark, Medium, MemoryDevice, Named,
+    NamedStream, OutputFile, Overlay, Sequential, Used, Window, fill_random, sync_name, u64_of, usize_of,
 };
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Hash, Providers, Work};
@@ -94,7 +94,8 @@ fn erase_behind(target: &Medium, start: u64, work: &Work<'_>) -> Result<(), Erro
 
 /// The journal that the image's mark names, if it is there.
 fn marked_journal(image: &Medium) -> Result<Option<PathBuf>, Error> {
-    Ok(image.mark()?.map(|mark| mark.journal).filter(|journal| journal.exists()))
+    let mark = image.mark()?.filter(|mark| mark.work != InPlaceWork::Commit);
+    Ok(mark.map(|mark| mark.journal).filter(|journal| journal.exists()))
 }
 
 impl Mapping {
@@ -633,7 +634,11 @@ impl Mapping {
             true => Ok(()),
             false => {
                 let journal = fs::canonicalize(journal).at(journal.display())?;
-                image.set_mark(&Mark { decrypts: direction == Direction::Decrypt, id, journal })
+                let work = match direction {
+                    Direction::Encrypt => InPlaceWork::Encryption,
+                    Direction::Decrypt => InPlaceWork::Decryption,
+                };
+                image.set_mark(&Mark { work, id, journal })
             }
         };
         in_place::resume(&job, &changed, &log, mark)?;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::layout::SECTOR;
 use crate::device::BlockDevice;
 use crate::error::Result;
 
@@ -30,8 +31,20 @@ pub trait OverlayBase: fmt::Debug + Send + Sync {
     /// Whether the caller answers for a device whose state is not what it was.
     fn is_trusted(&self) -> bool;
 
-    /// Checksum of a sector.
-    fn checksum(&self, sector: &[u8]) -> [u8; SUM];
+    /// Marks the device before a commit writes its first byte, or the rest of it, with a number that is that of this commit.
+    ///
+    /// # Errors
+    /// Errors of marking; `Argument` if other work is unfinished on it.
+    fn begin_commit(&self, id: [u8; 32]) -> Result<()>;
+
+    /// Removes the mark, once the store is empty.
+    ///
+    /// # Errors
+    /// Errors of removing it.
+    fn end_commit(&self) -> Result<()>;
+
+    /// Checksums of sectors of 512 bytes, of which the last one may be shorter: 8 bytes for each.
+    fn checksums(&self, sectors: &[u8]) -> Vec<u8>;
 }
 
 /// A device that never changes, by at most 64 bytes that name it.
@@ -55,8 +68,16 @@ impl OverlayBase for ConstantBase {
         false
     }
 
-    fn checksum(&self, _: &[u8]) -> [u8; SUM] {
-        [0; SUM]
+    fn begin_commit(&self, _: [u8; 32]) -> Result<()> {
+        Ok(())
+    }
+
+    fn end_commit(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn checksums(&self, sectors: &[u8]) -> Vec<u8> {
+        vec![0; sectors.len().div_ceil(SECTOR) * SUM]
     }
 }
 

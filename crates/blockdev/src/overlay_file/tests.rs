@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::layout::SECTOR;
 use super::*;
 use crate::{FileDevice, MemoryDevice};
 
@@ -224,8 +225,14 @@ impl OverlayBase for Writable {
     fn is_trusted(&self) -> bool {
         self.is_trusted
     }
-    fn checksum(&self, sector: &[u8]) -> [u8; SUM] {
-        (u64::from(crc32(sector)) << 32 | 1).to_le_bytes()
+    fn begin_commit(&self, _: [u8; 32]) -> Result<()> {
+        Ok(())
+    }
+    fn end_commit(&self) -> Result<()> {
+        Ok(())
+    }
+    fn checksums(&self, sectors: &[u8]) -> Vec<u8> {
+        sectors.chunks(SECTOR).flat_map(|sector| (u64::from(crc32(sector)) << 32 | 1).to_le_bytes()).collect()
     }
 }
 

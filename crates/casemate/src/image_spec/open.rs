@@ -151,7 +151,8 @@ impl ImageSpec {
         self.parts().0.iter().try_fold(image, |image, layer| part(layer, image, so_far))
     }
 
-    /// Opens the part of the file, also of an image whose encryption in place is unfinished: to look at it, never for its data.
+    /// Opens the part of the file, also of an image on which in-place work is unfinished: to look at it, or to go on with that
+    /// work, never for its data.
     ///
     /// # Errors
     /// Errors of [`ImageSpec::open_part`].

@@ -71,9 +71,10 @@ impl CommitArgs {
     fn run(self, context: &Context) -> Result<Answer, Error> {
         self.image.check_device()?;
         let spec = self.part.sized(&self.image, self.size, self.crypt.specs()?)?;
+        // That of an interrupted commit has a mark, which the commit looks at.
         let image = match self.dry_run {
-            true => spec.open_part(Access::Read, false)?.on_trial()?,
-            false => spec.open_part(Access::Change, false)?,
+            true => spec.open_part_to_look(Access::Read)?.on_trial()?,
+            false => spec.open_part_to_look(Access::Change)?,
         };
         let image = spec.lay(image, &Asking::of(context))?;
         let progress = context.progress(image.name(), 0);

@@ -4,6 +4,7 @@ mod background;
 mod clients;
 mod faults;
 mod options;
+mod overlays;
 
 use std::fs;
 use std::os::unix::net::UnixStream;
