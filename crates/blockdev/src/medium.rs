@@ -421,10 +421,12 @@ impl Medium {
         self.laid_reading(device)
     }
 
-    /// Lays a device on this one that takes writes, and keeps them elsewhere.
+    /// Lays a device on this one that takes writes, and keeps them elsewhere, in what may change unnoticed: no time tells any more when
+    /// the data were written to last.
     #[must_use]
     pub fn laid_apart(mut self, device: Arc<dyn BlockDevice>) -> Medium {
         (self.extent, self.refusal) = (self.extent.apart_from(), None);
+        self.shared.push(None);
         self.laid_reading(device)
     }
 

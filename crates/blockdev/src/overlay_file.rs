@@ -86,6 +86,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         if head.is_committed {
             return Err(refuse("a commit of the overlay was interrupted").advise(Advice::CommitOverlay));
         }
+        overlay.check_end()?;
         let identity = overlay.check_identity(&head, &overlay.below)?;
         let state = overlay.base.state()?;
         if !overlay.check_state(&head, state)? {
@@ -111,8 +112,13 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         // What is seen through the store stays the same from the beginning of the commit to its end: this tells the device
         // meanwhile.
         let view = padded(&base.identity(&overlay, layout.edition)?)?;
+        overlay.check_end()?;
         if head.is_committed {
             same_base(&head.identity, &view)?;
+            // Nothing tells what was below the blocks.
+            if layout.edition == OverlayEdition::First {
+                overlay.check_state(&head, base.state()?)?;
+            }
         } else {
             overlay.check_identity(&head, below)?;
             overlay.check_state(&head, base.state()?)?;
@@ -215,6 +221,20 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             return Err(invalid("the overlay is damaged: it has blocks behind the device's end"));
         }
         Ok((overlay, head))
+    }
+
+    /// Refuses a store that ends before the last block that it has.
+    fn check_end(&self) -> Result<()> {
+        let last = self.bits.iter().rposition(|word| word.load(Ordering::Relaxed) != 0);
+        let Some(last) = last.map(u64_of) else { return Ok(()) };
+        let end = (last * 64 + 64 - u64::from(self.word(last).leading_zeros())) * Self::BLOCK;
+        let (end, found) = (self.layout.data_start + end.min(self.size), self.store.size());
+        match found < end {
+            true => Err(invalid(&format!(
+                "the overlay is cut off: it has {found} bytes, and blocks up to byte {end}"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Refuses another device than that of which the header is; returns its identity.

@@ -29,6 +29,8 @@ pub const LUKS_SECOND: &str = "a LUKS2 header without its primary copy";
 pub const INTEGRITY: &str = "a dm-integrity superblock";
 /// The beginning of a hash area of dm-verity.
 pub const VERITY: &str = "a dm-verity superblock";
+/// A file with the changes of an image, which `overlay_file` keeps.
+pub const OVERLAY: &str = "a casemate overlay";
 /// An image that must be unpacked first.
 pub const QCOW2: &str = "a qcow2 image";
 /// An image that must be unpacked first.
@@ -163,6 +165,11 @@ const SIGNATURES: &[Signature] = &[
     (66_908, b"\0\x01\x19\x54", UFS),
     (66_908, b"\x19\x01\x54\x19", UFS),
     (66_908, b"\x19\x54\x01\x19", UFS),
+    (0, b"casemate overlay", OVERLAY),
+    (0, b"casemate-inplace", "the journal of an encryption in place"),
+    // A dump of a journal, too.
+    (0, b"\xc0\x3b\x39\x98\0\0\0\x04", "the recovery file of a file system"),
+    (0, b"E2UNDO02", "an undo file of a file system"),
     (0, b"QFI\xfb", QCOW2),
     (0, b"\x3a\xff\x26\xed", SPARSE),
     (0, b"\x1f\x8b\x08", "gzip data"),

@@ -449,6 +449,27 @@ fn the_image_below_an_overlay_is_locked() {
     change().unwrap();
 }
 
+/// The image's time says nothing of what an overlay between keeps: what lies below the blocks is compared.
+#[test]
+fn an_overlay_over_an_overlay_is_refused_where_the_lower_one_was_written_to() {
+    let folder = tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("image"), Rng::new(5).bytes(4 << 20)).unwrap();
+    let providers = Providers::default();
+    let lower = || Image::open(at("image"), Access::Read).unwrap().overlay(&at("lower"), &providers).unwrap();
+    let upper = |lower: Image| lower.overlay(&at("upper"), &providers);
+    let write = |image: &Image, offset| {
+        image.device().write_at(b"written", offset).unwrap();
+        image.device().flush().unwrap();
+    };
+    write(&upper(lower()).unwrap(), 2 << 20);
+    write(&lower(), 3 << 20);
+    upper(lower()).unwrap();
+    write(&lower(), (2 << 20) + 200);
+    let error = upper(lower()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("1 blocks of 4096 bytes that the overlay keeps are neither"), "{error}");
+}
+
 /// Zeros that nobody wrote decrypt to noise, which is nothing that would be lost; what an overlay keeps over zeros is.
 #[test]
 fn noise_of_zeros_is_nothing_and_what_an_overlay_keeps_is_something() {

@@ -8,8 +8,10 @@ use crate::error::Result;
 
 /// Bytes of a state of the device below, of which all zeros say that there is none.
 pub const STATE: usize = 32;
-/// Bytes of a checksum, of which all zeros say that there is none.
+/// Bytes of a checksum.
 pub const SUM: usize = 8;
+/// Checksum that stands for a sector which could not be read. All zeros stand for none at all: nothing was noted.
+pub const UNREADABLE: [u8; SUM] = [0xff; SUM];
 
 /// Proof that the device below an overlay is the one that it was made over, and has not changed.
 pub trait OverlayBase: fmt::Debug + Send + Sync {

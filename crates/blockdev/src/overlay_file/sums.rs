@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::base::{SUM, UNREADABLE};
 use super::layout::{HEADER, PART, PART_WORDS, SECTOR, SUMS};
-use super::{OverlayFile, base::SUM, refuse};
+use super::{OverlayFile, refuse};
 use crate::code::Code;
 use crate::device::BlockDevice;
 use crate::error::Result;
@@ -16,12 +17,12 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     /// Refuses a device below that has something else under the store's blocks than it had when they came, and than they
     /// have themselves.
     pub(super) fn check_blocks(&self) -> Result<()> {
-        let Some(sums_start) = self.layout.sums_start else { return Ok(()) };
+        let Some(sums_start) = self.sums_noted() else { return Ok(()) };
         let mut changed = 0u64;
         for first in (0..u64_of(self.bits.len())).step_by(PART_WORDS) {
             let words = (first..u64_of(self.bits.len())).take(PART_WORDS).map(|word| self.word(word));
             for run in runs(first * 64, words) {
-                // What can't be read any more can't be lost either.
+                // A block that can't be read any more can't be lost either.
                 self.each_readable(run, |blocks, below| {
                     let mut sums = vec![0; usize_of(blocks.end - blocks.start) * SUMS];
                     self.store.read_at(&mut sums, sums_start + blocks.start * u64_of(SUMS))?;
@@ -50,7 +51,8 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     fn is_known(&self, block: u64, below: &[u8], noted: &[u8], now: &[u8]) -> Result<bool> {
         let is_old = |at: usize| {
             let noted = &noted[at * SUM..][..SUM];
-            noted == [0; SUM] || *noted == now[at * SUM..][..SUM]
+            // Nothing tells how a sector was that could not be read, so the caller has to.
+            *noted == now[at * SUM..][..SUM] || noted == UNREADABLE && self.base.is_trusted()
         };
         let sectors = || below.chunks(SECTOR).enumerate();
         if sectors().all(|(at, _)| is_old(at)) {
@@ -70,8 +72,8 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
             let added = bytes.chunks(8).zip(old.chunks(8)).map(|(new, old)| word(new) & !word(old));
             for run in runs(u64_of(number * PART) * 8, added) {
-                // Zeros where nothing can be read: there is no checksum.
-                let mut sums = vec![0; usize_of(run.end - run.start) * SUMS];
+                let blocks = usize_of(run.end - run.start);
+                let mut sums = UNREADABLE.repeat(blocks * SUMS / SUM);
                 let start = run.start;
                 self.each_readable(run, |blocks, below| {
                     let place =

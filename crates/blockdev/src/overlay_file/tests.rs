@@ -300,6 +300,94 @@ fn a_device_that_was_written_to_is_refused() {
     assert_eq!(open(base(Some(9), false)), "");
 }
 
+/// A device with a block that can't be read.
+#[derive(Debug)]
+struct Bad<'a>(&'a MemoryDevice, u64);
+
+impl BlockDevice for Bad<'_> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(self.0)
+    }
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let bad = self.1 * 4096..self.1 * 4096 + 4096;
+        match offset < bad.end && bad.start < offset + u64_of(buf.len()) {
+            true => Err(Error::io("below", std::io::Error::other("a bad sector"))),
+            false => self.0.read_at(buf, offset),
+        }
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.0.write_at(buf, offset)
+    }
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Nothing tells how a block was that could not be read: once it can, somebody has written it, or the caller knows better.
+#[test]
+fn a_block_that_could_not_be_read_is_overwritten_while_it_can_not_or_on_trust() {
+    for (is_bad, is_trusted, is_refused) in [(true, false, false), (false, false, true), (false, true, false)]
+    {
+        let below = MemoryDevice::new(vec![1; 20 * 4096]);
+        let (bad, store) = (Bad(&below, 3), Arc::new(Lossy::default()));
+        let base = base(Some(1), is_trusted);
+        OverlayFile::format(&store, &&below, &base).unwrap();
+        let overlay = OverlayFile::open(&bad, Arc::clone(&store), Arc::new(base.clone())).unwrap();
+        // Good blocks beside it, which are read together with it.
+        overlay.write_at(&[2; 5 * 4096], 4096).unwrap();
+        overlay.flush().unwrap();
+        drop(overlay);
+        let below: &dyn BlockDevice = if is_bad { &bad } else { &below };
+        let said = text_of(OverlayFile::commit(below, Arc::clone(&store), Arc::new(base), &crate::NoEvents));
+        assert_eq!(said.contains("1 blocks of 4096 bytes that the overlay keeps"), is_refused, "{said}");
+        assert_eq!(said.is_empty(), !is_refused, "{said}");
+    }
+}
+
+/// The bitmap has no checksum, but a block without one of what lies below it was never written.
+#[test]
+fn a_bit_that_nobody_set_commits_nothing() {
+    let (below, store) = written(&base(Some(1), false));
+    let before = bytes_of(&below);
+    store.write_at(&[0xff, 0x01], u64_of(HEADER)).unwrap();
+    for is_trusted in [false, true] {
+        let base = Arc::new(base(Some(1), is_trusted));
+        let said = text_of(OverlayFile::commit(&below, Arc::clone(&store), base, &crate::NoEvents));
+        assert!(said.contains("1 blocks of 4096 bytes that the overlay keeps are neither"), "{said}");
+    }
+    assert!(bytes_of(&below) == before);
+}
+
+/// What is missing must not become zeros once somebody writes behind it.
+#[test]
+#[cfg(unix)]
+fn a_store_that_was_cut_off_is_refused() {
+    let below = MemoryDevice::new(vec![1; 20 * 4096 - 100]);
+    let file = tempfile::tempfile().unwrap();
+    let store = FileDevice::from_file(file.try_clone().unwrap()).unwrap();
+    let base = || Arc::new(base(Some(1), true));
+    OverlayFile::format(&store, &&below, &*base()).unwrap();
+    for written in [4096, 19 * 4096] {
+        let overlay = OverlayFile::open(&below, &store, base()).unwrap();
+        overlay.write_at(&[2; 4096 - 100], written).unwrap();
+        overlay.flush().unwrap();
+        drop(overlay);
+        let len = file.metadata().unwrap().len();
+        assert!(OverlayFile::open(&below, &store, base()).is_ok());
+        file.set_len(len - 1).unwrap();
+        let short = FileDevice::from_file(file.try_clone().unwrap()).unwrap();
+        let said = [
+            text_of(OverlayFile::open(&below, &short, base())),
+            text_of(OverlayFile::commit(&below, &short, base(), &crate::NoEvents)),
+        ];
+        assert!(said.iter().all(|said| said.starts_with("the overlay is cut off: it has")), "{said:?}");
+        file.set_len(len).unwrap();
+    }
+}
+
 /// A device that takes a number of writes.
 #[derive(Debug)]
 struct Ending<'a>(&'a MemoryDevice, AtomicU64);
@@ -363,7 +451,12 @@ fn what_was_written_during_a_commit_stays() {
             below.write_at(b"x", 4096).unwrap();
             assert_ne!(commit(false), "");
         }
-        assert_eq!(commit(!is_old_edition), "");
+        if is_old_edition {
+            // It notes nothing of what was below.
+            let said = commit(false);
+            assert!(said.starts_with("the overlay was made by an earlier version"), "{said}");
+        }
+        assert_eq!(commit(true), "");
         let mut bytes = vec![0; 8 * 4096];
         below.read_at(&mut bytes, 4096).unwrap();
         assert!(bytes == vec![2; 8 * 4096]);

@@ -173,3 +173,24 @@ fn a_commit_that_stopped_is_known_by_the_image() {
     assert!(folder.read("image") == model);
     folder.expect("image", "true");
 }
+
+/// The journal, the undo file and the overlay of an image are nothing that a new file may replace unasked.
+#[test]
+fn an_overlay_is_a_known_kind() {
+    let folder = Folder::new();
+    folder.expect("image --overlay changes", "true");
+    let before = folder.read("changes");
+    for line in [
+        "verity format image changes",
+        "rescue image changes",
+        "crypt encrypt image changes --key-file key --key-size 512",
+        "fsverity digest --out-merkle-tree changes image",
+    ] {
+        let refused = run_any(&mut folder.command(line));
+        let stderr = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{line}: {stderr}");
+        assert!(stderr.contains("a casemate overlay"), "{line}: {stderr}");
+    }
+    assert!(folder.read("changes") == before);
+    assert!(folder.casemate("info changes").contains("a casemate overlay"));
+}
