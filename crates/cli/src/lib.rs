@@ -59,6 +59,7 @@ const VERSION: &str = concat!("casemate ", env!("CARGO_PKG_VERSION"), "\n");
 /// The command: does what the process's arguments say.
 pub fn main() -> ExitCode {
     leave_no_core();
+    outlive_file_limits();
     streams::begin();
     let args: Vec<OsString> = std::env::args_os().collect();
     let code = match tools::called_as(&args) {
@@ -79,6 +80,17 @@ fn leave_no_core() {
         let limit = getrlimit(Resource::Core);
         // Where the limit may not be set it is none at all.
         let _ = setrlimit(Resource::Core, Rlimit { current: Some(1), ..limit });
+    }
+}
+
+/// Makes a write past the limit of a file's size (`ulimit -f`) an error, which names the file: the signal would end the process
+/// in the middle of its work.
+fn outlive_file_limits() {
+    #[cfg(unix)]
+    {
+        // A handler, because a program that this one runs would inherit that the signal is ignored. If it can't be set, the signal
+        // ends the process, as before.
+        let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
     }
 }
 

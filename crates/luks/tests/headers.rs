@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, MemoryDevice};
+use casemate_blockdev::{Advice, BlockDevice, MemoryDevice};
 use casemate_luks::json::Json;
 use casemate_luks::luks2::{BINARY_LEN, BinaryHeader, CopyState, Metadata, Place};
 use casemate_luks::{
@@ -490,7 +490,16 @@ fn data_give_up_their_end_only_where_it_is_known_what_they_hold() {
     let error = volume().reencrypt(std::slice::from_ref(&key), &unlocking, &options, &work).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(bytes(4 << 20) == before);
+    // What the encryption wiped is noise, which nobody can tell from data.
     options.contents = Some(|_| Ok(Vec::new()));
+    let error = volume().reencrypt(std::slice::from_ref(&key), &unlocking, &options, &work).unwrap_err();
+    assert!(error.to_string().contains("are not all zeros, and no file system shows"), "{error}");
+    options.contents =
+        Some(|_| Ok(vec![Used { what: "a file system".to_owned(), end: 2 << 20, is_whole: true }]));
+    let error = volume().reencrypt(std::slice::from_ref(&key), &unlocking, &options, &work).unwrap_err();
+    assert!(error.advice().contains(&Advice::Overwrite), "{error}");
+    assert!(bytes(4 << 20) == before);
+    options.give_up_data = true;
     assert!(volume().reencrypt(std::slice::from_ref(&key), &unlocking, &options, &work).unwrap());
     assert!(read(2 << 20) == plain[..2 << 20]);
 }

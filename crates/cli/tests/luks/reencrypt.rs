@@ -15,9 +15,16 @@ const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
 
 /// A volume of 3 MiB in `disk`, made of `plain`, with the passphrase in `key`.
 fn volume(options: &str) -> Place {
+    volume_with(3 << 20, options)
+}
+
+/// A volume of 3 MiB as [`volume`] makes it, of which the first `len` bytes are used, and zeros follow.
+fn volume_with(len: usize, options: &str) -> Place {
     let place = Place::new(CASEMATE);
     place.file("key", "pass");
-    place.file("plain", Rng::new(4).bytes(3 << 20));
+    let mut plain = Rng::new(4).bytes(3 << 20);
+    plain[len..].fill(0);
+    place.file("plain", plain);
     yes(place
         .own(&format!("luks format --from plain disk --key-file key --crypt-offset 1M {CHEAP} {options}")));
     place
@@ -43,7 +50,7 @@ fn what_is_begun_here_is_finished_there_and_the_reverse() {
         ("", "--reduce-device-size 1M", "--reduce-device-size 1M", 2 << 20),
         ("", "--resilience none", "--resilience none", 3 << 20),
     ] {
-        let place = volume(made);
+        let place = volume_with(len, made);
         let theirs = |line: &str| {
             let line = format!("{line} -q --key-file key disk");
             run(Command::new(&cryptsetup).args(line.split_whitespace()).current_dir(place.folder()))
@@ -448,7 +455,7 @@ fn going_on_does_what_was_begun_and_says_so() {
             "disk: decrypted",
         ),
     ] {
-        let place = volume("");
+        let place = volume_with(if begin.contains("reduce") { 2 << 20 } else { 3 << 20 }, "");
         yes(place.own(&format!("{begun} --init-only {begin}")));
         let header = if begin.contains("header") { "--luks-header header" } else { "" };
         let before = (place.read("disk"), header.is_empty() || place.read("header").len() > 1);
@@ -531,6 +538,33 @@ fn what_does_not_fit_is_not_cut_off() {
     let again = "luks reencrypt fs --key-file key --reduce-device-size 4M";
     says(place.own(again), 2, "ends at byte 8388608 of the data");
     yes(place.own("ext4 ls --luks --key-file key fs /"));
+}
+
+/// A volume whose data move gives up the end of its data, as plain data do that are encrypted.
+#[test]
+fn a_volume_gives_up_the_end_of_its_data_only_where_that_is_free() {
+    let reduce = "luks reencrypt disk --key-file key --reduce-device-size 1M";
+    let place = volume("");
+    let before = place.read("disk");
+    for line in [reduce.to_owned(), format!("{reduce} --batch-mode"), format!("{reduce} --init-only")] {
+        says(place.own(&line), 2, "are not all zeros, and no file system shows that they are free");
+    }
+    assert!(place.read("disk") == before);
+    // Behind a file system there may be noise, so somebody has to say that nothing else is there.
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let _ = std::fs::remove_file(place.path("plain"));
+    casemate_testkit::mke2fs::make(&mke2fs, "-t ext4", &place.path("plain"), "2M");
+    place.file("plain", [place.read("plain"), Rng::new(3).bytes(1 << 20)].concat());
+    yes(place.own(&format!("luks format --from plain disk --overwrite --key-file key {CHEAP}")));
+    let before = place.read("disk");
+    says(
+        place.own(reduce),
+        2,
+        "hold data behind the file system that would be lost; use --batch-mode to confirm",
+    );
+    assert!(place.read("disk") == before);
+    yes(place.own(&format!("{reduce} --batch-mode")));
+    is_whole(&place, 2 << 20);
 }
 
 #[test]

@@ -469,14 +469,7 @@ impl PlainData<'_> {
         })?;
         match is_free {
             true => Ok(()),
-            false if is_known => Err(Error::argument(format!(
-                "the last {reduce} bytes, which the header would take, hold data behind the file system that would be lost"
-            ))
-            .advise(Advice::Overwrite)),
-            false => Err(Error::argument(format!(
-                "the last {reduce} bytes, which the header would take, are not all zeros, and no file system shows that they are \
-                 free: shrink what is there, or fill them with zeros if they are not needed"
-            ))),
+            false => Err(super::fits::used_end(reduce, is_known)),
         }
     }
 

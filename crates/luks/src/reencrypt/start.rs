@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::json::{Json, Object};
 use crate::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience, Sample};
 use crate::luks2::{self, CopyState, Metadata, Segment, SegmentSize};
-use casemate_blockdev::{AtFile, BlockDevice, Medium, usize_of};
+use casemate_blockdev::{AtFile, BlockDevice, Medium, Window, usize_of};
 use casemate_crypt::{IvMode, Spec};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -202,7 +202,16 @@ pub(super) fn reencrypt(
         let plain =
             mapping.verified(size.saturating_sub(previous.offset)).over(data.device()).at(data.name())?;
         let plain = Medium::over(data.name(), Arc::new(plain));
-        super::fits::check(&plain, size.saturating_sub(last.offset), options.contents)?;
+        let len = size.saturating_sub(last.offset);
+        if len == 0 {
+            let text = format!("{} bytes of data are too small to give up {shift} bytes", plain.top().size());
+            return Err(Error::argument(text));
+        }
+        let is_known = super::fits::check(&plain, len, options.contents)?;
+        if !(is_known && options.give_up_data) {
+            let raw = Window::new(data.top(), previous.offset, plain.top().size())?;
+            super::fits::check_end(plain.top(), &raw, len, is_known)?;
+        }
     }
     let key_len = match options.key_bits {
         None if last.encryption == previous.encryption => old_key.len(),

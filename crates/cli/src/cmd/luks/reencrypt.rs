@@ -313,13 +313,23 @@ impl Args {
         let progress = context.progress(image.name(), image.device().size());
         let work = context.work(context.providers().clone(), &progress);
         let mut options = self.options(Some(Mode::Encrypt), None);
-        let encrypt =
-            |options: &_| image.luks_encrypt(header.as_deref(), &passphrase, &format, options, &work);
-        match encrypt(&options) {
+        self.giving_up(image.name(), &mut options, |options| {
+            image.luks_encrypt(header.as_deref(), &passphrase, &format, options, &work)
+        })
+    }
+
+    /// Begins work, and asks before data behind a file system are given up.
+    fn giving_up(
+        &self,
+        name: &str,
+        options: &mut ReencryptOptions,
+        mut begin: impl FnMut(&ReencryptOptions) -> Result<bool, Error>,
+    ) -> Result<bool, Error> {
+        match begin(options) {
             Err(error) if error.advice().contains(&Advice::Overwrite) => {
-                self.confirm.ask(&format!("{}: {}", image.name(), error.text()))?;
+                self.confirm.ask(&format!("{name}: {}", error.text()))?;
                 options.give_up_data = true;
-                encrypt(&options)
+                begin(options)
             }
             done => done,
         }
@@ -383,11 +393,13 @@ impl Args {
         let size = self.device_size.unwrap_or(volume.data_size());
         let progress = context.progress(&place.file().display().to_string(), size);
         let work = context.work(context.providers().clone(), &progress);
-        let options = self.options(asked, pbkdf);
+        let mut options = self.options(asked, pbkdf);
         if is_ending {
             volume.reencrypt(&keys, &self.unlocking()?, &self.options(None, None), &work)?;
         }
-        let is_done = volume.reencrypt(&keys, &self.unlocking()?, &options, &work)?;
+        let (unlocking, name) = (self.unlocking()?, place.file().display().to_string());
+        let is_done = self
+            .giving_up(&name, &mut options, |options| volume.reencrypt(&keys, &unlocking, options, &work))?;
         Ok((begun.unwrap_or(Mode::Reencrypt), is_done))
     }
 
