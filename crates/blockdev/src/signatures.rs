@@ -66,6 +66,7 @@ const VMFS: &str = "a VMFS volume";
 const ORACLE: &str = "an Oracle ASM disk";
 const UBI: &str = "a UBI device";
 const UDF: &str = "a UDF file system";
+const LABEL: &str = "a disk label of another system";
 const OCFS2: &str = "an OCFS2 file system";
 const UFS: &str = "a UFS file system";
 /// Kinds of ordinary files, which programs replace as a whole.
@@ -125,6 +126,11 @@ const SIGNATURES: &[Signature] = &[
     (4086, b"SWAP-SPACE", SWAP),
     (512, b"EFI PART", GPT),
     (4096, b"EFI PART", GPT),
+    // Of Apple, BSD and SGI.
+    (512, b"PM\0\0", LABEL),
+    (512, b"\x57\x45\x56\x82", LABEL),
+    (512, b"\x82\x56\x45\x57", LABEL),
+    (0, b"\x0b\xe5\xa9\x41", LABEL),
     (0, b"HM\x01\0", LVM),
     (0, b"HM\x02\0", LVM),
     (4612, b"!Stra0tis\x86\xff\x02^\x41rh", "a Stratis pool member"),
@@ -323,12 +329,12 @@ fn of_first_mib(head: &[u8]) -> Option<&'static str> {
 pub fn is_made_again(what: &str) -> bool {
     let belongs = [LVM, MD, ZFS, BCACHE, SWAP, RAID, DRBD, VMFS, ORACLE, UBI];
     let keys = [LUKS, LUKS_REENCRYPTED, LUKS_SECOND, INTEGRITY, BITLOCKER];
-    ![GPT, MBR].contains(&what) && !keys.contains(&what) && !belongs.contains(&what)
+    ![GPT, MBR, LABEL].contains(&what) && !keys.contains(&what) && !belongs.contains(&what)
 }
 
 /// Whether contents go by the size of the device that they lie on: they are lost on a smaller one.
 pub fn is_as_large_as_its_device(what: &str) -> bool {
-    [INTEGRITY, LVM, MD, ZFS, BCACHE, RAID, DRBD, VMFS, ORACLE, BITLOCKER].contains(&what)
+    [INTEGRITY, LVM, MD, ZFS, BCACHE, RAID, DRBD, VMFS, ORACLE, BITLOCKER, LABEL].contains(&what)
 }
 
 /// Whether contents are those of an ordinary file, which programs replace by others of any kind.

@@ -162,11 +162,15 @@ impl HeaderBackup {
         }
     }
 
-    /// Requirements of the backup's header, such as a reencryption that was not finished then; empty if it has none.
+    /// Requirements of the backup's header, such as a reencryption that was not finished then, be it in its last step; empty if it
+    /// has none.
     pub fn requirements(&self) -> Vec<String> {
         match &self.header {
             Header::Luks1(_) => Vec::new(),
-            Header::Luks2(header) => header.metadata.requirements(),
+            Header::Luks2(header) => match header.superseded().filter(|_| header.is_ending()) {
+                Some(under_way) => under_way.requirements(),
+                None => header.metadata.requirements(),
+            },
         }
     }
 
@@ -179,7 +183,7 @@ impl HeaderBackup {
     ///
     /// # Errors
     /// `Argument` if the image is too small, or a header is there whose data begin elsewhere, or one of this version whose keys or
-    /// key slots have another size; `Io`.
+    /// key slots have another size; `Unsupported` if the header there alone tells what a reencryption has still to wipe; `Io`.
     pub fn compare(&self, image: &Medium, providers: &Providers) -> Result<Replaced, Error> {
         let device = image.top();
         let refuse = |text: String| Err(Error::argument(text).at(image.name()));
@@ -193,6 +197,7 @@ impl HeaderBackup {
         };
         let mut replaced = Replaced { uuid: Some(found.uuid().to_owned()), requirements: Vec::new() };
         if let Header::Luks2(header) = &found {
+            header.refuse_ending().at(image.name())?;
             replaced.requirements = header.metadata.requirements();
         }
         // During a reencryption the areas are not those of before.

@@ -650,6 +650,15 @@ fn nothing_forgets_what_the_last_step_has_still_to_wipe() {
         says(place.own(&line), 2, "");
         assert!(place.read("disk") == state, "{line}");
     }
+    // A backup of this state says so, and nothing takes the state's place.
+    says(
+        place.own("luks header-backup disk ending"),
+        0,
+        "is not finished, and the backup has its present state",
+    );
+    says(place.own("luks header-restore disk ending --batch-mode"), 2, "--resume-only");
+    assert!(place.read("disk") == state);
+    says(place.own("serve -w --reencrypt disk,luks,key-file=key --exec true"), 2, "--resume-only");
     // It is read, and takes no writes that the wiping would destroy.
     yes(place.own("luks extract disk out --key-file key"));
     assert!(place.read("out")[..1 << 20] == plain);
@@ -670,6 +679,11 @@ fn nothing_forgets_what_the_last_step_has_still_to_wipe() {
     place.file("disk", &state);
     yes(place.own("luks reencrypt disk --resume-only --key-file key"));
     assert!(!has_plain(&place));
+    says(
+        place.own("luks header-restore disk ending"),
+        2,
+        "the backup is of a reencryption that was not finished",
+    );
     yes(place.own("luks config disk --label x"));
     // For cryptsetup the volume is done, and a reencryption begins another one.
     place.file("disk", &state);

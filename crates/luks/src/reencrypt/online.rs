@@ -65,10 +65,11 @@ impl Volume {
         self.refuse_late_beginning(false)?;
         let (name, data) = (self.header_image.name().to_owned(), self.data.clone());
         let mut open = || {
+            let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
+            header.refuse_ending()?;
             let course = self.reencryption()?.ok_or_else(|| {
                 Error::argument("no reencryption was begun").advise(Advice::BeginReencryption)
             })?;
-            let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
             super::length::check(&course, &data, false)?;
             let parts = course.parts(data.top().size())?;
             let keys = self.keys(header, &course, &parts, key, options, work)?;

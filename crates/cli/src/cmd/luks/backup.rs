@@ -51,12 +51,12 @@ impl Backup {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let volume = self.header.volume(context)?;
         let len = volume.backup(&self.file)?;
-        if let Ok(Some(mode)) = volume.begun() {
+        let begun = volume.begun().ok().flatten().map(|mode| mode.noun());
+        if let Some(work) = begun.or(volume.is_ending().then_some("a reencryption")) {
             context.opening().events.note(&format!(
-                "{}: {} is not finished, and the backup has its present state: once the work has gone on, restoring the \
+                "{}: {work} is not finished, and the backup has its present state: once the work has gone on, restoring the \
                  backup would destroy data",
                 self.header.path().display(),
-                mode.noun()
             ));
         }
         if context.json() {
@@ -89,7 +89,8 @@ impl Restore {
             );
         }
         if !backup.requirements().is_empty() {
-            what += "; the backup is of a reencryption that was not finished, and no state but that one can be read with it";
+            what += "; the backup is of a reencryption that was not finished: data of another state are lost with it, at the latest when \
+                     the reencryption goes on";
         }
         self.confirm.ask(&format!("{}: {what}", self.place.file().display()))?;
         backup.restore(&image, context.providers())?;
