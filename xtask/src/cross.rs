@@ -169,7 +169,7 @@ pub fn i686(report: &mut Report) -> Outcome {
 }
 
 /// Libraries that may go wrong with 32 bits: lengths of files in `usize`.
-const LIBRARIES: [&str; 22] = [
+const LIBRARIES: [&str; 24] = [
     "-p",
     "casemate-primitives",
     "-p",
@@ -186,6 +186,8 @@ const LIBRARIES: [&str; 22] = [
     "casemate-luks",
     "-p",
     "casemate-integrity",
+    "-p",
+    "casemate-probe",
     "-p",
     "casemate-ext4",
     "-p",

@@ -31,7 +31,7 @@ const NOT_LOADED: [&str; 8] = [
 ];
 
 /// The crates that are on every system.
-const PORTABLE: [&str; 13] = [
+const PORTABLE: [&str; 14] = [
     "casemate",
     "casemate-blockdev",
     "casemate-cli",
@@ -41,6 +41,7 @@ const PORTABLE: [&str; 13] = [
     "casemate-integrity",
     "casemate-luks",
     "casemate-primitives",
+    "casemate-probe",
     "casemate-providers",
     "casemate-sys",
     "casemate-trees",

@@ -199,7 +199,6 @@ mod mapping_options;
 mod output;
 mod overlay;
 pub mod part;
-pub mod probe;
 mod protectors;
 pub mod providers;
 mod ranges;
@@ -220,6 +219,7 @@ pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
 pub use casemate_primitives::crc32c::Crc32c;
 pub use casemate_primitives::hex;
 pub use casemate_primitives::secret::SecretVec;
+pub use casemate_probe as probe;
 pub use casemate_providers::{
     KdfLimits, Providers, SecretMissing, SecretSource, Work, stop_derivations_when,
 };

@@ -96,7 +96,7 @@ fn knowing(options: &ReencryptOptions) -> ReencryptOptions {
 
 /// File systems and partitions on plain data, as far as it is known where they end.
 fn used(plain: &Medium) -> Result<Vec<Used>, Error> {
-    let found = probe::look(&Image::from(plain.clone()))?;
+    let found = probe::look(plain)?;
     let said = beginning(plain.top()).at(plain.name())?.and_then(|contents| {
         let whole = || signatures::is_as_large_as_its_device(contents.what).then(|| plain.top().size());
         contents.end.or_else(whole)

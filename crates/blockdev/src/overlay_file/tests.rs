@@ -361,7 +361,7 @@ fn a_bit_that_nobody_set_commits_nothing() {
     assert!(bytes_of(&below) == before);
 }
 
-/// What is missing must not become zeros once somebody writes behind it.
+/// Blocks that are missing must not become zeros once somebody writes behind it.
 #[test]
 #[cfg(unix)]
 fn a_store_that_was_cut_off_is_refused() {

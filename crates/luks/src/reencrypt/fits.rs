@@ -31,7 +31,7 @@ pub(super) fn check(plain: &Medium, len: u64, contents: Option<Contents>) -> Res
 /// data as they are encrypted. With `is_known` a file system that is known ends before them.
 ///
 /// # Errors
-/// Those of [`used_end`]; `Io`.
+/// Errors of [`used_end`]; `Io`.
 pub(super) fn check_end(
     plain: &dyn BlockDevice,
     raw: &dyn BlockDevice,

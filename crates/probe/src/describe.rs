@@ -4,22 +4,23 @@ use std::sync::Arc;
 
 use casemate_blockdev::signatures::{BTRFS, EROFS, SQUASHFS, SWAP, XFS};
 use casemate_blockdev::{BlockDevice, Uuid, usize_of};
-use casemate_ext4::{ExternalJournal, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use casemate_ext4::{Block, Ext4, ExternalJournal, OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use casemate_luks::Header;
 use casemate_luks::luks2::Metadata;
 use casemate_luks::luks2::reencrypt::{Mode, State};
-use casemate_providers::{Providers, Work};
+use casemate_primitives::hex;
+use casemate_providers::Providers;
+use casemate_verity::dm;
 
 use super::{Found, INTEGRITY, Progress, QCOW2, SPARSE, clean};
-use crate::ext4::{ReadOptions, Superblock};
-use crate::{Image, hex};
+use crate::{Error, Superblock};
 
 /// Entries of a root directory that are looked at.
 const MOST_ENTRIES: usize = 1000;
 
 impl Found {
     pub(super) fn describe_verity(&mut self, part: &Arc<dyn BlockDevice>, offset: u64) {
-        match Image::over("", Arc::clone(part)).verity_superblock(offset) {
+        match layout_at(&**part, offset) {
             Ok(layout) => {
                 let parameters = layout.parameters();
                 self.say("hash", parameters.algorithm());
@@ -164,15 +165,16 @@ impl Found {
         let protection: Vec<&str> =
             protection.iter().filter(|(name, _)| has(name)).map(|(_, what)| *what).collect();
         self.say("features", protection.join(", "));
-        let options = ReadOptions { superblock: block, ..ReadOptions::default() };
-        match Image::over("", Arc::clone(part)).ext4(&options, &Work::default()) {
+        let superblock = block.map(Block::new);
+        let options = OpenOptions { cut_short: true, superblock, ..OpenOptions::default() };
+        match Ext4::open(Arc::clone(part), &options) {
             Ok(fs) => {
-                let root = fs.read_dir("/").unwrap_or_else(|error| {
-                    self.damage.push(error.text().into_owned());
-                    Vec::new()
-                });
+                let root =
+                    fs.resolve(b"/", true).and_then(|root| fs.read_dir(&root)).unwrap_or_else(|error| {
+                        self.damage.push(error.text().into_owned());
+                        Vec::new()
+                    });
                 let entries = root.into_iter().take(MOST_ENTRIES);
-                let fs = fs.inodes();
                 let encrypted = entries.filter(|entry| {
                     let inode = fs.inode(entry.inode);
                     has("encrypt") && inode.is_ok_and(|inode| fs.encrypted(&inode).is_ok_and(|e| e.is_some()))
@@ -267,4 +269,11 @@ fn serial(number: u64) -> String {
 fn uuid_of(head: &[u8], at: usize) -> String {
     let bytes = head.get(at..).and_then(|rest| rest.first_chunk());
     bytes.map(|bytes| Uuid::from_bytes(*bytes).to_string()).unwrap_or_default()
+}
+
+/// The layout that dm-verity's superblock at byte `offset` of a device says.
+fn layout_at(device: &dyn BlockDevice, offset: u64) -> Result<dm::Layout, Error> {
+    let mut bytes = [0; dm::SUPERBLOCK_SIZE];
+    device.read_at(&mut bytes, offset)?;
+    dm::Layout::from_superblock(dm::Superblock::from_bytes(&bytes)?, offset)
 }

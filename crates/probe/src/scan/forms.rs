@@ -7,12 +7,12 @@ use casemate_blockdev::{BlockDevice, PartitionTable, Uuid, Window, gpt_at, usize
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
 use casemate_ext4::{GroupNo, Layout, SUPERBLOCK_SIZE};
 use casemate_luks::{Header, luks1, luks2};
+use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Providers;
 use casemate_verity::dm;
 
 use super::super::{EXT, GPT, LUKS};
-use crate::Crc32c;
-use crate::ext4::Superblock;
+use crate::Superblock;
 
 /// A structure whose bytes were found right.
 #[derive(Clone, Debug)]

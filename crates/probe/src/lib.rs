@@ -2,7 +2,25 @@
 //!
 //! [`device`] reads the beginning, [`known`] looks at bytes, and [`look`] goes as far down as it can: into partitions, to
 //! what superblocks say, and to hash areas behind file systems. Nothing here is a check: a signature says what something
-//! claims to be, and no signature is a hint that the key was wrong that it was decrypted with.
+//! claims to be, and no signature is a hint that the key was wrong that it was decrypted with. [`scan`] searches all of a device for
+//! what its tables do not lead to any more.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use casemate_blockdev::{Medium, MemoryDevice};
+//! use casemate_probe::{EXT, look};
+//!
+//! # let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../ext4/tests/fixtures/1k-64bit.img.xz");
+//! # let image = casemate_testkit::fixture(fixture);
+//! let found = look(&Medium::over("disk.img", Arc::new(MemoryDevice::new(image))))?;
+//! assert_eq!(found.what, Some(EXT));
+//! assert_eq!(found.fact("state"), Some("clean"));
+//! # Ok::<(), casemate_probe::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod content;
 mod describe;
@@ -14,10 +32,10 @@ use std::sync::Arc;
 
 use casemate_blockdev::signatures::{EROFS, SQUASHFS, ZEROS};
 use casemate_blockdev::{
-    BlockDevice, PartitionTable, Window, backup_gpt, is_same_file, partition_table, type_name, u64_of,
-    usize_of,
+    BlockDevice, Medium, PartitionTable, Window, backup_gpt, is_same_file, partition_table, type_name,
+    u64_of, usize_of,
 };
-use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by};
+use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, copy_to_read_by};
 use casemate_luks::luks2;
 use casemate_providers::Providers;
 
@@ -25,12 +43,11 @@ use self::content::content;
 pub use self::content::{Content, Look};
 pub use self::scan::{Copy, Scan, Volume, scan};
 pub use self::tags::Tag;
-use crate::ext4::Superblock;
-use crate::{Error, Image};
 pub use casemate_blockdev::signatures::{
     EXT, EXT_JOURNAL, GPT, HEAD, Held, INTEGRITY, LUKS, LUKS_REENCRYPTED, LUKS_SECOND, MBR, QCOW2, SPARSE,
     VERITY, beginning, device, held, known, note_noise,
 };
+pub use casemate_blockdev::{Error, ErrorKind};
 
 /// A structure that was found at a place, as it describes itself.
 #[derive(Clone, Debug)]
@@ -83,15 +100,15 @@ pub struct Progress {
     pub bytes: Option<(u64, u64)>,
 }
 
-/// Probes an image: its partitions, file systems, headers and hash areas.
+/// Probes a device: its partitions, file systems, headers and hash areas.
 ///
 /// # Errors
 /// Errors of reading. Damage is not an error, but is in [`Found::damage`].
-pub fn look(image: &Image) -> Result<Found, Error> {
-    let device = image.device();
+pub fn look(medium: &Medium) -> Result<Found, Error> {
+    let device = medium.device();
     let found = look_at(&device, 0, device.size(), None, 2, &mut { MOST_PLACES });
-    let mut found = found.map_err(|error| error.at(image.name()))?;
-    found.look_beside(image);
+    let mut found = found.map_err(|error| error.at(medium.name()))?;
+    found.look_beside(medium);
     Ok(found)
 }
 
@@ -265,21 +282,21 @@ impl Found {
     }
 
     /// Looks for files beside the image that tell of changes which were interrupted.
-    fn look_beside(&mut self, image: &Image) {
+    fn look_beside(&mut self, medium: &Medium) {
         // Where the mark is damaged, the image can't be opened by others, who tell why.
-        let mark = image.mark().ok().flatten();
+        let mark = medium.mark().ok().flatten();
         self.damage.extend(mark.iter().map(|mark| clean(&mark.text())));
         for (suffix, what) in [
             (".casemate-journal", "an encryption or decryption in place was interrupted, or goes on"),
             (".casemate-redo", "a change of the file system was interrupted, or goes on"),
         ] {
             let is_told = |path: &Path| mark.as_ref().is_some_and(|mark| is_same_file(path, &mark.journal));
-            if let Some(path) = image.beside(suffix).filter(|path| path.exists() && !is_told(path)) {
+            if let Some(path) = medium.beside(suffix).filter(|path| path.exists() && !is_told(path)) {
                 self.damage.push(format!("{what}: {} is its journal", clean(&path.display().to_string())));
             }
         }
-        let beside = image.beside(".casemate-redo");
-        let led_to = image.recovery_path().ok().flatten().filter(|path| path.exists());
+        let beside = medium.beside(".casemate-redo");
+        let led_to = medium.recovery_path().ok().flatten().filter(|path| path.exists());
         if let Some(path) = led_to.filter(|path| beside.is_none_or(|beside| !is_same_file(path, &beside))) {
             let path = clean(&path.display().to_string());
             self.damage.push(format!(

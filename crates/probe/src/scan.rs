@@ -14,12 +14,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, type_name, u64_of, usize_of};
+use casemate_blockdev::{BlockDevice, Medium, type_name, u64_of, usize_of};
 use casemate_providers::Work;
 
 use self::forms::{Form, Table, candidate, read_form};
 use super::{EXT, Found, GPT, LUKS, MOST_PLACES, clean, look_at};
-use crate::{Error, Image};
+use crate::Error;
 
 /// All that a search came to.
 #[derive(Clone, Debug)]
@@ -64,12 +64,12 @@ pub struct Copy {
     pub checksum: Option<bool>,
 }
 
-/// Looks through all of an image.
+/// Looks through all of a device.
 ///
 /// # Errors
 /// `Interrupted`; what can't be read is passed over, and is said in [`Scan::unreadable`].
-pub fn scan(image: &Image, work: &Work<'_>) -> Result<Scan, Error> {
-    let device = image.device();
+pub fn scan(medium: &Medium, work: &Work<'_>) -> Result<Scan, Error> {
+    let device = medium.device();
     let search = Search {
         device: &device,
         forms: Mutex::default(),
@@ -84,7 +84,7 @@ pub fn scan(image: &Image, work: &Work<'_>) -> Result<Scan, Error> {
         search.piece(buffer, start..end)?;
         work.events.advance(end - start)
     };
-    work.pool.run(bytes.div_ceil(PIECE), || vec![0; READ], look).map_err(|error| error.at(image.name()))?;
+    work.pool.run(bytes.div_ceil(PIECE), || vec![0; READ], look).map_err(|error| error.at(medium.name()))?;
     let unreadable = merged(search.unreadable.into_inner().unwrap_or_else(PoisonError::into_inner));
     let forms = search.forms.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut left_out = search.left_out.into_inner();
