@@ -2,6 +2,7 @@
 //! are proposed for a slip of the finger.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -190,16 +191,29 @@ const STRAY: &[(&[&str], &str)] = &[
 const ARGUMENTS: &[(&[&str], &str, &str)] =
     &[(&["ext4", "resize"], "--size", "the size is an argument: casemate ext4 resize IMAGE SIZE")];
 
-/// Adds to an error about a word too many which option takes such a word.
+/// Adds to an error about a word too many which option takes such a word, and to one about words that are missing what they may be.
 pub fn name_stray(error: &mut clap::Error, args: &[OsString]) {
+    let is_called = |words: &[&str]| {
+        args.iter().skip(1).zip(words).filter(|(arg, word)| arg == word).count() == words.len()
+    };
+    if error.kind() == ErrorKind::MissingRequiredArgument && is_called(&["serve"]) {
+        let tip = "'--socket PATH' serves on a Unix socket, '--exec COMMAND' while a command runs";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    }
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg).cloned() else { return };
-    let is_called =
-        |words: &[&str]| args.iter().skip(1).zip(words).filter(|(arg, word)| arg == word).count() == 2;
     if error.kind() == ErrorKind::UnknownArgument
         && !word.starts_with('-')
         && let Some((_, option)) = STRAY.iter().find(|(words, _)| is_called(words))
     {
-        let tip = StyledStr::from(format!("'{option} {word}' takes it"));
+        // mke2fs and tar have it either way round.
+        let first = args.iter().skip(3).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
+        let swapped = first.filter(|first| {
+            is_called(&["ext4", "build"]) && Path::new(first).is_dir() && !Path::new(&word).is_dir()
+        });
+        let tip = StyledStr::from(match swapped {
+            Some(folder) => format!("the image comes first: '{word} {option} {}'", folder.display()),
+            None => format!("'{option} {word}' takes it"),
+        });
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     }
     if error.kind() == ErrorKind::UnknownArgument

@@ -610,6 +610,8 @@ fn slips_of_new_users_are_answered() {
         ("ext4 rm root.img /nope", 2, "root.img: /nope: no such file"),
         ("ext4 mv root.img /nope /x", 2, "root.img: /nope: no such file"),
         ("ext4 mkdir root.img /lost+found", 2, "root.img: /lost+found: exists already"),
+        ("ext4 build folder new.img", 2, "the image comes first: 'new.img --from folder'"),
+        ("serve root.img", 2, "'--socket PATH' serves on a Unix socket"),
         ("ext4 build new.img --from nope", 2, "casemate: nope: No such file or directory\n"),
         ("ext4 build vault.img,luks,key-file=pw --from folder", 2, "vault.img: no space left"),
         (
