@@ -35,10 +35,10 @@ pub(crate) use self::plain::*;
 
 pub use self::family::{
     DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt, OsStrExt, OsStringExt, host_name, inode, input,
-    is_root, mode, open_regular, path, read_input, set_mode,
+    is_root, mode, open_regular, path, read_input, set_mode, umask,
 };
 pub(crate) use self::family::{
-    has_no_locks, id_at, id_of, is_removed, next_data, permissions, permissions_after, sync_folder, umask,
+    has_no_locks, id_at, id_of, is_removed, next_data, permissions, permissions_after, sync_folder,
 };
 
 /// File or device that a block device lies on.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use casemate::Error;
-use casemate::blockdev::os::OsStrExt;
+use casemate::blockdev::os::{self, OsStrExt};
 use casemate::ext4::{FileType, ModeChange};
 
 use super::change::{ChangeArgs, each};
@@ -17,8 +17,8 @@ use crate::context::Context;
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,
-    /// Octal bits, or changes such as u+x,go=r. A directory's set-user-ID and set-group-ID stay if octal bits have fewer
-    /// than five digits.
+    /// Octal bits, or changes such as u+x,go=r, as GNU's chmod takes them. A directory's set-user-ID and set-group-ID stay unless
+    /// they are named, or octal bits have five digits. Changes without u, g, o and a leave the bits of the umask alone.
     #[arg(value_name = "MODE", allow_hyphen_values = true, value_parser = parse_mode)]
     mode: ModeChange,
     /// The files; symbolic links are followed.
@@ -31,6 +31,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let umask = u16::try_from(os::umask() & 0o777).unwrap_or(0);
         self.change.change(context, |writer| {
             for top in &self.paths {
                 let changed = each(writer, top.as_bytes(), self.recursive, true, |writer, path, inode| {
@@ -38,7 +39,8 @@ impl Args {
                     if inode.kind() == FileType::Symlink {
                         return Ok(());
                     }
-                    writer.set_mode(path, self.mode.apply(inode.mode() & 0o7777, inode.is_dir()))
+                    let mode = self.mode.apply_with_umask(inode.mode() & 0o7777, inode.is_dir(), umask);
+                    writer.set_mode(path, mode)
                 });
                 self.change.place(changed)?;
             }
