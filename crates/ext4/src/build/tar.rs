@@ -230,7 +230,10 @@ impl Tree {
                     let text = format!("{}: not there to be linked to", String::from_utf8_lossy(&first));
                     invalid(ErrorKind::NotFound, text)
                 })?;
-                self.refuse_directory(parent, name)?;
+                // As any other file of a layer, it takes the place of what an earlier one has.
+                if !is_layer {
+                    self.refuse_directory(parent, name)?;
+                }
                 return self.link(parent, name, found);
             }
             (Some(Link::Symbolic(target)), _) => Body::Symlink(target),
