@@ -479,6 +479,11 @@ fn ids_in_attributes_are_mapped_with_the_owners() {
     let mut owners = Owners::new();
     owners.users = vec![[5000, 1000, 10], [0, 9000, 1]];
     owners.groups = vec![[6000, 1000, 10]];
+    // One without a number is that of the user 0.
+    let options = TreeOptions::new().owners(owners.clone());
+    let error = built_from(&stream([1001, 1002], 9000), &options).err().unwrap().to_string();
+    assert!(error.contains("second: the user 0 of its capabilities is in none"), "{error}");
+    owners.users.push([7, 0, 1]);
     let options = TreeOptions::new().owners(owners.clone());
     let fs = built_from(&stream([1001, 1002], 9000), &options).unwrap();
     let value = |path: &str, name: &str| {
@@ -488,7 +493,7 @@ fn ids_in_attributes_are_mapped_with_the_owners() {
     };
     assert_eq!(value("/folder", access), named([5001, 6002]));
     assert_eq!(value("/folder", default), named([5001, 6002]));
-    assert_eq!((value("/file", set), value("/second", set)), (capability(0), second.clone()));
+    assert_eq!((value("/file", set), value("/second", set)), (capability(0), capability(7)));
     let refused = |ids, root, what: &str| {
         let error = built_from(&stream(ids, root), &options).err().unwrap().to_string();
         assert!(error.contains(&format!("{what} is in none of the ranges that are mapped")), "{error}");

@@ -66,17 +66,24 @@ impl Entry {
     /// Sets an attribute. With an access ACL, the permission bits become what it says.
     ///
     /// # Errors
-    /// `InvalidInput` for attributes that ext4 does not store, and for an ACL that the kernel would not take.
+    /// `InvalidInput` for attributes that ext4 does not store, for an ACL that the kernel would not take, and for a default ACL of
+    /// what is not a directory.
     pub fn set_xattr(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
         if !is_storable(name) {
             let text = format!("{}: an attribute that ext4 does not store", String::from_utf8_lossy(name));
             return Err(invalid(ErrorKind::InvalidInput, text));
         }
-        if name == ACCESS {
+        if matches!(name, ACCESS | DEFAULT) {
+            if name == DEFAULT && self.node.kind != FileType::Directory {
+                let text = "a default ACL is for what is made in a directory: only directories have one";
+                return Err(invalid(ErrorKind::InvalidInput, text));
+            }
             let stored = acl::to_stored(value).ok_or_else(senseless)?;
             if !acl::is_empty(&stored) {
                 let (bits, _) = acl::mode(&stored).ok_or_else(senseless)?;
-                self.node.mode = self.node.mode & !0o777 | bits;
+                if name == ACCESS {
+                    self.node.mode = self.node.mode & !0o777 | bits;
+                }
             }
         }
         match self.xattrs.binary_search_by(|(known, _)| known[..].cmp(name)) {
@@ -175,6 +182,36 @@ impl Default for TreeOptions {
 }
 
 impl Owners {
+    /// Refuses ranges of which it is not clear what they do: with an id of the source in two of them, an id of the image that two
+    /// others would become, or ids beyond the last one.
+    ///
+    /// # Errors
+    /// `Argument`.
+    pub fn check(&self) -> Result<()> {
+        for (ranges, what) in [(&self.users, "users"), (&self.groups, "groups")] {
+            for (number, range) in ranges.iter().enumerate() {
+                let shown = |[to, from, len]: &[u32; 3]| format!("{to}:{from}:{len}");
+                let [to, from, len] = *range;
+                if to.checked_add(len).is_none() || from.checked_add(len).is_none() {
+                    let text = format!("the range {} of {what} ends behind the last id", shown(range));
+                    return Err(Error::argument(text));
+                }
+                let meet = |a: u32, b: u32, other: u32| {
+                    a.max(b) < a.saturating_add(len).min(b.saturating_add(other))
+                };
+                let clash =
+                    |other: &&[u32; 3]| meet(to, other[0], other[2]) || meet(from, other[1], other[2]);
+                if let Some(other) = ranges[..number].iter().find(clash) {
+                    let both = if meet(from, other[1], other[2]) { "the source" } else { "the image" };
+                    let (a, b) = (shown(other), shown(range));
+                    let text = format!("the ranges {a} and {b} of {what} share ids of {both}");
+                    return Err(Error::argument(text));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The owner and group that a file gets.
     ///
     /// # Errors
@@ -198,8 +235,10 @@ impl Owners {
             if matches!(&name[..], ACCESS | DEFAULT) {
                 acl::map_seen_ids(value, |id, is_group| self.mapped(id, is_group, " of its ACL"))?;
             } else if let (CAPABILITY, Some(root)) = (&name[..], capability::root_id(value)) {
-                let root = self.mapped(root, false, " of its capabilities")?;
-                capability::set_root_id(value, root);
+                let mapped = self.mapped(root, false, " of its capabilities")?;
+                if mapped != root {
+                    capability::set_root_id(value, mapped);
+                }
             }
         }
         Ok(())
