@@ -92,6 +92,11 @@ impl Source {
             Source::Folder(path) | Source::Tar(path) | Source::Layer(path) | Source::Oci(path, _) => path,
         }
     }
+
+    /// Whether it is a tar stream that comes from standard input.
+    pub fn is_standard_input(&self) -> bool {
+        matches!(self, Source::Tar(path) | Source::Layer(path) if path == Path::new("-"))
+    }
 }
 
 impl From<PathBuf> for BuildTarget {
@@ -201,6 +206,12 @@ pub(super) fn read_tree(
     work: &Work<'_>,
 ) -> Result<Tree, Error> {
     let mut options = options.clone();
+    options.owners.check()?;
+    if sources.iter().filter(|source| source.is_standard_input()).count() > 1 {
+        return Err(Error::argument(
+            "standard input, \"-\", can't be two of the sources: it has one tar stream",
+        ));
+    }
     if let Some(path) = target.path() {
         let files: Vec<&Path> =
             sources.iter().map(Source::path).filter(|path| *path != Path::new("-")).collect();

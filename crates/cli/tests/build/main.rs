@@ -1,5 +1,6 @@
 //! `casemate ext4 build`, and the command as mke2fs.
 
+mod order;
 mod permissions;
 mod protected;
 mod records;

@@ -126,6 +126,14 @@ class Parity(NamedTuple):
     roots: int | None = None
 
 
+class Source(NamedTuple):
+    """A source of a new image's files. Of an OCI layout folder the image may be named: by its name, digest or platform."""
+
+    kind: Literal["folder", "tar", "layer", "oci"]
+    path: StrPath
+    image: str | None = None
+
+
 class Description(NamedTuple):
     """A file that says what becomes of a new image's files, and its format."""
 
@@ -172,10 +180,22 @@ class Luks(NamedTuple):
         return shown(self, "passphrase volume_key")
 
 
+def ordered_sources(sources: Iterable[Source], lists: dict[str, Iterable[StrPath]]) -> list[Source]:
+    """One list of sources in the order that is meant; lists of several kinds have none."""
+    all_sources = {"sources": [Source(*source) for source in sources]}
+    for name, paths in lists.items():
+        all_sources[name] = [Source(name.removesuffix("s"), path) for path in paths]  # type: ignore[arg-type]
+    given = {name: found for name, found in all_sources.items() if found}
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)}: which of them lies over which is not said; give all as `sources`, in their order")
+    return next(iter(given.values()), [])
+
+
 @ranged
 def build(
     image: StrPath,
     *,
+    sources: Iterable[Source] = (),
     folders: Iterable[StrPath] = (),
     tars: Iterable[StrPath] = (),
     layers: Iterable[StrPath] = (),
@@ -217,6 +237,9 @@ def build(
     with `free` bytes left; in a file that is there whole or not at all, on a block device, or in a part of one: from
     `offset` on, or in a `partition`. The same files and options give the same bytes.
 
+    `sources` are taken in their order, and later ones replace files of earlier ones; whiteouts of a layer remove files of all sources
+    before it. Where all sources are of one kind, `folders`, `tars`, `layers` or `oci` list them.
+
     `descriptions` change owners, modes and other attributes of files, and `file_contexts` labels them for SELinux; paths of
     fs_config and of labels begin at `mount_point`. `modes` and `xattrs` do so for files that match patterns, of which each must
     match one. `uid_map` and `gid_map` map owners of the sources, and ids in ACLs and capabilities: the first ID in the image, the first one of the source, and
@@ -234,9 +257,8 @@ def build(
     if dm_verity == "":
         raise ValueError("dm_verity='': the name of a file, or True")
     spec = _casemate.Build(os.fspath(image), offset, partition)
-    for kind, paths in (("folder", folders), ("tar", tars), ("layer", layers), ("oci", oci)):
-        for path in paths:
-            spec.source(kind, os.fspath(path), None)
+    for source in ordered_sources(sources, {"folders": folders, "tars": tars, "layers": layers, "oci": oci}):
+        spec.source(source.kind, os.fspath(source.path), source.image)
     spec.file_system(type, features, label, block_size)
     spec.size(size, free)
     if android_sparse:
@@ -679,7 +701,7 @@ class Writer:
         self._native.put(source, to, recursive)
 
     def write_bytes(self, path: StrPath, data: Buffer) -> None:
-        """Makes a file of bytes, in the place of one that has the name."""
+        """Makes a file of bytes, in the place of one that has the name, whose mode, owner and attributes it keeps."""
         self._native.write_bytes(path, data)
 
     @ranged

@@ -900,6 +900,25 @@ class Ext4(World):
             self.assertEqual([path.read_bytes()[:2] for path in (fs / "etc/one", fs / "two")], [b"11", b"22"])
         run(tool("e2fsck"), "-fn", image)
 
+    def test_sources_are_taken_in_their_order(self):
+        ext4, image = casemate.ext4, self.folder / "ordered.img"
+        for name in ["a", "b"]:
+            (self.folder / name).mkdir()
+            (self.folder / name / "file").write_text(name)
+            with tarfile.open(self.folder / f"{name}.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+                tar.add(self.folder / name / "file", "file")
+                info = tarfile.TarInfo("early")
+                info.mtime = 1e-09
+                tar.addfile(info)
+        sources = [ext4.Source("layer", self.folder / "a.tar"), ext4.Source("folder", self.folder / "b")]
+        for listed, text in [(sources, "b"), (sources[::-1], "a")]:
+            ext4.build(image, sources=listed)
+            self.assertEqual(casemate.open(image).ext4().path("file").read_text(), text)
+        for wrong in [dict(folders=[self.folder / "a"], tars=[self.folder / "b.tar"]),
+                      dict(sources=sources, layers=[self.folder / "b.tar"])]:
+            with self.assertRaisesRegex(ValueError, "which of them lies over which"):
+                ext4.build(image, **wrong)
+
     def test_images_are_those_that_the_command_builds(self):
         (self.folder / "tree/home").mkdir(parents=True)
         (self.folder / "tree/home/secret").write_bytes(os.urandom(50_000))

@@ -181,8 +181,8 @@ class Texts(World):
 
         self.all_are_told([
             ("none", build(folders=["none"])),
-            ("root.img tar", build(tars=["root.img"])),
-            ("folder/index.json", build(oci=["folder"])),
+            ("root.img tar", build(folders=[], tars=["root.img"])),
+            ("folder/index.json", build(folders=[], oci=["folder"])),
             ("'x' ext2", build(type="x")),
             ("'x' feature", build(features="x")),
             ("resize_inode meta_bg", build(features="meta_bg")),
