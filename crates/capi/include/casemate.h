@@ -1945,7 +1945,7 @@ casemate_status casemate_ext4_change(const casemate_device *device,
                                      casemate_error **error);
 
 /**
- * Creates a file with these bytes, or replaces one.
+ * Creates a file with these bytes, or replaces one, whose mode, owner and attributes it keeps.
  *
  * @param writer a writer, used by one thread at a time
  * @param path path in the image, ended by a zero

@@ -76,7 +76,7 @@ pub unsafe extern "C" fn casemate_ext4_change(
     unsafe { run(error, open) }
 }
 
-/// Creates a file with these bytes, or replaces one.
+/// Creates a file with these bytes, or replaces one, whose mode, owner and attributes it keeps.
 ///
 /// @param writer a writer, used by one thread at a time
 /// @param path path in the image, ended by a zero

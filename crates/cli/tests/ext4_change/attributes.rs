@@ -169,3 +169,50 @@ fn strict_directories_take_text_only() {
     place.yes("touch image /cf/Ä");
     place.assert_clean();
 }
+
+/// A stream has no mode and no owner: in place of a file it takes those of that one, as `cp /dev/stdin FILE` does.
+#[test]
+fn a_stream_in_place_of_a_file_keeps_what_is_not_contents() {
+    let Some(place) = Place::new("-b 1024") else { return };
+    let sh = |line: &str| run(Command::new("sh").args(["-c", line]).current_dir(place.folder.path()));
+    let put = |line: &str| sh(&format!("echo new | {CASEMATE} ext4 put -q {line}"));
+    let owner = |path: &str| {
+        let text = place.yes(&format!("stat --json image {path}"));
+        let stat: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (stat["uid"].as_u64().unwrap(), stat["gid"].as_u64().unwrap())
+    };
+    let acl = || place.yes("getfattr image -n system.posix_acl_access -e hex /x");
+    put("image - /x");
+    assert_eq!((place.state("/x"), owner("/x")), ("644".to_owned(), (0, 0)));
+    place.yes("chown image 3:42 /x");
+    for (name, value) in
+        [("user.origin", "7"), ("system.posix_acl_access", ACL), ("security.capability", CAPABILITY)]
+    {
+        place.yes(&format!("setfattr image -n {name} -v {value} /x"));
+    }
+    place.yes("chmod image 6710 /x");
+    let before = (String::from("6710 system.posix_acl_access user.origin"), (3, 42), acl());
+    let found = || (place.state("/x"), owner("/x"), acl());
+    sh("mkfifo pipe");
+    for (line, text) in [("image - /x", "new\n"), ("image pipe /x", "piped\n"), ("image - /x", "new\n")] {
+        if line.contains("pipe") {
+            sh(&format!("echo piped >pipe & {CASEMATE} ext4 put -q {line}"));
+        } else {
+            put(line);
+        }
+        assert_eq!(place.yes("cat image /x"), text);
+        assert_eq!(found(), before, "{line}");
+    }
+    // More than one transaction holds.
+    sh(&format!("head -c 9000000 /dev/zero | tr '\\0' x | {CASEMATE} ext4 put -q image - /x"));
+    assert_eq!(found(), before);
+    place.assert_clean();
+    // A new owner lends nobody the old one's rights.
+    put("--owner 5:6 image - /x");
+    assert_eq!((place.state("/x"), owner("/x")), (before.0.replace("6710", "710"), (5, 6)));
+    // A link has no permissions to hand on.
+    place.yes("ln -s image /x /link");
+    put("image - /link");
+    assert_eq!(place.state("/link"), "644");
+    place.assert_clean();
+}

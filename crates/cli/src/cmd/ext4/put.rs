@@ -20,10 +20,12 @@ const STANDARD_INPUT: &str = "standard input";
 
 /// Copy files or trees from this machine into an image.
 ///
-/// Keeps modes, owners, modification times, holes, links and extended attributes. A file that exists is replaced. A
-/// directory that exists gets the new entries and otherwise stays as it is. SRC/. means the contents of SRC. Stops at
-/// the first file that cannot be copied. Follows a symbolic link that is named as SRC, and copies links and pipes
-/// inside folders as such; data read from a pipe become a file of root. Commits a large tree in parts: after an
+/// Keeps modes, owners, modification times, holes, links and extended attributes. A file that exists is replaced by the new one,
+/// its mode, owner and attributes too. A directory that exists gets the new entries and otherwise stays as it is. SRC/. means the
+/// contents of SRC. Stops at the first file that cannot be copied. Follows a symbolic link that is named as SRC, and copies links and
+/// pipes inside folders as such. Data read from a pipe have no mode or owner: where a file exists they replace its contents, and it
+/// keeps mode, owner, ACL and attributes, but capabilities; a new one is root's. Other names of a replaced file keep the old
+/// contents. Commits a large tree in parts: after an
 /// interruption, complete files are there. Entries of a tar stream stay below DST: absolute paths begin there, ".."
 /// is refused, links are not followed.
 #[derive(clap::Args, Debug)]
@@ -61,7 +63,7 @@ pub struct Args {
     /// Octal permission bits for the named files [default: their own].
     #[arg(short, long, value_name = "MODE", value_parser = parse_octal, conflicts_with = "recursive")]
     mode: Option<u16>,
-    /// Do not copy extended attributes.
+    /// Do not copy extended attributes. A file's group gets what its ACL gave it, not the ACL's mask.
     #[arg(long)]
     no_xattrs: bool,
 }

@@ -76,8 +76,10 @@ pub(super) struct NewFile<'a> {
 
 impl Writer {
     /// Copies all that comes out of `from`, which errors call `path`, to a file that the path `to` names: a new one,
-    /// or one that gets the name of an older file. It is root's, if the options name no owner, with the permission
-    /// bits that [`make_file`](Writer::make_file) would give it for 0666 without 0022.
+    /// or one that gets the name of an older file. A new one is root's, if the options name no owner, with the permission
+    /// bits that [`make_file`](Writer::make_file) would give it for 0666 without 0022. In place of a regular file it has the permission
+    /// bits, the owner and the attributes of that one, but its capabilities, as if that one had been written to. Other names of that
+    /// one keep what they had.
     ///
     /// # Errors
     /// Errors of `from`; `IsADirectory`, `NotFound`, `StorageFull`.
@@ -110,11 +112,23 @@ impl Writer {
         stream: Stream<'_>,
         options: &PutOptions,
     ) -> Result<PutReport> {
-        let (uid, gid) = options.owner.unwrap_or((0, 0));
-        let node = NewNode { mode: 0o666, umask: 0o022, uid, gid, modified: None };
-        let Inherited { node, acls } =
-            inherit(self.fs(), &self.files().get(parent)?, FileType::Regular, &node)?;
-        let file = NewFile { parent, name, node: &node, xattrs: &[], acls };
+        let dir = self.files().get(parent)?;
+        let found = self.fs().lookup(&dir, name)?.map(|found| self.fs().inode(found)).transpose()?;
+        let mut xattrs = Vec::new();
+        let Inherited { node, acls } = match found.filter(|found| found.kind() == FileType::Regular) {
+            Some(found) => {
+                let all = self.fs().xattrs(&found)?.into_iter().map(|xattr| (xattr.name, xattr.value));
+                // As the kernel has it: contents that others may have made run with nobody's capabilities.
+                xattrs.extend(all.filter(|(name, _)| name != b"security.capability"));
+                Inherited { node: like(&found, options.owner), acls: Vec::new() }
+            }
+            None => {
+                let (uid, gid) = options.owner.unwrap_or((0, 0));
+                let node = NewNode { mode: 0o666, umask: 0o022, uid, gid, modified: None };
+                inherit(self.fs(), &dir, FileType::Regular, &node)?
+            }
+        };
+        let file = NewFile { parent, name, node: &node, xattrs: &xattrs, acls };
         let (_, bytes) = self.put_stream(&mut (), &file, stream)?;
         Ok(PutReport { files: 1, bytes, ..PutReport::default() })
     }
@@ -185,6 +199,17 @@ impl Writer {
         })?;
         Ok((number, bytes))
     }
+}
+
+/// A file in place of another one. A new owner takes the bits that lend the old one's rights, as in chown(2).
+fn like(old: &Inode, owner: Option<(u32, u32)>) -> NewNode {
+    let (uid, gid) = owner.unwrap_or((old.uid(), old.gid()));
+    let lent = match old.mode() & 0o010 {
+        _ if (uid, gid) == (old.uid(), old.gid()) => 0,
+        0 => 0o4000,
+        _ => 0o6000,
+    };
+    NewNode { mode: old.mode() & 0o7777 & !lent, umask: 0, uid, gid, modified: None }
 }
 
 /// Gives the first `len` bytes of a buffer of whole blocks their place behind a file's end, as far as the transaction
