@@ -29,8 +29,8 @@ pub struct OutputFile {
     path: PathBuf,
     /// The file that has the name so far: nobody shall begin to change what is going to be replaced.
     replaced: Option<Held>,
-    /// The permissions of the file when it has its name.
-    mode: Mutex<u32>,
+    /// The permissions of the file when it has its name; if `None`, those that it has.
+    mode: Mutex<Option<u32>>,
     modified: Mutex<Option<SystemTime>>,
 }
 
@@ -77,19 +77,25 @@ impl OutputFile {
             temporary: Temporary { file: Some(temporary), process: process::id() },
             path,
             replaced,
-            mode: Mutex::new(mode),
+            mode: Mutex::new(Some(mode)),
             modified: Mutex::new(None),
         })
     }
 
     /// Takes from the file the permissions that are not in `mode`.
     pub fn narrow(&self, mode: u32) {
-        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) &= mode;
+        let mut known = self.mode.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = known.map(|known| known & mode);
     }
 
     /// Sets the permissions that the file has when it has its name.
     pub fn set_mode(&self, mode: u32) {
-        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = Some(mode);
+    }
+
+    /// Leaves the permissions of the file as they are: whoever has its descriptor has set them.
+    pub fn leave_mode(&self) {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Sets the time of modification that the file has when it has its name.
@@ -108,8 +114,8 @@ impl OutputFile {
         if let Some(time) = self.modified.into_inner().unwrap_or_else(PoisonError::into_inner) {
             file.set_modified(time)?;
         }
-        let mode = self.mode.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = os::set_mode(file, mode)
+        if let Some(mode) = self.mode.into_inner().unwrap_or_else(PoisonError::into_inner)
+            && let Err(error) = os::set_mode(file, mode)
             // File systems without permissions may refuse those that they can't show. Nobody reads what he should not.
             && os::mode(file)? & 0o066 & !mode != 0
         {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use casemate_blockdev::os::FileTypeExt;
 use casemate_blockdev::{
@@ -134,13 +133,12 @@ impl Output {
         }
     }
 
-    /// Gives a regular file these permissions and this time of modification, at the moment when it gets its name. What was
-    /// there before keeps neither. Devices and streams stay as they are.
-    pub fn dress(&self, mode: u32, modified: Option<SystemTime>) {
-        if let Kind::Aside(file) = &self.kind {
-            file.set_mode(mode);
-            modified.into_iter().for_each(|time| file.set_modified(time));
-        }
+    /// Has a regular file get what it has beside its contents, which are complete: owner, attributes, permissions, times. What was
+    /// there before keeps none of that. Devices and streams stay as they are; then nothing is done.
+    pub(crate) fn dress<T>(&self, dress: impl FnOnce(&fs::File) -> T) -> Option<T> {
+        let Kind::Aside(file) = &self.kind else { return None };
+        file.leave_mode();
+        Some(dress(file.device().file()))
     }
 
     /// Takes permissions from a regular file, so that nobody can read it who could not read the file at `source`, whose data it

@@ -90,7 +90,7 @@ pub use read::dir::DirEntry;
 pub use read::encryption::{EncryptedContents, EncryptedInode, EncryptedNames, Encryption, StoredName};
 pub use read::extract::{
     Contents, ExtractOptions, ExtractReport, Failure, PlainContents, Record, extract_to_folder,
-    extract_to_tar,
+    extract_to_tar, restore_file,
 };
 pub use read::file::FileReader;
 pub use read::fs::{Ext4, OpenOptions};

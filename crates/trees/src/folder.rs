@@ -14,7 +14,7 @@ use crate::system::{
     statat, symlinkat, unlinkat, utimensat,
 };
 pub use crate::system::{AsFd, BorrowedFd, OwnedFd};
-use crate::{Error, FileType, NO_ID, Node, Result, Time};
+use crate::{ACCESS_ACL, Error, FileType, NO_ID, Node, Result, Time, mode_without_acl};
 use casemate_blockdev::FileId;
 
 /// Opens the folder that a tree is copied to, and makes it if it is not there: one that only we can enter until its
@@ -151,7 +151,8 @@ fn host_type(kind: FileType) -> HostType {
 
 /// Restores owner (if `owners`), attributes, mode and times of an open file or folder, in this order: a new owner clears
 /// bits of the mode, and everything changes the times. A file that has another owner than the node, or another group, does not
-/// get the bit that would run it with the rights of that one.
+/// get the bit that would run it with the rights of that one. If its ACL can't be restored, the group gets no more than the ACL
+/// gave it.
 ///
 /// Returns what could not be restored, and restores the rest.
 pub fn restore<'a>(
@@ -160,7 +161,7 @@ pub fn restore<'a>(
     xattrs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     owners: bool,
 ) -> Vec<Error> {
-    let mut missing = Missing::default();
+    let (mut missing, mut bits) = (Missing::default(), node.mode);
     if owners {
         let (uid, gid) = missing.owner(node);
         missing.note("owner", fchown(file, uid, gid));
@@ -168,10 +169,10 @@ pub fn restore<'a>(
     for (name, value) in xattrs {
         if let Ok(c_name) = CString::new(name) {
             let set = fsetxattr(file, c_name, value, XattrFlags::empty());
-            missing.note(&String::from_utf8_lossy(name), set);
+            missing.attribute(name, value, &mut bits, set);
         }
     }
-    missing.note("mode", fchmod(file, mode(node).difference(foreign(file, node))));
+    missing.note("mode", fchmod(file, mode(bits).difference(foreign(file, node))));
     missing.note("times", futimens(file, &times(node)));
     missing.0
 }
@@ -200,7 +201,7 @@ pub fn restore_at<'a>(
     owners: bool,
 ) -> Result<Vec<Error>> {
     let name = c_name(name)?;
-    let mut missing = Missing::default();
+    let (mut missing, mut bits) = (Missing::default(), node.mode);
     if owners {
         let (uid, gid) = missing.owner(node);
         missing.note("owner", chownat(parent, &name, uid, gid, AtFlags::SYMLINK_NOFOLLOW));
@@ -212,13 +213,13 @@ pub fn restore_at<'a>(
             if let Ok(c_name) = CString::new(name) {
                 let set = opened.as_ref().map_err(|error| *error);
                 let set = set.and_then(|file| set_xattr_of(file.as_fd(), &c_name, value));
-                missing.note(&String::from_utf8_lossy(name), set);
+                missing.attribute(name, value, &mut bits, set);
             }
         }
     }
     if node.kind != FileType::Symlink {
         // We made this node a moment ago in a folder of ours: it is not a link.
-        missing.note("mode", chmodat(parent, &name, mode(node), AtFlags::empty()));
+        missing.note("mode", chmodat(parent, &name, mode(bits), AtFlags::empty()));
     }
     missing.note("times", utimensat(parent, &name, &times(node), AtFlags::SYMLINK_NOFOLLOW));
     Ok(missing.0)
@@ -251,6 +252,14 @@ impl Missing {
         (known(node.uid, "user").map(Uid::from_raw), known(node.gid, "group").map(Gid::from_raw))
     }
 
+    /// Notes an attribute that could not be set. Without its ACL a file gets other permission bits.
+    fn attribute(&mut self, name: &[u8], value: &[u8], bits: &mut u16, set: system::Result<()>) {
+        if set.is_err() && name == ACCESS_ACL {
+            *bits = mode_without_acl(*bits, value);
+        }
+        self.note(&String::from_utf8_lossy(name), set);
+    }
+
     fn note(&mut self, what: &str, result: system::Result<()>) {
         if let Err(error) = result {
             self.0.push(Error::from(error).map_text(|text| format!("{what} not restored: {text}")));
@@ -263,8 +272,8 @@ fn c_name(name: &[u8]) -> Result<CString> {
     CString::new(name).map_err(|_| Error::corrupt("a name contains a NUL"))
 }
 
-fn mode(node: &Node) -> Mode {
-    Mode::from_raw_mode((node.mode & 0o7777).into())
+fn mode(bits: u16) -> Mode {
+    Mode::from_raw_mode((bits & 0o7777).into())
 }
 
 /// Access and modification; the second stands for the first where that is not told.
@@ -302,5 +311,30 @@ mod tests {
         // The kernel refuses this to links; it would not to the file behind it.
         assert!(set_xattr_of(link.as_fd(), c"user.x", b"1").is_err());
         assert!(system::fgetxattr(fs::File::open(&elsewhere).unwrap(), c"user.x", &mut [0; 1]).is_err());
+    }
+
+    #[test]
+    fn a_group_gets_no_more_where_the_acl_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        // The kernel takes no named user without a mask.
+        let mut acl = 2u32.to_le_bytes().to_vec();
+        for (tag, rights, id) in [(1u16, 6u16, NO_ID), (2, 6, 7), (4, 4, NO_ID), (0x20, 0, NO_ID)] {
+            acl.extend([tag.to_le_bytes(), rights.to_le_bytes()].concat());
+            acl.extend(id.to_le_bytes());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let top = make_top(folder.path()).unwrap();
+        let node = Node { mode: 0o660, ..Node::new(FileType::Regular) };
+        let xattrs = || [(ACCESS_ACL, &acl[..])];
+        let file = make_file(top.as_fd(), b"file").unwrap();
+        let missing = restore(file.as_fd(), &node, xattrs(), false);
+        make_special(&Node::new(FileType::Fifo), top.as_fd(), b"pipe").unwrap();
+        let node = Node { kind: FileType::Fifo, ..node };
+        let of_pipe = restore_at(top.as_fd(), b"pipe", &node, xattrs(), false).unwrap();
+        for (name, missing) in [("file", missing), ("pipe", of_pipe)] {
+            assert_eq!(missing.len(), 1, "{missing:?}");
+            let mode = fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, 0o640, "{name}");
+        }
     }
 }

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod acl;
 pub mod folder;
 pub mod host;
 pub mod labels;
@@ -34,6 +35,7 @@ pub mod tar;
 mod time;
 mod trail;
 
+pub use acl::{ACCESS_ACL, mode_without_acl};
 pub use casemate_blockdev::{Error, Result};
 pub use node::{FileType, Link, NO_ID, Node};
 pub use packed::{Packing, unpacked};

@@ -13,7 +13,7 @@ use casemate_primitives::base64::Base64;
 use casemate_providers::Work;
 use casemate_trees::folder::{self, AsFd, BorrowedFd, OwnedFd, open_folder};
 use casemate_trees::tar::{Member, TarReader};
-use casemate_trees::{FileType, Link, join, split, trim};
+use casemate_trees::{FileType, Link, Node, join, split, trim};
 
 use super::codec;
 use super::member::{inode_info, number, xattrs};
@@ -287,11 +287,19 @@ impl Extract<'_> {
     /// Restores what an open file or folder has beside its contents.
     fn restore(&mut self, path: &[u8], file: BorrowedFd<'_>, member: &Member) {
         let xattrs = xattrs(member).filter(|_| self.options.xattrs);
-        let missing = folder::restore(file, &member.node, xattrs, self.options.owners);
+        let missing = folder::restore(file, &self.node(member), xattrs, self.options.owners);
         self.report.failures.extend(missing.into_iter().map(|error| error.at(shown(path))));
         match member.node.kind {
             FileType::Directory => self.report.directories += 1,
             _ => self.report.files += 1,
+        }
+    }
+
+    /// A member beside its attributes. Without its ACL the group has no bits that the ACL did not give it.
+    fn node(&self, member: &Member) -> Node {
+        match self.options.xattrs {
+            true => member.node,
+            false => Node { mode: member.mode_without_acl(), ..member.node },
         }
     }
 
@@ -304,7 +312,7 @@ impl Extract<'_> {
         member: &Member,
     ) -> Result<(), Error> {
         let xattrs = xattrs(member).filter(|_| self.options.xattrs);
-        let missing = folder::restore_at(folder, name, &member.node, xattrs, self.options.owners)?;
+        let missing = folder::restore_at(folder, name, &self.node(member), xattrs, self.options.owners)?;
         self.report.failures.extend(missing.into_iter().map(|error| error.at(shown(path))));
         self.report.others += 1;
         Ok(())

@@ -10,13 +10,14 @@ use casemate_blockdev::os::{self, OsStrExt, OsStringExt};
 use casemate_blockdev::{BlockDevice, Events, FileId, usize_of};
 use casemate_providers::{Providers, Work};
 use casemate_trees::Selection;
+use casemate_trees::folder::AsFd;
 use casemate_verity::fs::FileDigest;
 
 use super::contents::Checked;
 use super::encrypted::KeyUse;
 use super::live_keys::LiveKeys;
 use super::{DirEntry, Ext4, ExtractReport, Inode, InodeNo, ReadOptions, VerityPolicy, open_file};
-use crate::{Code, Error, Image, Keys};
+use crate::{Code, Error, Image, Keys, Output};
 
 /// A file system that is open for reading, by any number of threads. Cheap to clone.
 ///
@@ -320,6 +321,16 @@ impl FileSystem {
             Target::Tar(out) => casemate_ext4::extract_to_tar(&self.fs, &inode, out, &options, work)
                 .map_err(|error| error.at("tar stream")),
         }
+    }
+
+    /// Gives a file of the host, to which the contents of an inode were written, what the inode has beside them: owner, attributes,
+    /// mode and times, as [`FileSystem::extract`] does. Returns what could not be restored, and restores the rest. Devices and
+    /// streams stay as they are.
+    pub fn restore(&self, inode: &Inode, output: &Output, options: &ExtractOptions) -> Vec<Error> {
+        let owners = options.owners && os::is_root();
+        let restored = output
+            .dress(|file| casemate_ext4::restore_file(&self.fs, inode, file.as_fd(), owners, options.xattrs));
+        restored.unwrap_or_default()
     }
 
     /// Tells the listener of raw keys that were of no use so far, where others were needed: without its key a name is shown as

@@ -86,7 +86,8 @@ impl FileSystem {
     /// # Errors
     /// Errors of [`DeletedFile::open`]; `Io` if there is a file of that name.
     pub fn undelete(&self, file: &DeletedFile, target: &Path) -> Result<u64, Error> {
-        let (number, mode) = (file.inode.number(), u32::from(file.inode.mode()) & 0o777);
+        let number = file.inode.number();
+        let mode = u32::from(file.mode_without_acl());
         let about = |error| self.about(number, error);
         match file.inode.kind() {
             FileType::Regular => {

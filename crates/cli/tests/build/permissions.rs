@@ -1,10 +1,12 @@
 //! Permission bits with ACLs, owners in attributes, and numbers that nodes have no room for.
 
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use casemate_testkit::{run_any, tool};
 
-use crate::{check, place};
+use crate::{CASEMATE, check, place};
 
 /// An ACL that lets user 1001 read and write, as far as its mask of these permissions does.
 fn acl(mask: u8) -> String {
@@ -115,4 +117,123 @@ fn numbers_that_have_no_room_are_refused() {
     check(&place, "new.img");
     let text = place.yes("ls -l new.img /q");
     assert!(text.contains("4095, 1048575"), "{text}");
+}
+
+/// The mask of the ACL lends the group rights that the ACL does not give it: [`acl`] gives it none.
+#[test]
+fn a_group_gets_no_more_when_an_acl_is_left_out() {
+    let place = place();
+    let shown = |image: &str, path: &str| place.yes(&format!("ls -ld {image} {path}"))[..10].to_owned();
+    let mode = |path: &str| fs::metadata(place.path(path)).unwrap().permissions().mode() & 0o7777;
+    place.yes(&format!("build image --from tree --xattr two:system.posix_acl_access={}", acl(6)));
+    assert_eq!(shown("image", "/a/two"), "-rw-rw----");
+    place.yes("extract image all --no-xattrs");
+    place.yes("extract image one --path /a/two --no-xattrs");
+    assert_eq!((mode("all/a/two"), mode("one"), mode("all/one")), (0o600, 0o600, 0o640));
+    place.yes("extract image --tar plain.tar --no-xattrs");
+    place.yes("extract image --tar acls.tar");
+    for options in ["--tar plain.tar", "--tar acls.tar --no-xattrs", "--layer acls.tar --no-xattrs"] {
+        place.yes(&format!("build made {options}"));
+        assert_eq!(
+            [shown("made", "/a/two"), shown("made", "/one")],
+            ["-rw-------", "-rw-r-----"],
+            "{options}"
+        );
+    }
+    place.yes("build empty --size 4M");
+    place.yes("put empty --tar acls.tar --no-xattrs /");
+    assert_eq!(shown("empty", "/a/two"), "-rw-------");
+    let Some(setfacl) = tool("setfacl") else { return };
+    let mut setfacl = Command::new(setfacl);
+    setfacl.args(["-m", "u:1001:rw,g::r,m::rw"]).args([place.path("tree/one"), place.path("tree/a")]);
+    if !run_any(&mut setfacl).status.success() {
+        return;
+    }
+    place.yes("build made --from tree --no-xattrs");
+    place.yes("build empty --size 4M");
+    place.yes("put empty -r --no-xattrs tree /");
+    place.yes("put empty --no-xattrs tree/one /");
+    let made = [("made", "/one"), ("empty", "/tree/one"), ("empty", "/one")];
+    assert_eq!(made.map(|(image, path)| shown(image, path)), ["-rw-r-----"; 3]);
+    assert_eq!([shown("made", "/a"), shown("empty", "/tree/a")], ["drwxr--r-x"; 2]);
+}
+
+#[test]
+fn one_file_is_restored_as_a_folder_is() {
+    let place = place();
+    let attributes = format!("--xattr two:system.posix_acl_access={} --xattr two:user.origin=7", acl(4));
+    place.yes(&format!("build image --from tree --owner 1234:5678 {attributes}"));
+    place.yes("extract image all");
+    place.yes("extract image one --path /a/two");
+    let listed = |path: &str| place.sh(&format!("getfattr -d -m - -e hex {path} | grep -v '^#'"));
+    if tool("getfattr").is_some() {
+        let text = listed("one");
+        assert!(text.contains("user.origin=0x37") && text.contains(&acl(4)), "{text}");
+        assert_eq!(text, listed("all/a/two"));
+    }
+    let metadata = |path: &str| fs::metadata(place.path(path)).unwrap();
+    let facts = |path: &str| {
+        let found = metadata(path);
+        (found.mode(), found.uid(), found.gid(), found.mtime(), found.mtime_nsec())
+    };
+    assert_eq!(facts("one"), facts("all/a/two"));
+    let uid = metadata("tree").uid();
+    assert_eq!(metadata("one").uid(), if uid == 0 { 1234 } else { uid });
+    place.yes("extract image mine --path /a/two --no-owners --no-xattrs");
+    assert_eq!((metadata("mine").uid(), metadata("mine").mode() & 0o7777), (uid, 0o600));
+    // What can't be restored is said, and the file is there.
+    place.yes("build image --from tree --owner 1234:5678 --xattr two:security.capability=0x00");
+    place.is("extract image part --path /a/two", 2, "/a/two: security.capability not restored");
+    let text =
+        format!("{CASEMATE} ext4 extract image part --path /a/two --overwrite --json 2>/dev/null || true");
+    let text = place.sh(&text);
+    assert!(text.contains("\"partial\":true") && text.contains("\"files\":1"), "{text}");
+    assert_eq!(place.read("part"), b"2\n");
+}
+
+#[test]
+fn default_acls_are_for_directories() {
+    let place = place();
+    let set = |path: &str| format!("--xattr {path}:system.posix_acl_default={}", acl(6));
+    place.yes(&format!("build image --from tree {}", set("b")));
+    check(&place, "image");
+    place.is(&format!("build other --from tree {}", set("two")), 2, "only directories have one");
+    place.is(&format!("build other --from tree {}00", set("b")), 2, "an ACL that makes no sense");
+}
+
+#[test]
+fn ranges_of_ids_that_share_some_are_refused() {
+    let place = place();
+    for (maps, what) in [
+        (
+            "--uid-map 0:0:1000 --uid-map 0:2000:1",
+            "the ranges 0:0:1000 and 0:2000:1 of users share ids of the image",
+        ),
+        (
+            "--gid-map 5:0:10 --gid-map 50:9:1",
+            "the ranges 5:0:10 and 50:9:1 of groups share ids of the source",
+        ),
+        ("--uid-map 4294967290:0:10", "ends behind the last id"),
+    ] {
+        place.is(&format!("build other --tar tree.tar {maps}"), 2, what);
+    }
+    place.yes("build image --tar tree.tar --uid-map 0:0:1000 --uid-map 1000:1000:4294966295");
+}
+
+/// Capabilities of the second revision count where the user 0 is root, as those of the third with this number do.
+#[test]
+fn the_root_of_capabilities_is_mapped() {
+    let place = place();
+    let second = "0100000200200000000000000000000000000000";
+    place.yes(&format!("build image --from tree --owner 0:0 --xattr two:security.capability=0x{second}"));
+    place.yes("extract image --tar caps.tar");
+    for (map, value) in [
+        ("0:0:5", second.to_owned()),
+        ("100000:0:5", second.replacen("01000002", "01000003", 1) + "a0860100"),
+    ] {
+        place.yes(&format!("build mapped --tar caps.tar --uid-map {map}"));
+        check(&place, "mapped");
+        let text = place.yes("getfattr mapped -n security.capability -e hex /a/two");
+        assert!(text.trim_end().ends_with(&format!("0x{value}")), "{map}: {text}");
+    }
 }

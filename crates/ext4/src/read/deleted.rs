@@ -122,6 +122,11 @@ impl DeletedFile {
         view.symlink_target(&self.inode)
     }
 
+    /// The permission bits of a file that is copied without its ACL, and without those that lend rights.
+    pub fn mode_without_acl(&self) -> u16 {
+        mode_without_acl(&self.view(), &self.inode)
+    }
+
     /// The file system in which the inode's map is read.
     pub fn view(&self) -> Ext4 {
         match self.source {
@@ -368,6 +373,11 @@ fn blocks_of(
 /// The transaction that had a name, the directory, and the name.
 type OldName = (Option<u32>, InodeNo, Vec<u8>);
 
+/// Permission bits without the ACL's mask. Of damaged attributes nobody knows what they gave the group.
+fn mode_without_acl(fs: &Ext4, inode: &Inode) -> u16 {
+    fs.mode_without_acl(inode).unwrap_or(inode.mode() & !0o070) & 0o777
+}
+
 /// Names that inodes had, or directories have.
 struct Names {
     /// By the inode: the transaction that had the name, `None` for a record that is still there; the directory; the name.
@@ -386,13 +396,13 @@ impl Names {
         let wanted: HashSet<InodeNo> = files.iter().map(|file| file.inode.number()).collect();
         let mut names = Names { of: HashMap::new(), parents: HashMap::new(), modes: HashMap::new() };
         for file in files.iter().filter(|file| file.inode.is_dir()) {
-            names.add_mode(&file.inode);
+            names.add_mode(file.inode.number(), file.mode_without_acl());
         }
         // Blocks that several directories have would be read without end.
         let mut seen = SeenDirectories::new();
         for number in directories {
             let Ok(dir) = fs.inode(*number) else { continue };
-            names.add_mode(&dir);
+            names.add_mode(*number, mode_without_acl(fs, &dir));
             if seen.enter(fs, b"", &dir).is_err() {
                 continue;
             }
@@ -475,9 +485,8 @@ impl Names {
         });
     }
 
-    fn add_mode(&mut self, directory: &Inode) {
-        let mode = directory.mode() & 0o777;
-        self.modes.entry(directory.number()).and_modify(|known| *known &= mode).or_insert(mode);
+    fn add_mode(&mut self, directory: InodeNo, mode: u16) {
+        self.modes.entry(directory).and_modify(|known| *known &= mode).or_insert(mode);
     }
 
     fn add(&mut self, inode: InodeNo, transaction: Option<u32>, directory: InodeNo, name: Vec<u8>) {

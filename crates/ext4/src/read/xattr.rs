@@ -57,6 +57,20 @@ impl Ext4 {
         Ok(list)
     }
 
+    /// The permission bits of an inode whose access ACL is left out: the group has none then that the ACL did not give it.
+    ///
+    /// # Errors
+    /// `Corrupt` when the attributes are damaged.
+    pub fn mode_without_acl(&self, inode: &Inode) -> Result<u16> {
+        let mode = inode.mode() & 0o7777;
+        if mode & 0o070 == 0 {
+            return Ok(mode);
+        }
+        let Some(acl) = self.xattr(inode, ACL_ACCESS, b"")? else { return Ok(mode) };
+        let place = Place::inode(Structure::Xattr, inode.number());
+        Ok(casemate_trees::mode_without_acl(mode, &acl::to_program(&acl, place)?))
+    }
+
     /// The stored value of the attribute with this prefix index and name.
     pub fn xattr(&self, inode: &Inode, index: u8, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut found = None;

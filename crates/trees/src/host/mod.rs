@@ -14,11 +14,13 @@ use std::sync::Arc;
 use casemate_blockdev::os::{self, FileExt};
 use casemate_blockdev::{Buffer, FileDevice, u32_of, u64_of, usize_of};
 
+#[cfg(target_os = "linux")]
+use crate::mode_without_acl;
 use crate::system::{
     self, AsFd, AtFlags, BorrowedFd, Dir, Errno, HostType, Mode, OFlags, OwnedFd, Stat, fstat, openat,
     readlinkat, statat,
 };
-use crate::{Error, FileType, Node, Result, Time};
+use crate::{ACCESS_ACL, Error, FileType, Node, Result, Time};
 
 pub use file::HostFile;
 pub use outline::{Outline, Outlined, Unread};
@@ -212,8 +214,9 @@ impl Reading {
                 _ => Body::Node,
             };
             let path = folder.join(&name);
-            let xattrs = self.attributes(&Attributed::Path(&path)).map_err(|error| at(&path, error))?;
-            (stat, xattrs, body)
+            let mut stat = stat;
+            let xattrs = self.attributes(&Attributed::Path(&path), &mut stat);
+            (stat, xattrs.map_err(|error| at(&path, error))?, body)
         };
         let path = || changed(&folder.join(&name));
         let node = node(&stat).ok_or_else(path)?;
@@ -234,7 +237,7 @@ impl Reading {
         let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         flags.set(OFlags::NOFOLLOW, !folder.follow);
         let fd = openat(&folder.fd, name, flags, Mode::empty()).map_err(host)?;
-        let stat = fstat(&fd).map_err(host)?;
+        let mut stat = fstat(&fd).map_err(host)?;
         if HostType::from_raw_mode(stat.st_mode) != HostType::RegularFile {
             return Err(changed(&folder.join(name)));
         }
@@ -242,7 +245,7 @@ impl Reading {
             let text = format!("{}: is the image itself", folder.join(name).display());
             return Err(Error::path(ErrorKind::InvalidInput, text));
         }
-        let xattrs = self.attributes(&Attributed::File(fd.as_fd())).map_err(host)?;
+        let xattrs = self.attributes(&Attributed::File(fd.as_fd()), &mut stat).map_err(host)?;
         let size = stat.st_size.cast_unsigned();
         let sparse = allocated(&stat) < size;
         let padded = |size: u64| usize_of(size).next_multiple_of(self.block);
@@ -307,10 +310,41 @@ impl Attributed<'_> {
 }
 
 impl Reading {
-    /// The attributes that are wanted.
-    fn attributes(&self, of: &Attributed<'_>) -> system::Result<Xattrs> {
+    /// The attributes of a file that are wanted. The mode of a file that loses its ACL gives the group what the ACL gave it.
+    fn attributes(&self, of: &Attributed<'_>, stat: &mut Stat) -> system::Result<Xattrs> {
+        if !self.xattrs.is_some_and(|is_wanted| is_wanted(ACCESS_ACL)) {
+            leave_acl(of, stat)?;
+        }
         self.xattrs.map_or(Ok(Vec::new()), |is_wanted| xattrs(of, is_wanted))
     }
+}
+
+/// Takes from the mode what the mask of the file's ACL lends the group. Where the group has no rights there is nothing to look for.
+#[cfg(target_os = "linux")]
+fn leave_acl(of: &Attributed<'_>, stat: &mut Stat) -> system::Result<()> {
+    let is_link = HostType::from_raw_mode(stat.st_mode) == HostType::Symlink;
+    if is_link || stat.st_mode & 0o070 == 0 {
+        return Ok(());
+    }
+    let mut value = vec![0; 256];
+    let len = loop {
+        match of.get(c"system.posix_acl_access", &mut value) {
+            Ok(len) => break len,
+            Err(Errno::RANGE) if value.len() < LARGEST_VALUE => value.resize(value.len() * 4, 0),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    };
+    let bits = u16::try_from(stat.st_mode & 0o7777).unwrap_or(0);
+    let lost = bits & !mode_without_acl(bits, value.get(..len).unwrap_or_default());
+    stat.st_mode &= !u32::from(lost);
+    Ok(())
+}
+
+/// Leaves the mode as it is: it is not the ACL's on other systems.
+#[cfg(not(target_os = "linux"))]
+fn leave_acl(_: &Attributed<'_>, _: &mut Stat) -> system::Result<()> {
+    Ok(())
 }
 
 /// The attributes that are wanted, in the order of their names.

@@ -83,8 +83,8 @@ impl Reading {
     /// # Errors
     /// Errors of the host.
     pub fn top(&self, path: &Path) -> Result<(Node, Xattrs)> {
-        let stat = system::stat(path).map_err(|error| at(path, error))?;
-        let xattrs = self.attributes(&Attributed::Path(path)).map_err(|error| at(path, error))?;
+        let mut stat = system::stat(path).map_err(|error| at(path, error))?;
+        let xattrs = self.attributes(&Attributed::Path(path), &mut stat).map_err(|error| at(path, error))?;
         Ok((node(&stat).ok_or_else(|| changed(path))?, xattrs))
     }
 
@@ -101,7 +101,7 @@ impl Reading {
 
     fn outlined(&self, folder: &Folder, name: CString, kind: NameKind) -> Result<Outlined> {
         let host = |error| at(&folder.join(&name), error);
-        let stat = statat(&folder.fd, &*name, AtFlags::SYMLINK_NOFOLLOW).map_err(host)?;
+        let mut stat = statat(&folder.fd, &*name, AtFlags::SYMLINK_NOFOLLOW).map_err(host)?;
         let body = match (HostType::from_raw_mode(stat.st_mode), kind) {
             (HostType::Directory, NameKind::Folder(number)) => Outline::Folder(number),
             (HostType::RegularFile, NameKind::File) => {
@@ -123,7 +123,7 @@ impl Reading {
             _ => Outline::Node,
         };
         let path = folder.join(&name);
-        let xattrs = self.attributes(&Attributed::Path(&path)).map_err(host)?;
+        let xattrs = self.attributes(&Attributed::Path(&path), &mut stat).map_err(host)?;
         let (inode, has_more_names) = (system::inode(&stat), stat.st_nlink > 1);
         let node = node(&stat).ok_or_else(|| changed(&path))?;
         Ok(Outlined { name, node, inode, has_more_names, xattrs, body })

@@ -2,9 +2,9 @@
 //!
 //! GNU tar and star write ACLs as text, and labels of SELinux without their NUL; libarchive writes values as base64, too.
 
-use super::acl::Acl;
 use super::{Member, XATTR, records};
-use crate::{Error, Result};
+use crate::acl::{ACCESS_ACL as ACCESS, Acl, limit_group};
+use crate::{Error, Result, mode_without_acl};
 
 /// An extended attribute: its name and its value.
 pub type Xattr = (Vec<u8>, Vec<u8>);
@@ -12,7 +12,6 @@ pub type Xattr = (Vec<u8>, Vec<u8>);
 /// Attributes that ACLs are, and the keys of the records that have them as text.
 const ACLS: [(&[u8], &str); 2] =
     [(ACCESS, "SCHILY.acl.access"), (b"system.posix_acl_default", "SCHILY.acl.default")];
-const ACCESS: &[u8] = b"system.posix_acl_access";
 
 /// The attribute of SELinux, and the key of the record that has it without the NUL at its end.
 const LABEL: (&[u8], &[u8]) = (b"security.selinux", b"RHT.security.selinux");
@@ -81,6 +80,25 @@ impl Member {
         xattrs.dedup_by(|(a, _), (b, _)| a == b);
         Ok(Attributes { xattrs, mode })
     }
+
+    /// Permission bits of the member if it gets no extended attributes, nor its access ACL: the group has none then that the ACL did
+    /// not give it, whatever form the ACL has.
+    pub fn mode_without_acl(&self) -> u16 {
+        let mut mode = self.node.mode;
+        for (key, value) in &self.records {
+            mode = match &key[..] {
+                key if key.strip_prefix(XATTR) == Some(ACCESS) => mode_without_acl(mode, value),
+                key if key.strip_prefix(records::LIBARCHIVE) == Some(ACCESS) => {
+                    mode_without_acl(mode, &base64(value).unwrap_or_default())
+                }
+                key if key == ACLS[0].1.as_bytes() => {
+                    Acl::group_of_text(value).map_or(mode, |group| limit_group(mode, group))
+                }
+                _ => mode,
+            };
+        }
+        mode
+    }
 }
 
 /// Bytes that base64 stands for, with or without the signs that fill it up.
@@ -128,6 +146,27 @@ mod tests {
             ("A*==", None),
         ] {
             assert_eq!(base64(text.as_bytes()).as_deref(), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_group_of_a_member_without_its_acl_has_no_more_than_before() {
+        let acl: &[u8] =
+            b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x06\0\x07\0\0\0\x04\0\x04\0\xff\xff\xff\xff\
+            \x10\0\x06\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff";
+        let cases: [(&str, &[u8], u16); 7] = [
+            ("SCHILY.xattr.system.posix_acl_access", acl, 0o640),
+            ("SCHILY.xattr.system.posix_acl_default", acl, 0o660),
+            ("LIBARCHIVE.xattr.system.posix_acl_access", b"AgAAAAEABgD", 0o600),
+            ("LIBARCHIVE.xattr.system.posix_acl_access", b"*", 0o600),
+            ("SCHILY.acl.access", b"user::rw-,user:joe:rw-,group::---,mask::rw-,other::---", 0o600),
+            ("SCHILY.acl.access", b"", 0o660),
+            ("SCHILY.acl.default", b"user::rw-,group::---,other::---", 0o660),
+        ];
+        for (key, value, mode) in cases {
+            let mut member = Member::new("f", Node { mode: 0o660, ..Node::new(FileType::Regular) }, None);
+            member.records.push((key.as_bytes().to_vec(), value.to_vec()));
+            assert_eq!(member.mode_without_acl(), mode, "{key}");
         }
     }
 

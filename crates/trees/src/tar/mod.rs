@@ -1,7 +1,6 @@
 //! Tar streams: written in the pax format (POSIX.1-2008, `pax` utility) with GNU tar's sparse files, and read in every
 //! format that GNU tar writes.
 
-mod acl;
 mod attributes;
 mod contents;
 mod header;

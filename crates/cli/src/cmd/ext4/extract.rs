@@ -3,13 +3,12 @@
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
 use casemate::blockdev::{Events, u64_of};
 use casemate::ext4::{
-    ExtractOptions, Failure, FileSystem, FileType, Inode, Pattern, RescueFolder, Selection, Target, Time,
+    ExtractOptions, Failure, FileSystem, FileType, Inode, Pattern, RescueFolder, Selection, Target,
 };
 use casemate::{Code, Error, Output};
 
@@ -20,8 +19,9 @@ use crate::context::{Context, Failures, error_value};
 
 /// Copy a tree out of an image, into a folder or a tar stream, or one file.
 ///
-/// Holes, modes, times, hard links and extended attributes are kept; owners too in a tar stream, and in a folder if
-/// root asks. A file that can't be read, or does not match its fs-verity tree, is named and left out. The folder must
+/// Holes, modes, times, hard links and extended attributes are kept; owners too in a tar stream, and elsewhere if root asks.
+/// The command names all that it can't restore. A group whose ACL is left out, or can't be restored, gets what the ACL gave it, not
+/// the ACL's mask. A file that can't be read, or does not match its fs-verity tree, is named and left out. The folder must
 /// be new or empty, unless --merge or --overwrite is given.
 ///
 /// Patterns are those of .gitignore: * and ? and [a-z] in one name, ** for any directories. A pattern without a slash
@@ -97,12 +97,7 @@ impl Args {
             self.check_empty(&fs, folder)?;
         }
         let progress = context.progress(fs.name(), fs.used_bytes());
-        let mut options = ExtractOptions::default();
-        options.owners = !self.no_owners;
-        options.xattrs = !self.no_xattrs;
-        options.overwrite = self.overwrite;
-        options.kept = context.named().to_vec();
-        options.selection = selection;
+        let options = self.options(selection, context);
         let work = context.work(context.providers().clone(), &progress);
         let copy = |target: Target<'_>| fs.extract(&self.path, target, &options, &work);
         let report = match (tar, &self.folder) {
@@ -186,8 +181,7 @@ impl Args {
         super::undelete::note_open(&made, context);
         let mut failures = Failures::default();
         super::undelete::tell_unread(found.unread, fs, &mut failures, context);
-        let mut options = ExtractOptions::default();
-        (options.owners, options.xattrs) = (!self.no_owners, !self.no_xattrs);
+        let options = self.options(Selection::default(), context);
         let work = context.opening();
         for inode in &found.tops {
             let number = inode.number();
@@ -205,7 +199,9 @@ impl Args {
                 FileType::Regular => fs.open_inode(inode).and_then(|file| {
                     let mut output = Output::create(&target, &[self.image.file()])?;
                     copy(&*file, |error| fs.error(&path, error), &mut output)?;
-                    output.dress((inode.mode() & 0o777).into(), None);
+                    for error in fs.restore(inode, &output, &options) {
+                        failures.add(context, error.within(&path));
+                    }
                     output.commit()?;
                     Ok(file.size())
                 }),
@@ -260,6 +256,17 @@ impl Args {
         Err(Error::argument(text))
     }
 
+    /// Options of the copy.
+    fn options(&self, selection: Selection, context: &Context) -> ExtractOptions {
+        let mut options = ExtractOptions::default();
+        options.owners = !self.no_owners;
+        options.xattrs = !self.no_xattrs;
+        options.overwrite = self.overwrite;
+        options.kept = context.named().to_vec();
+        options.selection = selection;
+        options
+    }
+
     /// Copies one file, into a folder that is there or to a file that is called so. It is there whole or not at all.
     fn one(&self, fs: &FileSystem, inode: &Inode, target: &Path, context: &Context) -> Result<Answer, Error> {
         let name = Path::new(&self.path).file_name().unwrap_or_default();
@@ -271,27 +278,24 @@ impl Args {
         }
         copy(&*fs.open(&self.path)?, |error| fs.error(&self.path, error), &mut output)
             .map_err(|error| error.at(target.display()))?;
-        let Time { seconds, nanoseconds } = inode.modified();
-        let whole = Duration::from_secs(seconds.unsigned_abs());
-        let second = match seconds < 0 {
-            true => SystemTime::UNIX_EPOCH.checked_sub(whole),
-            false => SystemTime::UNIX_EPOCH.checked_add(whole),
-        };
-        let time = second.and_then(|time| time.checked_add(Duration::from_nanos(nanoseconds.into())));
-        output.dress((inode.mode() & 0o777).into(), time);
+        let missing = fs.restore(inode, &output, &self.options(Selection::default(), context));
         output.commit()?;
-        self.told(inode, &target, context)
-    }
-
-    fn told(&self, inode: &Inode, target: &Path, context: &Context) -> Result<Answer, Error> {
+        let path = self.path.to_string_lossy();
+        let mut failures = Vec::new();
+        for error in missing {
+            let error = error.within(&path);
+            context.complain(&error);
+            failures.push(json!({"path": path, "error": error_value(&error), "partial": true}));
+        }
+        let answer = if failures.is_empty() { Answer::Yes } else { Answer::Failed };
         if context.json() {
             context.print_json(&json!({
-                "files": 1, "directories": 0, "others": 0, "bytes": inode.size(), "failures": [],
+                "files": 1, "directories": 0, "others": 0, "bytes": inode.size(), "failures": failures,
                 "failures_left_out": 0,
             }))?;
         }
         context.done(format_args!("{}: {} bytes", target.display(), inode.size()));
-        Ok(Answer::Yes)
+        Ok(answer)
     }
 }
 

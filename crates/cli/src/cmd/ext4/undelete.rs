@@ -113,7 +113,7 @@ impl Args {
         for folder in folders {
             let named = named(&self.folder, folder).filter(|(place, _)| is_free(place, &taken));
             let Some((place, way)) = named else { continue };
-            if let Err(error) = made.make_folder(&place, way, folder.inode.mode()) {
+            if let Err(error) = made.make_folder(&place, way, folder.mode_without_acl()) {
                 failures.add(context, error);
             }
         }

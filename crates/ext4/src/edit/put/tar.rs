@@ -102,7 +102,7 @@ impl LeftOut {
 pub(crate) fn attributes(member: &Member, are_wanted: bool) -> Result<Attributes> {
     match are_wanted {
         true => member.attributes(),
-        false => Ok(Attributes { xattrs: Vec::new(), mode: member.node.mode }),
+        false => Ok(Attributes { xattrs: Vec::new(), mode: member.mode_without_acl() }),
     }
 }
 

@@ -18,12 +18,12 @@ use casemate_trees::{Choice, join, split};
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
 use crate::read::extract::{
-    CHUNK, Entered, ExtractOptions, ExtractReport, FirstName, Folder, children, link_target, may_have_links,
+    CHUNK, Entered, ExtractOptions, ExtractReport, FirstName, Folder, attributes, children, link_target,
+    may_have_links,
 };
 use crate::read::fs::Ext4;
 use crate::read::names::{Name, Names};
 use crate::read::seen::SeenDirectories;
-use crate::read::xattr::Xattr;
 use crate::units::InodeNo;
 
 /// Files from this size on are copied by all workers together, after the others of their level.
@@ -64,6 +64,21 @@ pub fn extract_to_folder(
     };
     extract.run(top)?;
     Ok(extract.report.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Restores what a file has beside its contents: owner (if `owners`), attributes (if `xattrs`), mode and times. Returns what could
+/// not be restored, and restores the rest.
+pub fn restore_file(
+    fs: &Ext4,
+    inode: &Inode,
+    file: BorrowedFd<'_>,
+    owners: bool,
+    xattrs: bool,
+) -> Vec<Error> {
+    let (xattrs, node, failed) = attributes(fs, inode, xattrs);
+    let xattrs = xattrs.iter().map(|xattr| (&xattr.name[..], &xattr.value[..]));
+    let missing = host::restore(file, &node, xattrs, owners);
+    failed.into_iter().chain(missing).collect()
 }
 
 struct Extract<'a> {
@@ -327,9 +342,10 @@ impl Extract<'_> {
                 host::make_special(&inode.node(), parent, name)?;
             }
         }
-        let xattrs = self.xattrs(path, inode);
+        let (xattrs, node, failed) = attributes(self.fs, inode, self.options.xattrs);
         let xattrs = xattrs.iter().map(|xattr| (&xattr.name[..], &xattr.value[..]));
-        for error in host::restore_at(parent, name, &inode.node(), xattrs, self.options.owners)? {
+        let missing = host::restore_at(parent, name, &node, xattrs, self.options.owners)?;
+        for error in failed.into_iter().chain(missing) {
             self.fail(path.to_vec(), error, true);
         }
         self.count(|report| report.others += 1);
@@ -440,20 +456,9 @@ impl Extract<'_> {
     }
 
     fn restore(&self, file: BorrowedFd<'_>, path: &[u8], inode: &Inode) {
-        let xattrs = self.xattrs(path, inode);
-        let xattrs = xattrs.iter().map(|xattr| (&xattr.name[..], &xattr.value[..]));
-        for error in host::restore(file, &inode.node(), xattrs, self.options.owners) {
+        for error in restore_file(self.fs, inode, file, self.options.owners, self.options.xattrs) {
             self.fail(path.to_vec(), error, true);
         }
-    }
-
-    /// The attributes of a file that are restored.
-    fn xattrs(&self, path: &[u8], inode: &Inode) -> Vec<Xattr> {
-        let xattrs = if self.options.xattrs { self.fs.xattrs(inode) } else { Ok(Vec::new()) };
-        xattrs.unwrap_or_else(|error| {
-            self.fail(path.to_vec(), error, true);
-            Vec::new()
-        })
     }
 
     fn fail(&self, path: Vec<u8>, error: Error, partial: bool) {

@@ -7,16 +7,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileId};
-use casemate_trees::{Choice, Selection, Trail, join};
+use casemate_trees::{Choice, Node, Selection, Trail, join};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
 use crate::read::fs::Ext4;
 use crate::read::names::{Name, Names};
+use crate::read::xattr::Xattr;
 use crate::units::InodeNo;
 
 pub use casemate_trees::tar::Record;
-pub use folder::extract_to_folder;
+pub use folder::{extract_to_folder, restore_file};
 pub use tar::extract_to_tar;
 
 /// How trees are copied out.
@@ -173,6 +174,25 @@ pub(crate) fn accepted_names(fs: &Ext4, dir: &Inode, mut fail: impl FnMut(&[u8],
 fn link_target(fs: &Ext4, inode: &Inode) -> Result<Vec<u8>> {
     fs.require_key(inode)?;
     fs.symlink_target(inode)
+}
+
+/// Attributes that a file outside gets, if they are wanted, and the rest that it has beside its contents. Without its ACL, also where that can't
+/// be read, the group has no bits that the ACL did not give it.
+fn attributes(fs: &Ext4, inode: &Inode, are_wanted: bool) -> (Vec<Xattr>, Node, Option<Error>) {
+    let node = inode.node();
+    let limited = |mode| Node { mode, ..node };
+    if inode.kind() == FileType::Symlink && !are_wanted {
+        return (Vec::new(), node, None);
+    }
+    let without = || fs.mode_without_acl(inode);
+    let found = match are_wanted {
+        true => fs.xattrs(inode).map(|list| (list, node)),
+        false => without().map(|mode| (Vec::new(), limited(mode))),
+    };
+    match found {
+        Ok((list, node)) => (list, node, None),
+        Err(error) => (Vec::new(), limited(without().unwrap_or(node.mode & !0o070)), Some(error)),
+    }
 }
 
 /// Whether an inode is what its name says: nothing that another name calls a file is gone through.

@@ -13,7 +13,8 @@ use casemate_trees::{Choice, Link, Node, join};
 use crate::error::{Error, Result};
 use crate::format::inode::{FileType, Inode};
 use crate::read::extract::{
-    CHUNK, Entered, ExtractOptions, ExtractReport, FirstName, Folder, children, link_target, may_have_links,
+    CHUNK, Entered, ExtractOptions, ExtractReport, FirstName, Folder, attributes, children, link_target,
+    may_have_links,
 };
 use crate::read::fs::Ext4;
 use crate::read::names::IntoNames;
@@ -245,15 +246,15 @@ impl Stream<'_> {
             self.fail(item.path, Error::unsupported(text), false);
             return Ok(());
         }
-        let node = item.inode.node();
+        // A hard link's member says the mode again, and its attributes not.
+        let (xattrs, node, failed) = match (&item.link, self.options.xattrs) {
+            (Some(Link::Hard(_)), true) => (Vec::new(), item.inode.node(), None),
+            (_, are_wanted) => attributes(self.fs, &item.inode, are_wanted),
+        };
         let node = if self.options.owners { node } else { Node { uid: 0, gid: 0, ..node } };
         let mut member = Member::new(item.path, node, item.link);
-        if self.options.xattrs && !matches!(member.link, Some(Link::Hard(_))) {
-            match self.fs.xattrs(&item.inode) {
-                Ok(list) => list.into_iter().for_each(|xattr| member.add_xattr(&xattr.name, xattr.value)),
-                Err(error) => self.fail(member.path.clone(), error, true),
-            }
-        }
+        xattrs.into_iter().for_each(|xattr| member.add_xattr(&xattr.name, xattr.value));
+        failed.into_iter().for_each(|error| self.fail(member.path.clone(), error, true));
         if !matches!(member.link, Some(Link::Hard(_))) {
             match self.options.contents.records(self.fs, &item.inode) {
                 Ok(records) => member.records.extend(records),

@@ -7,6 +7,26 @@
 use crate::node::NO_ID;
 use crate::{Error, Result};
 
+/// Name of the attribute that an access ACL is.
+pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
+/// Permission bits of a file whose access ACL, an attribute as programs get it from the kernel, is left out. Those of the group are
+/// the mask's as long as there is an ACL, and the mask may allow what the group may not: then the group keeps what both its
+/// entry and the mask allow. Of an ACL that makes no sense nothing is known, and the group gets nothing.
+pub fn mode_without_acl(mode: u16, acl: &[u8]) -> u16 {
+    let group = match Acl::from_attribute(acl) {
+        Some(Acl(entries)) if entries.is_empty() => return mode,
+        Some(acl) => acl.group(),
+        None => 0,
+    };
+    limit_group(mode, group)
+}
+
+/// Permission bits without those of the group that are not in `rights`.
+pub(crate) fn limit_group(mode: u16, rights: u16) -> u16 {
+    mode & (!0o070 | rights << 3)
+}
+
 /// The version of an attribute's value.
 const VERSION: u32 = 2;
 
@@ -22,7 +42,7 @@ const OTHER: u16 = 0x20;
 
 /// An ACL, its entries in the order that the kernel wants.
 #[derive(Debug)]
-pub(super) struct Acl(Vec<Entry>);
+pub(crate) struct Acl(Vec<Entry>);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -37,14 +57,8 @@ impl Acl {
     /// # Errors
     /// `Corrupt` for a text that is not an ACL, `Unsupported` for a user or group without a number.
     pub fn from_text(text: &[u8], name: &str) -> Result<Option<Acl>> {
-        let lines = text.split(|byte| *byte == b'\n');
-        let lines = lines.map(|line| line.split(|byte| *byte == b'#').next().unwrap_or_default());
-        let mut entries = Vec::new();
-        for text in lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii) {
-            if !text.is_empty() {
-                entries.push(entry(text, name)?);
-            }
-        }
+        let entries = entries_of(text).map(|text| entry(text, name));
+        let mut entries = entries.collect::<Result<Vec<_>>>()?;
         if entries.is_empty() {
             return Ok(None);
         }
@@ -113,10 +127,40 @@ impl Acl {
         of(OWNER).unwrap_or(0) << 6 | group.unwrap_or(0) << 3 | of(OTHER).unwrap_or(0)
     }
 
+    /// The rights of the owning group: none that the mask does not allow.
+    fn group(&self) -> u16 {
+        rights_of_group(&self.0)
+    }
+
+    /// The rights of the owning group by an access ACL that is text, whoever else it names, with numbers or without; `None` if the
+    /// text has no entries.
+    pub fn group_of_text(text: &[u8]) -> Option<u16> {
+        entries_of(text).next()?;
+        let entries: Vec<Entry> = entries_of(text).filter_map(|text| entry(text, "").ok()).collect();
+        Some(rights_of_group(&entries))
+    }
+
     /// Whether an access ACL says more than permission bits do.
     pub fn is_more(&self) -> bool {
         self.0.iter().any(|entry| matches!(entry.tag, USER | GROUP | MASK))
     }
+}
+
+/// Rights that each entry of the owning group, and each mask, allows; none without an entry of the group.
+fn rights_of_group(entries: &[Entry]) -> u16 {
+    let of = |tag: u16| {
+        let rights = entries.iter().filter(move |entry| entry.tag == tag).map(|entry| entry.permissions);
+        rights.reduce(|all, some| all & some)
+    };
+    of(OWNING_GROUP).unwrap_or(0) & of(MASK).unwrap_or(7)
+}
+
+/// The entries of a text, without remarks.
+fn entries_of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = text.split(|byte| *byte == b'\n');
+    let lines = lines.map(|line| line.split(|byte| *byte == b'#').next().unwrap_or_default());
+    let entries = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    entries.filter(|text| !text.is_empty())
 }
 
 /// An entry as text.
@@ -196,6 +240,26 @@ mod tests {
         assert!(Acl::from_text(b"\n# nothing\n", "acl").unwrap().is_none());
         let few = Acl::from_text(b"user::rw-,other::r--,group::r--", "acl").unwrap().unwrap();
         assert_eq!((few.mode(), few.is_more()), (0o644, false));
+    }
+
+    #[test]
+    fn a_group_without_its_acl_has_what_entry_and_mask_allow() {
+        let attribute = |text: &str| Acl::from_text(text.as_bytes(), "acl").unwrap().unwrap().to_attribute();
+        for (text, mode, without) in [
+            ("u::rw,u:7:rw,g::-,m::rw,o::r", 0o4664, 0o4604),
+            ("u::rw,u:7:rw,g::rwx,m::r,o::-", 0o640, 0o640),
+            ("u::rw,g::rx,m::rw,o::-", 0o2660, 0o2640),
+            ("u::rw,g::rw,o::-", 0o640, 0o640),
+        ] {
+            assert_eq!(mode_without_acl(mode, &attribute(text)), without, "{text}");
+        }
+        assert_eq!(mode_without_acl(0o664, b"nonsense"), 0o604);
+        assert_eq!(mode_without_acl(0o664, &VERSION.to_le_bytes()), 0o664);
+        assert_eq!(
+            Acl::group_of_text(b"user::rw-\nuser:joe:rw-\ngroup::r--#e\nmask::rw-\nother::---"),
+            Some(4)
+        );
+        assert_eq!((Acl::group_of_text(b" #x\n"), Acl::group_of_text(b"x")), (None, Some(0)));
     }
 
     #[test]
