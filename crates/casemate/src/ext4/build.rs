@@ -93,7 +93,7 @@ impl Source {
         }
     }
 
-    /// Whether it is a tar stream that comes from standard input.
+    /// Returns whether it is a tar stream that comes from standard input.
     pub fn is_standard_input(&self) -> bool {
         matches!(self, Source::Tar(path) | Source::Layer(path) if path == Path::new("-"))
     }

@@ -42,7 +42,7 @@ enum Value {
     Bits(u16),
     /// These, and the execution bits of directories and of files that have one.
     Executable(u16),
-    /// Those that the owner, the group or others have, which is the mask of it.
+    /// Bits that the owner, the group or others have, of which this is the mask.
     Copy(u16),
 }
 
