@@ -256,7 +256,8 @@ pub(crate) fn set(file: &File, id: FileId, mark: &Mark) -> Result<()> {
         _ => {}
     }
     for carrier in carriers(file, id)? {
-        if os::set_attribute(&carrier, MARK_NAME, &mark.encode())? {
+        let set = os::set_attribute(&carrier, MARK_NAME, &mark.encode());
+        if set.map_err(|error| Error::io(format_args!("its attribute {MARK_NAME}"), error))? {
             carrier.sync_all()?;
         }
     }

@@ -482,16 +482,24 @@ impl Medium {
     /// # Errors
     /// `Io`; `Unsupported` for a mark that this version does not know.
     pub fn mark(&self) -> Result<Option<Mark>> {
-        self.marked(mark::read).map(Option::flatten)
+        for (file, id) in self.all_marked()? {
+            if let Some(mark) = mark::read(&file, id).at(&self.name)? {
+                return Ok(Some(mark));
+            }
+        }
+        Ok(None)
     }
 
-    /// Marks the file, or those that a loop device stands on, before in-place work changes its first byte. The mark is on stable
-    /// storage then. A disk takes none, nor does a file system without extended attributes: nothing happens.
+    /// Marks the files that have the data, or those that a loop device stands on, before in-place work changes their first byte. The
+    /// mark is on stable storage then. A disk takes none, nor does a file system without extended attributes: nothing happens.
     ///
     /// # Errors
     /// `Io`; `Argument` if other work has left a mark.
     pub fn set_mark(&self, mark: &Mark) -> Result<()> {
-        self.marked(|file, id| mark::set(file, id, mark)).map(drop)
+        for (file, id) in self.all_marked()? {
+            mark::set(&file, id, mark).at(&self.name)?;
+        }
+        Ok(())
     }
 
     /// Removes the mark, on stable storage, once the work is.
@@ -499,7 +507,19 @@ impl Medium {
     /// # Errors
     /// `Io`.
     pub fn remove_mark(&self) -> Result<()> {
-        self.marked(mark::remove).map(drop)
+        for (file, id) in self.all_marked()? {
+            mark::remove(&file, id).at(&self.name)?;
+        }
+        Ok(())
+    }
+
+    /// The open files with the data, whose marks are one.
+    fn all_marked(&self) -> Result<Vec<(Arc<fs::File>, FileId)>> {
+        let files = self.files().into_iter().flatten();
+        files
+            .map(|file| Ok((Arc::clone(&file), crate::os::id_of(&file)?)))
+            .collect::<Result<_>>()
+            .at(&self.name)
     }
 
     /// The path of the file that keeps a change of the file system on the medium until it is complete, by whatever name the medium

@@ -12,6 +12,7 @@
 //! and the checksums say it of the sectors below each block: a commit writes over nothing else.
 
 mod base;
+mod commit;
 mod layout;
 mod sums;
 
@@ -23,7 +24,6 @@ use crate::advice::Advice;
 use crate::code::Code;
 use crate::device::{BlockDevice, past_end};
 use crate::error::{Error, Result};
-use crate::events::Events;
 use crate::partition::crc32;
 use crate::{u64_of, usize_of};
 
@@ -67,6 +67,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             is_committed: false,
             identity: padded(&base.identity(below, OverlayEdition::Second)?)?,
             state: base.state()?,
+            number: None,
         };
         store.write_zeroes(u64_of(HEADER), layout.bitmap, true)?;
         // A hole behind the end of a file is there only when something follows.
@@ -93,69 +94,10 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             overlay.check_blocks()?;
         }
         if overlay.layout.edition == OverlayEdition::Second && state != head.state {
-            let new = Head { is_committed: false, identity, state };
+            let new = Head { is_committed: false, identity, state, number: None };
             overlay.flushing = Mutex::new(Some(overlay.layout.header(&new)));
         }
         Ok(overlay)
-    }
-
-    /// Writes what a store has into the device below, and empties the store, which is one for the device as it is then.
-    /// Returns how many blocks were written; the listener hears of their bytes. What was interrupted is completed by the same
-    /// again: nothing but that can be done with the store meanwhile.
-    ///
-    /// # Errors
-    /// Errors of [`OverlayFile::open`]; `Argument` if a block below is neither as it was nor as the store has it, before
-    /// anything is written; errors of either device, after which a second call may succeed.
-    pub fn commit(below: D, store: S, base: Arc<dyn OverlayBase>, events: &dyn Events) -> Result<u64> {
-        let (overlay, head) = OverlayFile::read(below, store, base)?;
-        let OverlayFile { below, store, base, layout, size, .. } = &overlay;
-        // What is seen through the store stays the same from the beginning of the commit to its end: this tells the device
-        // meanwhile.
-        let view = padded(&base.identity(&overlay, layout.edition)?)?;
-        overlay.check_end()?;
-        if head.is_committed {
-            same_base(&head.identity, &view)?;
-            // Nothing tells what was below the blocks.
-            if layout.edition == OverlayEdition::First {
-                overlay.check_state(&head, base.state()?)?;
-            }
-        } else {
-            overlay.check_identity(&head, below)?;
-            overlay.check_state(&head, base.state()?)?;
-        }
-        match (overlay.check_blocks(), head.is_committed) {
-            // Half of the blocks are written: nothing but the other half is a way out.
-            (Err(error), true) if error.code() == Code::Changed && base.is_trusted() => {}
-            (Err(error), true) => return Err(error.advise(Advice::TrustImage)),
-            (checked, _) => checked?,
-        }
-        let write_header = |is_committed, state| -> Result<()> {
-            store.write_at(&layout.header(&Head { is_committed, identity: view, state }), 0)?;
-            store.flush()
-        };
-        store.flush()?;
-        // What is seen through the store is the same whenever the commit is begun, so its identity is the number of the commit.
-        base.begin_commit(view[..32].try_into().expect("as many bytes"))?;
-        write_header(true, head.state)?;
-        let mut buffer = vec![0; usize_of(COPIED.min(*size))];
-        let mut at = 0;
-        while at < *size {
-            let (is_stored, run) = overlay.run(at, *size);
-            at = run.end;
-            for start in run.clone().step_by(buffer.len()).filter(|_| is_stored) {
-                let piece = &mut buffer[..usize_of((run.end - start).min(COPIED))];
-                store.read_at(piece, layout.data_start + start)?;
-                below.write_at(piece, start)?;
-                events.advance(u64_of(piece.len()))?;
-            }
-        }
-        below.flush()?;
-        store.write_zeroes(u64_of(HEADER), layout.bitmap, true)?;
-        store.flush()?;
-        write_header(false, base.state()?)?;
-        base.end_commit()?;
-        store.discard(layout.data_start, *size)?;
-        Ok(overlay.changed_blocks())
     }
 
     /// A store over `below`, with what its header says of it.
@@ -193,7 +135,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         let identity = header[IDENTITY..][..BASE].try_into().expect("as many bytes");
         let state: [u8; STATE] = header[IDENTITY + BASE..][..STATE].try_into().expect("as many bytes");
         let state = Some(state).filter(|state| edition == OverlayEdition::Second && *state != [0; STATE]);
-        let head = Head { is_committed, identity, state };
+        let head = Head { is_committed, identity, state, number: layout::number(&header) };
         let blocks = size.div_ceil(Self::BLOCK);
         // The size is that of a device which exists.
         let mut bytes = vec![0; usize_of(layout.bitmap)];
@@ -518,9 +460,6 @@ fn refuse(text: &str) -> Error {
 fn invalid(text: &str) -> Error {
     Error::corrupt(text.to_owned())
 }
-
-/// Bytes that are copied at once.
-const COPIED: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests;

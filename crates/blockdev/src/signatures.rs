@@ -334,7 +334,23 @@ pub fn is_made_again(what: &str) -> bool {
 
 /// Whether contents go by the size of the device that they lie on: they are lost on a smaller one.
 pub fn is_as_large_as_its_device(what: &str) -> bool {
-    [INTEGRITY, LVM, MD, ZFS, BCACHE, RAID, DRBD, VMFS, ORACLE, BITLOCKER, LABEL].contains(&what)
+    [
+        LUKS,
+        LUKS_REENCRYPTED,
+        LUKS_SECOND,
+        INTEGRITY,
+        LVM,
+        MD,
+        ZFS,
+        BCACHE,
+        RAID,
+        DRBD,
+        VMFS,
+        ORACLE,
+        BITLOCKER,
+        LABEL,
+    ]
+    .contains(&what)
 }
 
 /// Whether contents are those of an ordinary file, which programs replace by others of any kind.

@@ -88,10 +88,15 @@ impl OverlayBase for Base {
         self.is_trusted
     }
 
-    fn begin_commit(&self, id: [u8; 32]) -> Result<(), Error> {
+    fn marked(&self) -> Result<Option<[u8; 32]>, Error> {
+        let mark = self.medium.mark()?.filter(|mark| mark.work == InPlaceWork::Commit);
+        Ok(mark.map(|mark| mark.id))
+    }
+
+    fn begin_commit(&self, number: [u8; 32]) -> Result<(), Error> {
         let Some(overlay) = &self.overlay else { return Ok(()) };
         let journal = fs::canonicalize(overlay).at(overlay.display())?;
-        self.medium.set_mark(&Mark { work: InPlaceWork::Commit, id, journal })
+        self.medium.set_mark(&Mark { work: InPlaceWork::Commit, id: number, journal })
     }
 
     fn end_commit(&self) -> Result<(), Error> {

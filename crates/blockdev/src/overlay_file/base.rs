@@ -33,11 +33,17 @@ pub trait OverlayBase: fmt::Debug + Send + Sync {
     /// Whether the caller answers for a device whose state is not what it was.
     fn is_trusted(&self) -> bool;
 
+    /// Number of the commit that has marked the device, if one has.
+    ///
+    /// # Errors
+    /// Errors of reading the mark.
+    fn marked(&self) -> Result<Option<[u8; 32]>>;
+
     /// Marks the device before a commit writes its first byte, or the rest of it, with a number that is that of this commit.
     ///
     /// # Errors
     /// Errors of marking; `Argument` if other work is unfinished on it.
-    fn begin_commit(&self, id: [u8; 32]) -> Result<()>;
+    fn begin_commit(&self, number: [u8; 32]) -> Result<()>;
 
     /// Removes the mark, once the store is empty.
     ///
@@ -68,6 +74,10 @@ impl OverlayBase for ConstantBase {
 
     fn is_trusted(&self) -> bool {
         false
+    }
+
+    fn marked(&self) -> Result<Option<[u8; 32]>> {
+        Ok(None)
     }
 
     fn begin_commit(&self, _: [u8; 32]) -> Result<()> {

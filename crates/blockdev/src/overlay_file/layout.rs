@@ -11,6 +11,10 @@ pub(super) const HEADER: usize = 4096;
 pub(super) const BASE: usize = 64;
 /// Where the identity lies in the header.
 pub(super) const IDENTITY: usize = 40;
+/// Bytes of the number of a commit.
+pub(super) const NUMBER: usize = 32;
+/// Where this lies in the header, with a checksum of its own behind it.
+const NUMBER_AT: usize = 256;
 /// Bytes of a sector, which is old or new after a power failure, and has a checksum.
 pub(super) const SECTOR: usize = 512;
 /// Bytes of the checksums of a block.
@@ -21,11 +25,21 @@ pub(super) const PART: usize = 4096;
 pub(super) const PART_WORDS: usize = PART / 8;
 
 /// Contents of a header, besides sizes.
+#[derive(Clone, Copy)]
 pub(super) struct Head {
     /// Whether a commit has begun.
     pub is_committed: bool,
     pub identity: [u8; BASE],
     pub state: Option<[u8; STATE]>,
+    /// Random number of the commit that has begun, or will next.
+    pub number: Option<[u8; NUMBER]>,
+}
+
+/// Number of a commit in the bytes of a header, if it has one: earlier versions write none.
+pub(super) fn number(header: &[u8; HEADER]) -> Option<[u8; NUMBER]> {
+    let number: [u8; NUMBER] = header[NUMBER_AT..][..NUMBER].try_into().expect("as many bytes");
+    let is_right = header[NUMBER_AT + NUMBER..][..4] == crc32(&number).to_le_bytes();
+    (number != [0; NUMBER] && is_right).then_some(number)
 }
 
 /// Places in a store.
@@ -85,6 +99,10 @@ impl Layout {
         let checked = self.checked();
         let crc = crc32(&header[..checked]);
         header[checked..checked + 4].copy_from_slice(&crc.to_le_bytes());
+        if let Some(number) = &head.number {
+            header[NUMBER_AT..][..NUMBER].copy_from_slice(number);
+            header[NUMBER_AT + NUMBER..][..4].copy_from_slice(&crc32(number).to_le_bytes());
+        }
         header
     }
 }

@@ -225,6 +225,9 @@ impl OverlayBase for Writable {
     fn is_trusted(&self) -> bool {
         self.is_trusted
     }
+    fn marked(&self) -> Result<Option<[u8; 32]>> {
+        Ok(None)
+    }
     fn begin_commit(&self, _: [u8; 32]) -> Result<()> {
         Ok(())
     }
@@ -471,7 +474,7 @@ fn make_old(store: &Lossy, below: &MemoryDevice) {
     store.read_at(&mut blocks, second.data_start).unwrap();
     store.write_at(&blocks, first.data_start).unwrap();
     let identity = padded(b"First").unwrap();
-    let head = Head { is_committed: false, identity, state: None };
+    let head = Head { is_committed: false, identity, state: None, number: None };
     store.write_at(&first.header(&head), 0).unwrap();
 }
 

@@ -550,6 +550,10 @@ fn a_volume_gives_up_the_end_of_its_data_only_where_that_is_free() {
         says(place.own(&line), 2, "are not all zeros, and no file system shows that they are free");
     }
     assert!(place.read("disk") == before);
+    // A volume in it uses all of its device.
+    yes(place.own(&format!("luks format inner --size 3M --key-file key --crypt-offset 1M {CHEAP}")));
+    yes(place.own(&format!("luks format --from inner disk --overwrite --key-file key {CHEAP}")));
+    says(place.own(reduce), 2, "LUKS header ends at byte 3145728 of the data");
     // Behind a file system there may be noise, so somebody has to say that nothing else is there.
     let Some(mke2fs) = tool("mke2fs") else { return };
     let _ = std::fs::remove_file(place.path("plain"));

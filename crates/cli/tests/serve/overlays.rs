@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use casemate_testkit::nbd::WRITE_ZEROES;
-use casemate_testkit::{Rng, run, run_any};
+use casemate_testkit::{Rng, run, run_any, tool};
 
 use crate::{CASEMATE, CRYPT, Folder, SIZE};
 
@@ -136,11 +136,7 @@ fn a_commit_that_stopped_is_known_by_the_image() {
     let mut model = folder.read("image");
     model[..65536].fill(7);
     model[3 << 20..(3 << 20) + 65536].fill(8);
-    // The system lets nothing be written behind 2 MiB.
-    let line = format!("ulimit -f 4096; {CASEMATE} overlay commit changes image");
-    let stopped = run_any(Command::new("dash").args(["-c", &line]).current_dir(folder.path()));
-    assert_eq!(stopped.status.code(), Some(2), "{stopped:?}");
-    assert!(String::from_utf8(stopped.stderr).unwrap().contains("image: File too large"));
+    half_a_commit(&folder, "changes");
     let half = folder.read("image");
     assert!(half[..65536] == model[..65536] && half != model);
     let overlay = fs::canonicalize(folder.path().join("changes")).unwrap();
@@ -173,6 +169,73 @@ fn a_commit_that_stopped_is_known_by_the_image() {
     folder.casemate("overlay commit changes image");
     assert!(folder.read("image") == model);
     folder.expect("image", "true");
+}
+
+/// Commit that the system stops before it writes behind 2 MiB of the image.
+fn half_a_commit(folder: &Folder, overlay: &str) {
+    let line = format!("ulimit -f 4096; {CASEMATE} overlay commit {overlay} image");
+    let stopped = run_any(Command::new("dash").args(["-c", &line]).current_dir(folder.path()));
+    let stderr = String::from_utf8(stopped.stderr).unwrap();
+    assert!(stopped.status.code() == Some(2) && stderr.contains("image: File too large"), "{stderr}");
+}
+
+/// Overlays of one image look alike where their blocks are no samples: a mark belongs to one of them.
+#[test]
+fn the_commit_of_another_overlay_completes_nothing() {
+    let folder = Folder::new();
+    folder.expect("image --overlay empty", "true");
+    let write = |overlay: &str| {
+        let running = folder.start(&format!("image --overlay {overlay}"));
+        let mut client = running.client();
+        client.write((1 << 20) + 4096, &[7; 4096], 0).unwrap();
+        client.write((3 << 20) + 4096, &[8; 4096], 0).unwrap();
+        assert_eq!(running.end(), 0);
+    };
+    write("changes");
+    write("others");
+    half_a_commit(&folder, "changes");
+    let half = folder.read("image");
+    for line in ["overlay commit empty image", "overlay commit others image --trust-image"] {
+        let refused = run_any(&mut folder.command(line));
+        let stderr = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{line}: {stderr}");
+        assert!(stderr.contains("this is not the overlay of the work that was begun on it"), "{stderr}");
+    }
+    assert!(folder.read("image") == half);
+    // The overlay may have moved.
+    fs::rename(folder.path().join("changes"), folder.path().join("moved")).unwrap();
+    folder.casemate("overlay commit moved image");
+    assert!(folder.read("image")[(3 << 20) + 4096..][..4096] == [8; 4096]);
+    folder.expect("image", "true");
+}
+
+/// Whatever another program has done since a commit had nothing left but its mark, the same command removes that.
+#[test]
+fn a_mark_that_alone_is_left_is_removed() {
+    let Some(strace) = tool("strace") else { return };
+    let folder = Folder::new();
+    let running = folder.start("image --overlay changes");
+    running.client().write(0, &[7; 65536], 0).unwrap();
+    assert_eq!(running.end(), 0);
+    let mut killed = Command::new(strace);
+    killed.args([
+        "-f",
+        "-o",
+        "/dev/null",
+        "-e",
+        "inject=fremovexattr:signal=KILL:when=1",
+        "-e",
+        "trace=fremovexattr",
+    ]);
+    killed.args([CASEMATE, "overlay", "commit", "changes", "image"]).current_dir(folder.path());
+    assert!(!run_any(&mut killed).status.success());
+    let mut image = folder.read("image");
+    assert!(image[..65536] == [7; 65536]);
+    image[100] = 9;
+    fs::write(folder.path().join("image"), &image).unwrap();
+    folder.casemate("overlay commit changes image");
+    assert!(folder.read("image") == image);
+    folder.expect("image --overlay changes", "true");
 }
 
 /// The journal, the undo file and the overlay of an image are nothing that a new file may replace unasked.
