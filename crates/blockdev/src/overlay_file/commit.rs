@@ -31,8 +31,10 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             store.write_at(&layout.header(head), 0)?;
             store.flush()
         };
-        // The mark alone is left of a commit that was interrupted, whatever was done to the device since.
-        if overlay.changed_blocks() == 0 && head.number.is_some() && base.marked()? == head.number {
+        // A mark with the store's number proves that this is the device, whatever was done to it since.
+        let is_marked = head.number.is_some() && base.marked()? == head.number;
+        // Of a commit that was interrupted the mark alone is left.
+        if overlay.changed_blocks() == 0 && is_marked {
             let identity = padded(&base.identity(below, layout.edition)?)?;
             let done = Head { is_committed: false, identity, state: base.state()?, number: head.number };
             write_header(&done)?;
@@ -44,7 +46,9 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         let view = padded(&base.identity(&overlay, layout.edition)?)?;
         overlay.check_end()?;
         if head.is_committed {
-            same_base(&head.identity, &view)?;
+            if !is_marked {
+                same_base(&head.identity, &view)?;
+            }
             // Nothing tells what was below the blocks.
             if layout.edition == OverlayEdition::First {
                 overlay.check_state(&head, base.state()?)?;

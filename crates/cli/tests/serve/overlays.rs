@@ -202,7 +202,10 @@ fn the_commit_of_another_overlay_completes_nothing() {
         assert!(stderr.contains("this is not the overlay of the work that was begun on it"), "{stderr}");
     }
     assert!(folder.read("image") == half);
-    // The overlay may have moved.
+    // The overlay may have moved, and another program may have changed what is a sample.
+    let mut changed = folder.read("image");
+    changed[100] ^= 1;
+    fs::write(folder.path().join("image"), changed).unwrap();
     fs::rename(folder.path().join("changes"), folder.path().join("moved")).unwrap();
     folder.casemate("overlay commit moved image");
     assert!(folder.read("image")[(3 << 20) + 4096..][..4096] == [8; 4096]);
