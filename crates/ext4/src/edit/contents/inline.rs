@@ -12,7 +12,7 @@ use crate::read::fs::Ext4;
 use crate::units::Block;
 
 impl Contents<'_> {
-    /// Whether the contents of a new file or link are to lie in its inode. Without contents it has an empty map.
+    /// Whether the contents of a new file are to lie in its inode. Without contents it has an empty map.
     pub fn fits_inline(&self, size: u64) -> Result<bool> {
         Ok(size > 0
             && may_be_inline(self.inodes.fs(), self.inode)
