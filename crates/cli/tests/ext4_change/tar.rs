@@ -253,3 +253,26 @@ fn hostile_tar_streams_stay_in_their_directory() {
         place.assert_clean();
     }
 }
+
+/// No name of it is written as a link to a member that is not there.
+#[test]
+fn a_socket_is_left_out_of_streams_with_all_its_names() {
+    let Some(place) = Place::new("") else { return };
+    fs::create_dir(place.path("tree")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(place.path("tree/a")).unwrap();
+    fs::hard_link(place.path("tree/a"), place.path("tree/b")).unwrap();
+    fs::write(place.path("tree/c"), "text").unwrap();
+    place.yes("put -r image tree/. /");
+    for line in ["extract image --tar=out", "fscrypt: backup image / out"] {
+        let output = place.ext4(line);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        for name in ["/a", "/b"] {
+            assert!(
+                text.contains(&format!("{name}: sockets have no place in a tar stream")),
+                "{line}: {text}"
+            );
+        }
+        let names = run(Command::new("tar").args(["-tf", "out"]).current_dir(place.folder.path()));
+        assert!(names.contains("c\n") && !names.contains("a\n") && !names.contains("b\n"), "{line}: {names}");
+    }
+}

@@ -183,6 +183,11 @@ impl Stream<'_> {
     }
 
     fn add(&mut self, name: FirstName, path: Vec<u8>, inode: Inode) -> Result<()> {
+        // Each name of one, for there is no member that the others could be links to.
+        if inode.kind() == FileType::Socket {
+            self.fail(path, Error::unsupported("sockets have no place in a tar stream"), false);
+            return Ok(());
+        }
         if may_have_links(&inode) {
             if let Some((folder, name)) = self.links.get(&inode.number()) {
                 let link = Some(Link::Hard(folder.path_of(name)));
@@ -191,16 +196,9 @@ impl Stream<'_> {
             self.links.insert(inode.number(), name);
         }
         let link = match inode.kind() {
-            FileType::Socket => {
-                self.fail(path, Error::unsupported("sockets have no place in a tar stream"), false);
-                return Ok(());
-            }
             FileType::Symlink => match link_target(self.fs, &inode) {
                 Ok(target) => Some(Link::Symbolic(target)),
-                Err(error) => {
-                    self.fail(path, error, false);
-                    return Ok(());
-                }
+                Err(error) => return self.skip(path, inode.number(), error),
             },
             _ => None,
         };
