@@ -234,6 +234,26 @@ fn the_same_change_gives_the_same_image() {
     assert!(images[1] != images[2]);
 }
 
+/// As mv(1), where rename(2) would do nothing.
+#[test]
+fn of_two_names_of_a_file_mv_removes_one() {
+    let Some(place) = Place::new("-O casefold") else { return };
+    place.yes("touch image /a");
+    place.yes("mkdir image /dir");
+    place.yes("ln image /a /b");
+    place.yes("ln image /a /dir/a");
+    place.yes("mv image /a /b");
+    assert_eq!(place.yes("ls image /"), "b\ndir\nlost+found\n");
+    place.yes("mv image /b /dir/a");
+    assert_eq!(place.yes("ls image /"), "dir\nlost+found\n");
+    for line in ["mv image /dir/a /dir/a", "mv image /dir/a /dir", "mv image dir/a /dir//a"] {
+        place.no(line, 2, "the new name is the old one");
+    }
+    place.no("mv image /dir /dir", 2, "can't be moved into itself");
+    assert_eq!(place.yes("ls image /dir"), "a\n");
+    place.assert_clean();
+}
+
 /// As the kernel and `build` store them: e2fsck 1.47.0 miscounts the blocks of a link in its inode that has a block of attributes.
 #[test]
 fn links_are_never_inline() {

@@ -26,6 +26,22 @@ impl Files {
         }
     }
 
+    /// Whether two names are of one file, and are two records; one name that is given twice is refused.
+    fn are_two_of_one(&mut self, from: (InodeNo, &[u8]), to: (InodeNo, &[u8])) -> Result<bool> {
+        let (mut dir, mut other) = (self.get(from.0)?, self.get(to.0)?);
+        let (found, target) =
+            (self.directory(&mut dir).find(from.1)?, self.directory(&mut other).find(to.1)?);
+        let (Some(found), Some(target)) = (found, target) else { return Ok(false) };
+        if found.inode != target.inode {
+            return Ok(false);
+        }
+        let is_same = from.0 == to.0 && found.is_same_record(&target);
+        if is_same && from.1 == to.1 {
+            return Err(invalid(ErrorKind::InvalidInput, "the new name is the old one"));
+        }
+        Ok(!is_same && !self.get(found.inode)?.is_dir())
+    }
+
     /// Renames or moves; the inode that waits because its last name was in the way.
     pub fn rename_in(
         &mut self,
@@ -193,6 +209,27 @@ impl Writer {
     /// `NotFound`; `InvalidInput` when a directory would lie in itself; `IsADirectory`, `NotADirectory` and
     /// `DirectoryNotEmpty` for what is in the way.
     pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<()> {
+        self.rename_by(from, to, |files, from, to| files.rename_in(from, to, Last::Free).map(|_| ()))
+    }
+
+    /// Moves as mv(1) does: as [`rename`](Writer::rename), but of two names of one file the first goes, where rename(2) does
+    /// nothing.
+    ///
+    /// # Errors
+    /// Errors of [`rename`](Writer::rename); `InvalidInput` for one name that is given twice.
+    pub fn move_name(&mut self, from: &[u8], to: &[u8]) -> Result<()> {
+        self.rename_by(from, to, |files, from, to| match files.are_two_of_one(from, to)? {
+            true => files.remove_in(from.0, from.1),
+            false => files.rename_in(from, to, Last::Free).map(|_| ()),
+        })
+    }
+
+    fn rename_by(
+        &mut self,
+        from: &[u8],
+        to: &[u8],
+        f: impl FnOnce(&mut Files, (InodeNo, &[u8]), (InodeNo, &[u8])) -> Result<()>,
+    ) -> Result<()> {
         let (from_parent, from_name) = self.parent_of(from)?;
         let (to_parent, to_name) = self.parent_of(to)?;
         self.operation(|files| {
@@ -200,7 +237,7 @@ impl Writer {
                 refuse_slash(from)?;
                 refuse_slash(to)?;
             }
-            files.rename_in((from_parent, &from_name), (to_parent, &to_name), Last::Free).map(|_| ())
+            f(files, (from_parent, &from_name), (to_parent, &to_name))
         })
         .map_err(|error| in_full(from, &from_name, error))
     }

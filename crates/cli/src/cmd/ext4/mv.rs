@@ -11,7 +11,8 @@ use crate::context::Context;
 
 /// Rename or move files and directories inside an image.
 ///
-/// An existing directory TO receives them under their own names. An existing file TO is replaced.
+/// An existing directory TO receives them under their own names. An existing file TO is replaced. If FROM and TO are two names of
+/// one file, FROM is removed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  casemate ext4 mv root.img /etc/motd /etc/motd.old")]
 pub struct Args {
@@ -30,7 +31,7 @@ impl Args {
         self.change.change(context, |writer| {
             let from = self.from.as_bytes();
             let to = into(writer, from, self.to.as_bytes());
-            self.change.place(writer.rename(from, &to))
+            self.change.place(writer.move_name(from, &to))
         })
     }
 }
