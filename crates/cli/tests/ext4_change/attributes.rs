@@ -216,3 +216,21 @@ fn a_stream_in_place_of_a_file_keeps_what_is_not_contents() {
     assert_eq!(place.state("/link"), "644");
     place.assert_clean();
 }
+
+/// As in the kernel, which moves the value that is set where it has no room.
+#[test]
+fn a_value_moves_to_an_inode_when_the_block_is_full() {
+    let Some(place) = Place::new("-O ea_inode -b 4096 -I 256") else { return };
+    place.yes("touch image /x");
+    let set = |name: &str, len: usize| {
+        place.yes(&format!("setfattr image -n user.{name} -v {} /x", "v".repeat(len)));
+    };
+    for (name, len) in [("inside", 60), ("a", 200), ("b", 200), ("a", 4040)] {
+        set(name, len);
+    }
+    place.assert_clean();
+    for (name, len) in [("inside", 60), ("a", 4040), ("b", 200)] {
+        let value = place.yes(&format!("getfattr image -n user.{name} --only-values /x"));
+        assert_eq!(value.trim_end().len(), len, "{name}");
+    }
+}

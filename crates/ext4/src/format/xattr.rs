@@ -259,7 +259,7 @@ pub(crate) enum Value {
 
 impl Attribute {
     /// Bytes of the entry.
-    fn entry_size(&self) -> usize {
+    pub fn entry_size(&self) -> usize {
         ENTRY + self.name.len().next_multiple_of(4)
     }
 

@@ -1,6 +1,7 @@
 //! Extended attributes that change: in the inode while there is room, then in a block, values that fit nowhere
 //! else in inodes of their own.
 
+mod placing;
 mod value_inode;
 
 use std::io::ErrorKind;
@@ -11,6 +12,7 @@ use crate::alloc::Allocator;
 use crate::edit::file_map::FileMap;
 use crate::edit::inode::count_clusters;
 use crate::edit::inodes::Inodes;
+use crate::edit::xattr::placing::{Placed, Plan, Room, plan};
 use crate::edit::xattr::value_inode::value_hash;
 use crate::error::{Error, Place, Result, Structure, invalid, no_space};
 use crate::format::acl;
@@ -73,11 +75,11 @@ impl<'t> Attributes<'t> {
         let mut list = list(self.space(), self.inode)?;
         for (name, value) in changes {
             let (index, short) = split_name(name)?;
-            let at = list.iter().position(|old| old.index == index && old.name == short);
+            let at = list.iter().position(|old| old.attribute.index == index && old.attribute.name == short);
             let value = match value {
                 None => {
                     if let Some(old) = at.map(|at| list.remove(at)) {
-                        self.release_value(&old.value)?;
+                        self.release_value(&old.attribute.value)?;
                     }
                     continue;
                 }
@@ -89,10 +91,13 @@ impl<'t> Attributes<'t> {
             }
             match at {
                 Some(at) => {
-                    let old = std::mem::replace(&mut list[at].value, Value::Here(value));
+                    let old = std::mem::replace(&mut list[at].attribute.value, Value::Here(value));
+                    list[at].place = placing::Place::New;
                     self.release_value(&old)?;
                 }
-                None => list.push(Attribute { index, name: short.to_vec(), value: Value::Here(value) }),
+                None => {
+                    list.push(fresh(Attribute { index, name: short.to_vec(), value: Value::Here(value) }));
+                }
             }
         }
         self.place(list)
@@ -106,10 +111,14 @@ impl<'t> Attributes<'t> {
         }
         let mut list = list(self.space(), self.inode)?;
         for (index, value) in new {
-            let attribute = Attribute { index, name: Vec::new(), value: Value::Here(value) };
-            match list.iter_mut().find(|old| old.index == index && old.name.is_empty()) {
-                Some(old) => *old = attribute,
-                None => list.push(attribute),
+            let changed = fresh(Attribute { index, name: Vec::new(), value: Value::Here(value) });
+            let is_old = |old: &Placed| old.attribute.index == index && old.attribute.name.is_empty();
+            match list.iter().position(is_old) {
+                Some(at) => {
+                    let old = std::mem::replace(&mut list[at], changed);
+                    self.release_value(&old.attribute.value)?;
+                }
+                None => list.push(changed),
             }
         }
         self.place(list)
@@ -118,20 +127,24 @@ impl<'t> Attributes<'t> {
     /// Gives an inode its encryption context. Part of an operation; the caller stores the inode.
     pub fn set_context(&mut self, context: Vec<u8>) -> Result<()> {
         let mut list = list(self.space(), self.inode)?;
-        list.retain(|old| old.index != ENCRYPTION);
+        list.retain(|old| old.attribute.index != ENCRYPTION);
         // First, so that it lies in the inode, where it is found at once.
         let value = Value::Here(context);
-        list.insert(0, Attribute { index: ENCRYPTION, name: b"c".to_vec(), value });
+        list.insert(0, fresh(Attribute { index: ENCRYPTION, name: b"c".to_vec(), value }));
         self.place(list)
     }
 
     /// Sets the attribute that inline data continues in, for which the inode has room.
     pub fn set_inline(&mut self, value: &[u8]) -> Result<()> {
         let mut list = list(self.space(), self.inode)?;
-        list.retain(|old| !old.is_inline_data());
+        list.retain(|old| !old.attribute.is_inline_data());
         list.insert(
             0,
-            Attribute { index: SYSTEM, name: INLINE_DATA.to_vec(), value: Value::Here(value.to_vec()) },
+            fresh(Attribute {
+                index: SYSTEM,
+                name: INLINE_DATA.to_vec(),
+                value: Value::Here(value.to_vec()),
+            }),
         );
         self.place(list)
     }
@@ -139,7 +152,7 @@ impl<'t> Attributes<'t> {
     /// Removes the attribute that inline data continues in.
     pub fn remove_inline(&mut self) -> Result<()> {
         let mut list = list(self.space(), self.inode)?;
-        list.retain(|old| !old.is_inline_data());
+        list.retain(|old| !old.attribute.is_inline_data());
         self.place(list)
     }
 
@@ -163,48 +176,33 @@ impl<'t> Attributes<'t> {
     }
 
     /// Writes a whole new list of attributes.
-    fn place(&mut self, mut list: Vec<Attribute>) -> Result<()> {
+    fn place(&mut self, mut list: Vec<Placed>) -> Result<()> {
         if !list.is_empty() && !self.inodes.fs().superblock().compat.has(Compat::EXT_ATTR) {
             self.inodes.transaction().edit_superblock(|superblock| {
                 superblock.add_compat(Compat::EXT_ATTR);
                 Ok(())
             })?;
         }
-        let room = room_inside(self.inode);
-        let block_room = xattr::room_in_block(self.space().block_size());
+        let room =
+            Room { inode: room_inside(self.inode), block: xattr::room_in_block(self.space().block_size()) };
         // What inline data continues in has its place in the inode; then small ones, as they come.
-        list.sort_by_key(|attribute| attribute.index != SYSTEM);
+        list.sort_by_key(|placed| placed.attribute.index != SYSTEM);
+        let has_inodes = self.inodes.fs().superblock().incompat.has(Incompat::EA_INODE);
+        let Some(Plan { is_inside, moves }) = plan(&list, room, has_inodes) else {
+            let has_inline = list.first().is_some_and(|placed| placed.attribute.is_inline_data());
+            return Err(no_space(match has_inline {
+                true => "room for attributes beside inline data",
+                false => "room for the file's attributes",
+            }));
+        };
         let (mut inside, mut outside) = (Vec::new(), Vec::new());
-        let (mut used, mut block_used) = (0, 0);
-        for mut attribute in list {
-            if used + attribute.size() <= room {
-                used += attribute.size();
-                inside.push(attribute);
-                continue;
-            }
-            if attribute.is_inline_data() {
-                return Err(no_space("room for attributes beside inline data"));
-            }
-            if block_used + attribute.size() > block_room {
-                let has_inodes = self.inodes.fs().superblock().incompat.has(Incompat::EA_INODE);
-                let value = match &attribute.value {
-                    Value::Here(value) if has_inodes => value.clone(),
-                    _ => return Err(no_space("room for the file's attributes")),
-                };
-                let (number, hash) = self.make_value_inode(&value)?;
-                // At most 16 MiB.
+        for ((Placed { mut attribute, .. }, is_inside), moves) in list.into_iter().zip(is_inside).zip(moves) {
+            if moves && let Value::Here(value) = &attribute.value {
+                let (number, hash) = self.make_value_inode(value)?;
+                // At most 64 KiB.
                 attribute.value = Value::Inode(number, u32_of(value.len()), hash);
-                if used + attribute.size() <= room {
-                    used += attribute.size();
-                    inside.push(attribute);
-                    continue;
-                }
-                if block_used + attribute.size() > block_room {
-                    return Err(no_space("room for the file's attributes"));
-                }
             }
-            block_used += attribute.size();
-            outside.push(attribute);
+            if is_inside { inside.push(attribute) } else { outside.push(attribute) }
         }
         xattr::write_area(self.inode.xattr_area_mut(), &inside);
         self.place_block(outside)
@@ -280,11 +278,12 @@ pub(crate) fn inline_room(space: &Allocator, inode: &Inode) -> Result<usize> {
     Ok(value.map_or(0, |value| inode.block_area().len() + value / 4 * 4))
 }
 
-fn list(space: &Allocator, inode: &Inode) -> Result<Vec<Attribute>> {
+/// All attributes of an inode, each with its place.
+fn list(space: &Allocator, inode: &Inode) -> Result<Vec<Placed>> {
     let place = Place::inode(Structure::Xattr, inode.number());
     let mut list = Vec::new();
     for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
-        list.push(attribute(space, &entry?)?);
+        list.push(Placed { attribute: attribute(space, &entry?)?, place: placing::Place::Inode });
     }
     if let Some(block) = inode.xattr_block() {
         let more = in_block(space, inode, block)?;
@@ -293,9 +292,14 @@ fn list(space: &Allocator, inode: &Inode) -> Result<Vec<Attribute>> {
             let text = "changing attributes whose block is shared and has values in inodes";
             return Err(Error::unsupported(text.to_owned()));
         }
-        list.extend(more);
+        let place = placing::Place::Block;
+        list.extend(more.into_iter().map(|attribute| Placed { attribute, place }));
     }
     Ok(list)
+}
+
+fn fresh(attribute: Attribute) -> Placed {
+    Placed { attribute, place: placing::Place::New }
 }
 
 fn in_block(space: &Allocator, inode: &Inode, block: Block) -> Result<Vec<Attribute>> {
