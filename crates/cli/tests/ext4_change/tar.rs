@@ -254,6 +254,29 @@ fn hostile_tar_streams_stay_in_their_directory() {
     }
 }
 
+/// A file that was put in steps has no name before the last of them, which is not committed when a later one fails.
+#[test]
+fn a_stream_that_fails_leaves_no_file_without_a_name() {
+    let Some(python) = tool("python3") else { return };
+    for features in ["", "-O ^has_journal", "-O orphan_file"] {
+        let Some(place) = Place::new(features) else { return };
+        let code = "import io, tarfile\n\
+                    with tarfile.open('tar', 'w', format=tarfile.PAX_FORMAT) as tar:\n\
+                    \x20for name, size, value in ('big', 3 << 20, 9), ('bad', 1, 9000):\n\
+                    \x20 member = tarfile.TarInfo(name)\n\
+                    \x20 member.size = size\n\
+                    \x20 member.pax_headers = {'SCHILY.xattr.user.a': 'v' * value}\n\
+                    \x20 tar.addfile(member, io.BytesIO(bytes(size)))";
+        run(Command::new(&python).args(["-c", code]).current_dir(place.folder.path()));
+        place.no("put --tar tar image /", 2, "bad: no free room for the file's attributes");
+        let said = place.ext4("check image");
+        let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+        assert!(!said.contains("will be deleted"), "{features}: {said}");
+        assert_eq!(place.yes("ls image /"), "lost+found\n");
+        place.assert_clean();
+    }
+}
+
 /// No name of it is written as a link to a member that is not there.
 #[test]
 fn a_socket_is_left_out_of_streams_with_all_its_names() {

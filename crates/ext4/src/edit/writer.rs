@@ -61,6 +61,12 @@ pub struct Writer {
     interrupted: Interrupted,
     /// Where transactions go that the journal can't hold.
     recovery: Option<RecoveryFile>,
+    /// The device, to open it once more.
+    device: Arc<dyn BlockDevice>,
+    /// How it is read.
+    open: OpenOptions,
+    /// Whether an inode waits on the device to be deleted or cut, which only the next commit says is done.
+    has_left: bool,
 }
 
 /// Contents of files that others write while operations go on: before the commit of what leads to them.
@@ -110,13 +116,14 @@ impl Writer {
         supported::unsupported(&found)?;
         descriptors::check(&found)?;
         let log = LogOptions { recovery: recovery.clone(), is_direct, patching, ..LogOptions::default() };
-        let (fs, transaction) = Transaction::open(device, &open, log, mmp)?;
+        let (fs, transaction) = Transaction::open(device.clone(), &open, log, mmp)?;
         let mut space = Allocator::new(fs, transaction);
         if interrupted == Interrupted::Completed {
             space.recount()?;
         }
         let inodes = Inodes::new(space, Random::new(seed), time);
-        let mut writer = Writer { files: Files::new(inodes), interrupted, recovery };
+        let mut writer =
+            Writer { files: Files::new(inodes), interrupted, recovery, device, open, has_left: false };
         writer.release_orphans()?;
         Ok(writer)
     }
@@ -151,7 +158,26 @@ impl Writer {
     pub(crate) fn commit_with(&mut self, behind: &mut impl Behind) -> Result<()> {
         self.files.space().transaction().check_known()?;
         behind.settle()?;
-        self.files.commit()
+        self.files.commit()?;
+        self.has_left = false;
+        Ok(())
+    }
+
+    /// Gives up what was not committed, as dropping it does, and deletes or cuts what waits for that on the device because a large
+    /// change was committed in steps. (Whoever opens the file system next would do that.)
+    ///
+    /// # Errors
+    /// Errors of [`Writer::open`].
+    pub fn abandon(self) -> Result<()> {
+        let Writer { files, recovery, device, open, has_left, .. } = self;
+        // Before the device is opened once more.
+        drop(files);
+        match has_left {
+            true => {
+                Writer::open(device, WriteOptions { open, recovery, ..WriteOptions::default() }).map(drop)
+            }
+            false => Ok(()),
+        }
     }
 
     /// Commits if the transaction fills a good part of the log. Only between operations.
@@ -227,6 +253,7 @@ impl Writer {
     fn finish_all(&mut self, behind: &mut impl Behind) -> Result<()> {
         while let Some(number) = self.files.inodes().unfinished() {
             self.commit_with(behind)?;
+            self.has_left = true;
             match self.step(behind, |files, _| files.inodes().finish_some(number)) {
                 Ok(Cut::Begun) => {}
                 Ok(Cut::Done) => self.files.inodes().is_finished(),
@@ -256,7 +283,10 @@ impl Writer {
         mut f: impl FnMut(&mut Files, &mut B) -> Result<bool>,
     ) -> Result<()> {
         loop {
-            let is_last = self.commit_with(behind).and_then(|()| self.step(behind, &mut f));
+            let is_last = self.commit_with(behind).and_then(|()| {
+                self.has_left |= is_listed;
+                self.step(behind, &mut f)
+            });
             match is_last {
                 // The last step may have removed what was in its way.
                 Ok(true) => return self.finish_all(behind),

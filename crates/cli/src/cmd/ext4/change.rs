@@ -161,11 +161,27 @@ impl ChangeArgs {
         context: &Context,
         f: impl FnOnce(&mut Writer) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut change = self.open(context)?;
-        let done = f(&mut change.writer)?;
-        self.place(change.writer.commit())?;
+        let done = self.whole(self.open(context)?, f)?;
         self.done(context, "changed");
         Ok(done)
+    }
+
+    /// Changes an open file system, and makes that permanent. What fails leaves no inode without a name behind, which committed
+    /// steps of a large change may have made.
+    pub fn whole<T>(
+        &self,
+        mut change: Change,
+        f: impl FnOnce(&mut Writer) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let done = f(&mut change.writer).and_then(|done| {
+            self.place(change.writer.commit())?;
+            Ok(done)
+        });
+        if done.is_err() {
+            // Where that fails it waits for whoever opens the file system next.
+            let _ = change.writer.abandon();
+        }
+        done
     }
 
     /// For programs: what was changed, or would be.

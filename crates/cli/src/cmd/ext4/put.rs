@@ -71,7 +71,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         // OK to unwrap: there is one at least.
-        let (to, sources) = self.paths.split_last().unwrap();
+        let (_, sources) = self.paths.split_last().unwrap();
         let sources: Vec<PathBuf> = match (&self.tar, sources) {
             (Some(tar), []) => vec![tar.clone()],
             (Some(_), _) => return Err(Error::argument("--tar takes one directory of the image: DST")),
@@ -81,8 +81,17 @@ impl Args {
         if self.tar.is_none() {
             sources.iter().try_for_each(|source| self.check(source))?;
         }
-        let mut change = self.change.open(context)?;
-        let writer = &mut change.writer;
+        let change = self.change.open(context)?;
+        let report = self.change.whole(change, |writer| self.put(writer, &sources, context))?;
+        print_report(context, &self.change, &report)?;
+        self.change.done(context, &format!("{} files, {} bytes put", report.files, report.bytes));
+        Ok(Answer::Yes)
+    }
+
+    /// Copies all that is named.
+    fn put(&self, writer: &mut Writer, sources: &[PathBuf], context: &Context) -> Result<PutReport, Error> {
+        // OK to unwrap: there is one at least.
+        let to = self.paths.last().unwrap();
         let progress = context.progress(&sources[0].display().to_string(), 0);
         let mut options = PutOptions::default();
         options.recursive = self.recursive;
@@ -105,7 +114,7 @@ impl Args {
             return Err(Error::argument(text).at(self.change.file().display()));
         }
         let mut report = PutReport::default();
-        for source in &sources {
+        for source in sources {
             let added = self.change.place(self.copy(writer, source, to, &options, &work))?;
             report.files += added.files;
             report.directories += added.directories;
@@ -116,11 +125,7 @@ impl Args {
                 self.change.place(writer.set_mode(&name, mode))?;
             }
         }
-        drop(progress);
-        self.change.place(change.writer.commit())?;
-        print_report(context, &self.change, &report)?;
-        self.change.done(context, &format!("{} files, {} bytes put", report.files, report.bytes));
-        Ok(Answer::Yes)
+        Ok(report)
     }
 
     /// Checks what is named of this machine, before anything is changed.
