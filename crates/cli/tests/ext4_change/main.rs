@@ -279,3 +279,41 @@ fn links_are_never_inline() {
     };
     assert_eq!([sectors("/short"), sectors("/long"), sectors("/tree/longer")], [0, 16, 8]);
 }
+
+#[test]
+fn times_that_small_inodes_cannot_hold_are_told() {
+    let Some(place) = Place::new("-I 128") else { return };
+    fs::create_dir(place.path("tree")).unwrap();
+    for (name, date) in [("late", "2050-01-01"), ("now", "2020-01-01")] {
+        let path = place.path(&format!("tree/{name}"));
+        fs::write(&path, name).unwrap();
+        run(Command::new("touch").args(["-d", date]).arg(path));
+    }
+    run(Command::new("touch").args(["-d", "2020-01-01"]).arg(place.path("tree")));
+    run(Command::new("tar").args(["--format=posix", "-cf", "tar", "tree"]).current_dir(place.folder.path()));
+    let told = |line: &str, files: Option<u32>| {
+        let mut command = Command::new(CASEMATE);
+        command.arg("ext4").args(line.split_whitespace()).arg("--no-progress");
+        // Which would be the latest time of a build.
+        command.env_remove("SOURCE_DATE_EPOCH");
+        let output = command.current_dir(place.folder.path()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {text}");
+        let wanted = files.map(|files| {
+            format!(
+                "files with a time that is cut: {files}; inodes of 128 bytes can hold times from 1901-12-13 to 2038-01-19, and the nearest is stored"
+            )
+        });
+        match wanted {
+            Some(wanted) => assert!(text.contains(&wanted), "{line}: {text}"),
+            None => assert_eq!(text, "", "{line}"),
+        }
+    };
+    told("put -r image tree/. /", Some(1));
+    told("put --tar tar image /", Some(1));
+    told("touch image -d @3000000000 /now", Some(1));
+    told("touch image -d @2000000000 /now", None);
+    told("build new --from tree --size 8M --inode-size 128", Some(1));
+    told("build more --from tree --size 8M", None);
+    place.assert_clean();
+}

@@ -20,6 +20,7 @@ use crate::format::block_map;
 use crate::format::csum::{Checksums, Context, Kind, Subject, recipe};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::group::{BLOCK_UNINIT, Bitmap, Descriptor, INODE_UNINIT, INODE_ZEROED};
+use crate::format::inode::{OLD_INODE_SIZE, cut_times, seconds};
 use crate::format::mmp::{self, MmpBlock};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockMut};
 use crate::format::{journal_superblock, orphan};
@@ -121,7 +122,22 @@ impl Plan {
         writing.descriptors(&descriptors)?;
         writing.superblocks(&uuid, &descriptors)?;
         device.flush()?;
+        self.tell_cut_times(work);
         Ok(self.report(uuid))
+    }
+
+    /// Tells of times that inodes of this size can't hold.
+    fn tell_cut_times(&self, work: &Work<'_>) {
+        let has_extra = usize_of(self.geometry.inode_size) > OLD_INODE_SIZE;
+        let range = seconds(has_extra);
+        let time = |number: &u32| {
+            let modified = self.tree.entry(*number).node.modified;
+            self.options.time.map_or(modified, |latest| modified.min(latest))
+        };
+        let cut = self.order.iter().filter(|number| !range.contains(&time(number).seconds)).count();
+        if cut > 0 {
+            work.events.note(&cut_times(u64_of(cut), has_extra));
+        }
     }
 
     fn report(&self, uuid: [u8; 16]) -> BuildReport {

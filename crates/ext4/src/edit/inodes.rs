@@ -39,6 +39,8 @@ pub(crate) struct Inodes {
     unfinished: Vec<InodeNo>,
     /// Inodes without names that somebody still uses: they are on the list until nobody does.
     held: HashSet<InodeNo>,
+    /// Inodes that got times which they can't hold.
+    cut_times: HashSet<InodeNo>,
 }
 
 /// The state that a step is taken back to.
@@ -50,8 +52,15 @@ pub(crate) struct Mark {
 
 impl Inodes {
     pub fn new(space: Allocator, random: Random, time: Option<Time>) -> Inodes {
-        let (unfinished, held) = (Vec::new(), HashSet::new());
-        Inodes { quota: Quota::of(space.fs()), space, random, time, unfinished, held }
+        Inodes {
+            quota: Quota::of(space.fs()),
+            space,
+            random,
+            time,
+            unfinished: Vec::new(),
+            held: HashSet::new(),
+            cut_times: HashSet::new(),
+        }
     }
 
     /// Begins a step: what came before is not taken back with it.
@@ -129,12 +138,25 @@ impl Inodes {
     /// Stores an inode that was read before.
     pub fn store(&mut self, inode: &Inode) -> Result<()> {
         self.quota.count_stored(&self.space, inode, false)?;
+        self.note_times(inode);
         write(&mut self.space, inode)
+    }
+
+    fn note_times(&mut self, inode: &Inode) {
+        if inode.is_time_cut() {
+            self.cut_times.insert(inode.number());
+        }
+    }
+
+    /// How many inodes got times that they can't hold, since this was asked last.
+    pub fn take_cut_times(&mut self) -> usize {
+        std::mem::take(&mut self.cut_times).len()
     }
 
     /// Stores an inode that was just taken.
     pub fn create(&mut self, inode: &Inode) -> Result<()> {
         self.quota.count_created(&self.space, inode);
+        self.note_times(inode);
         write_new(&mut self.space, inode)
     }
 

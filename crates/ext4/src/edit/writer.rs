@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Events, NoEvents};
+use casemate_blockdev::{BlockDevice, Events, NoEvents, u64_of, usize_of};
 
 use crate::alloc::Allocator;
 use crate::edit::file_map::Cut;
@@ -11,7 +11,7 @@ use crate::edit::inodes::Inodes;
 use crate::edit::random::Random;
 use crate::edit::{descriptors, fast_commit, supported};
 use crate::error::Result;
-use crate::format::inode::Time;
+use crate::format::inode::{OLD_INODE_SIZE, Time, cut_times};
 use crate::format::superblock::SUPERBLOCK_OFFSET;
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::transaction::patch::Patching;
@@ -141,6 +141,15 @@ impl Writer {
     /// The time that changes are noted with.
     pub fn time(&self) -> Time {
         self.files.now()
+    }
+
+    /// Notes how many files got times, since this was called last, that the file system can't hold.
+    pub fn tell_cut_times(&mut self, events: &dyn Events) {
+        let files = u64_of(self.files.inodes().take_cut_times());
+        if files > 0 {
+            let has_extra = usize_of(self.fs().superblock().inode_size) > OLD_INODE_SIZE;
+            events.note(&cut_times(files, has_extra));
+        }
     }
 
     /// Makes all changes so far permanent. Those of one operation are made at once, and so are those of many as

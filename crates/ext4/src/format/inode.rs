@@ -2,6 +2,8 @@
 //!
 //! Source: Documentation/filesystems/ext4/inodes.rst.
 
+use std::ops::RangeInclusive;
+
 use std::fmt;
 
 use casemate_blockdev::u32_of;
@@ -148,6 +150,24 @@ pub struct Inode {
     number: InodeNo,
     kind: FileType,
     raw: Box<[u8]>,
+    /// Whether a time was set that it can't hold.
+    is_time_cut: bool,
+}
+
+/// First and last second that an inode can hold: until 2038 without the extra fields of 256 bytes, until 2446 with them.
+pub(crate) fn seconds(has_extra: bool) -> RangeInclusive<i64> {
+    i64::from(i32::MIN)..=if has_extra { 0x3_7fff_ffff } else { i64::from(i32::MAX) }
+}
+
+/// Message on files whose times an inode can't hold.
+pub(crate) fn cut_times(files: u64, has_extra: bool) -> String {
+    let (last, who) = match has_extra {
+        true => ("2446-05-10", "ext4"),
+        false => ("2038-01-19", "inodes of 128 bytes"),
+    };
+    format!(
+        "files with a time that is cut: {files}; {who} can hold times from 1901-12-13 to {last}, and the nearest is stored"
+    )
 }
 
 /// One of an inode's four times.
@@ -191,13 +211,13 @@ impl Inode {
         let Some(kind) = FileType::from_mode(mode) else {
             return Err(place.malformed(format!("mode {mode:#o} is that of no kind of file")));
         };
-        Ok(Inode { number, kind, raw: bytes.into() })
+        Ok(Inode { number, kind, raw: bytes.into(), is_time_cut: false })
     }
 
     /// An inode of `size` bytes without any blocks, times or names. `extra_fields` are the bytes of extra fields that
     /// the file system wants room for; it has those that are known here if it has room for them.
     pub(crate) fn new(number: InodeNo, kind: FileType, size: usize, extra_fields: usize) -> Inode {
-        let mut inode = Inode { number, kind, raw: vec![0; size].into() };
+        let mut inode = Inode { number, kind, raw: vec![0; size].into(), is_time_cut: false };
         if size > OLD_INODE_SIZE {
             let room = size - OLD_INODE_SIZE;
             let wanted = extra_fields.max(EXTRA_FIELDS).next_multiple_of(4);
@@ -305,9 +325,10 @@ impl Inode {
         if stamp == Stamp::Created && !self.has_extra(extra_field) {
             return;
         }
-        // What can't be said becomes the nearest that can: 2038 without the extra field, 2446 with it.
-        let last = if self.has_extra(extra_field) { 0x3_7fff_ffff } else { i64::from(i32::MAX) };
-        let seconds = time.seconds.clamp(i64::from(i32::MIN), last);
+        // What can't be said becomes the nearest that can.
+        let range = seconds(self.has_extra(extra_field));
+        let seconds = time.seconds.clamp(*range.start(), *range.end());
+        self.is_time_cut |= seconds != time.seconds;
         let low = low32(seconds.cast_unsigned());
         field.set(&mut self.raw, low);
         if self.has_extra(extra_field) {
@@ -315,6 +336,11 @@ impl Inode {
             let epoch = high32((seconds - i64::from(low.cast_signed())).cast_unsigned()) & 3;
             extra_field.set(&mut self.raw, time.nanoseconds << 2 | epoch);
         }
+    }
+
+    /// Whether a time was set that it can't hold.
+    pub(crate) fn is_time_cut(&self) -> bool {
+        self.is_time_cut
     }
 
     pub(crate) fn block_area_mut(&mut self) -> &mut [u8; 60] {

@@ -161,7 +161,7 @@ impl ChangeArgs {
         context: &Context,
         f: impl FnOnce(&mut Writer) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let done = self.whole(self.open(context)?, f)?;
+        let done = self.whole(self.open(context)?, context, f)?;
         self.done(context, "changed");
         Ok(done)
     }
@@ -171,10 +171,12 @@ impl ChangeArgs {
     pub fn whole<T>(
         &self,
         mut change: Change,
+        context: &Context,
         f: impl FnOnce(&mut Writer) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let done = f(&mut change.writer).and_then(|done| {
             self.place(change.writer.commit())?;
+            change.writer.tell_cut_times(context.opening().events);
             Ok(done)
         });
         if done.is_err() {

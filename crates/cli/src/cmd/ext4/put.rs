@@ -82,7 +82,7 @@ impl Args {
             sources.iter().try_for_each(|source| self.check(source))?;
         }
         let change = self.change.open(context)?;
-        let report = self.change.whole(change, |writer| self.put(writer, &sources, context))?;
+        let report = self.change.whole(change, context, |writer| self.put(writer, &sources, context))?;
         print_report(context, &self.change, &report)?;
         self.change.done(context, &format!("{} files, {} bytes put", report.files, report.bytes));
         Ok(Answer::Yes)

@@ -231,12 +231,14 @@ impl Writer {
             links: HashMap::new(),
             report: PutReport::default(),
         };
-        pipeline.run(|| put.run()).map_err(|(error, is_lost)| {
+        let report = pipeline.run(|| put.run()).map_err(|(error, is_lost)| {
             if is_lost {
                 self.break_off();
             }
             error
-        })
+        })?;
+        self.tell_cut_times(work.events);
+        Ok(report)
     }
 
     /// Commits if what was freed since the last time, which can be used then, may be needed for contents of `size`

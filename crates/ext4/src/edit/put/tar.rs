@@ -163,6 +163,7 @@ impl Writer {
                 files.inodes().store(&dir)
             })?;
         }
+        self.tell_cut_times(work.events);
         Ok(put.report)
     }
 
