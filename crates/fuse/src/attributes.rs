@@ -6,12 +6,7 @@ use fuser::{FileAttr, INodeNo};
 
 use casemate::ext4::{FileType, Inode, InodeFlags, Time};
 
-/// Owners that files are shown with instead of their own.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Owner {
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-}
+use crate::owner::Owner;
 
 /// The attributes of an inode; `size` is that of a link's target, which an encrypted one has not in its inode.
 pub fn attributes(inode: &Inode, size: u64, block_size: u32, owner: Owner) -> FileAttr {

@@ -19,11 +19,15 @@ impl Caller {
     /// The program that a request is of.
     pub fn of(request: &Request) -> Caller {
         let status = std::fs::read_to_string(format!("/proc/{}/status", request.pid())).unwrap_or_default();
-        Caller::new(&status, request.uid(), request.gid())
+        let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+        let is_ours =
+            || namespace("self").is_some_and(|own| namespace(&request.pid().to_string()) == Some(own));
+        Caller::new(&status, request.uid(), request.gid(), is_ours)
     }
 
-    /// A program of a user and a group, with what /proc says of its thread.
-    fn new(status: &str, user: u32, group: u32) -> Caller {
+    /// A program of a user and a group, with what /proc says of its thread. Capabilities count in this user namespace alone: in one
+    /// of its own every user has all of them.
+    fn new(status: &str, user: u32, group: u32, is_in_namespace: impl FnOnce() -> bool) -> Caller {
         let words = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             line.unwrap_or_default().split_whitespace()
@@ -35,7 +39,7 @@ impl Caller {
         if own("Uid") == Some(user) && own("Gid") == Some(group) {
             caller.groups.extend(words("Groups").filter_map(|word| word.parse::<u32>().ok()));
             let capabilities = words("CapEff").next().and_then(|word| u64::from_str_radix(word, 16).ok());
-            caller.may_set_id = capabilities.is_some_and(|all| all >> SET_ID & 1 != 0);
+            caller.may_set_id = capabilities.is_some_and(|all| all >> SET_ID & 1 != 0) && is_in_namespace();
         }
         caller
     }
@@ -59,15 +63,19 @@ mod tests {
     fn groups_and_capabilities_are_the_threads() {
         let status =
             "Name:\tx\nUid:\t1\t1\t1\t1000\nGid:\t1\t1\t1\t100\nGroups:\t7 8 \nCapEff:\t0000000000000010\n";
-        let caller = Caller::new(status, 1000, 100);
+        let caller = Caller::new(status, 1000, 100, || true);
         assert!(caller.may_set_id() && caller.is_in(9));
-        let caller = Caller::new(&status.replace("10\n", "00\n"), 1000, 100);
+        let caller = Caller::new(status, 1000, 100, || false);
+        assert!(!caller.may_set_id() && caller.is_in(8) && !caller.is_in(9));
+        let caller = Caller::new(&status.replace("10\n", "00\n"), 1000, 100, || true);
         assert!(!caller.may_set_id() && caller.is_in(100) && caller.is_in(8) && !caller.is_in(9));
         // Of somebody else, or nobody.
         for status in [status, ""] {
-            assert_eq!(Caller::new(status, 1001, 100), Caller { groups: vec![100], may_set_id: false });
-            assert!(Caller::new(status, 0, 100).may_set_id());
+            let others = Caller { groups: vec![100], may_set_id: false };
+            assert_eq!(Caller::new(status, 1001, 100, || true), others);
+            assert!(Caller::new(status, 0, 100, || true).may_set_id());
         }
-        assert!(!Caller::new(&status.replace("1000\n", "0\n").replace("10\n", "00\n"), 0, 100).may_set_id());
+        let powerless = status.replace("1000\n", "0\n").replace("10\n", "00\n");
+        assert!(!Caller::new(&powerless, 0, 100, || true).may_set_id());
     }
 }

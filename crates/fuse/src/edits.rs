@@ -22,6 +22,12 @@ const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
 
+/// The bit of a directory that gives its group to what is made in it.
+const SET_GID: u16 = 0o2000;
+
+/// The attribute that holds who may do what with a file.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
 /// Longest wait on a full file system for the room of files that were removed and closed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -64,14 +70,31 @@ impl Tree {
         body: Body<'_>,
     ) -> Result<(FileAttr, Generation), Error> {
         let parent = number(parent)?;
-        let mut node = NewNode::default();
-        (node.mode, node.umask) = (bits(wanted.mode, 0o7777), bits(wanted.umask, 0o777));
-        (node.uid, node.gid) = (request.uid(), request.gid());
+        let mut node = self.new_node(request);
+        node.umask = bits(wanted.umask, 0o777);
+        let mode = bits(wanted.mode, 0o7777);
         self.change(|_, writer| {
             writer.keep_reserve(request.uid() != 0);
+            node.mode = match body {
+                Body::Directory => mode,
+                _ => {
+                    let dir = writer.inode(parent)?;
+                    let gid = if dir.mode() & SET_GID != 0 { dir.gid() } else { node.gid };
+                    let is_in_group = |gid| Caller::of(request).is_in(gid);
+                    self.owner().new_mode(mode, (node.uid, gid), request.uid(), is_in_group)
+                }
+            };
             let made = writer.create_under(parent, name.as_bytes(), &node, body)?;
             self.told(&writer.inode(made)?)
         })
+    }
+
+    /// The owner and group of what a program makes: those that it is going to be shown with.
+    fn new_node(&self, request: &Request) -> NewNode {
+        let mut node = NewNode::default();
+        node.uid = self.owner().uid.unwrap_or(request.uid());
+        node.gid = self.owner().gid.unwrap_or(request.gid());
+        node
     }
 
     /// The kind of node that mknod(2) creates for a mode.
@@ -123,8 +146,7 @@ impl Tree {
         no_replace: bool,
     ) -> Result<(), Error> {
         let (from, to) = ((number(from.0)?, from.1.as_bytes()), (number(to.0)?, to.1.as_bytes()));
-        let mut owner = NewNode::default();
-        (owner.uid, owner.gid) = (request.uid(), request.gid());
+        let owner = self.new_node(request);
         self.change(|changes, writer| {
             let gone = writer.rename_to_whiteout(from, to, no_replace, &owner)?;
             changes.gone(writer, gone)
@@ -157,9 +179,11 @@ impl Tree {
             let inode = writer.inode(number)?;
             // Who has opened it to append goes on doing so.
             require_unlocked(&inode, true)?;
-            let drops = drop_privileges && has_privileges(&inode);
+            // Whoever writes, and however: what a program writes to mapped memory comes from nobody.
+            let hides_rights = self.owner().hides_rights(&inode);
+            let drops = hides_rights || drop_privileges && has_privileges(&inode);
             let set_id = match drops {
-                true => SetId::Goes { is_in_group: Caller::of(request).is_in(inode.gid()) },
+                true => SetId::Goes { is_in_group: !hides_rights && Caller::of(request).is_in(inode.gid()) },
                 false => SetId::Stays,
             };
             let mut len = bytes.len();
@@ -191,7 +215,7 @@ impl Tree {
         self.change(|_, writer| {
             writer.keep_reserve(request.uid() != 0);
             require_unlocked(&writer.inode(number)?, mode & !KEEP_SIZE == 0)?;
-            let dropped = drop_privileges(request, writer, number)?;
+            let dropped = self.drop_privileges(request, writer, number)?;
             let done = match mode & !KEEP_SIZE {
                 0 => {
                     writer.require_extents(number)?;
@@ -215,19 +239,25 @@ impl Tree {
     ) -> Result<FileAttr, Error> {
         let number = number(node)?;
         let mut new = NewAttributes::default();
-        new.mode = wanted.mode.map(|mode| bits(mode, 0o7777));
         (new.uid, new.gid) = (wanted.uid, wanted.gid);
         // Without anything it is a chown to nobody else: that changes the time of change.
         let changes_more = wanted.mode.or(wanted.uid).or(wanted.gid).is_some()
             || wanted.accessed.or(wanted.modified).is_some()
             || wanted.size.is_none();
         self.change(|_, writer| {
+            if let Some(mode) = wanted.mode {
+                let inode = writer.inode(number)?;
+                let owner = (wanted.uid.unwrap_or(inode.uid()), wanted.gid.unwrap_or(inode.gid()));
+                let mode = self.owner().mode(bits(mode, 0o7777), &inode, owner);
+                let text = "the file's owner or group is another one than it is shown with";
+                new.mode = Some(mode.ok_or_else(|| Error::path(ErrorKind::PermissionDenied, text))?);
+            }
             if let Some(size) = wanted.size {
                 require_unlocked(&writer.inode(number)?, false)?;
                 let done = writer.truncate_to(number, size);
                 self.changed(number);
                 done?;
-                drop_privileges(request, writer, number)?;
+                self.drop_privileges(request, writer, number)?;
             }
             if changes_more {
                 let now = writer.time();
@@ -266,8 +296,35 @@ impl Tree {
                 true => SetId::Goes { is_in_group: Caller::of(request).is_in(inode.gid()) },
                 false => SetId::Stays,
             };
-            writer.set_xattr_of(number, name.as_bytes(), value, presence, set_id)
+            writer.set_xattr_of(number, name.as_bytes(), value, presence, set_id)?;
+            // An ACL says who may run it.
+            if self.owner().hides_rights(&inode) && name.as_bytes() == ACCESS_ACL {
+                writer.drop_privileges(number, false)?;
+            }
+            Ok(())
         })
+    }
+
+    /// Takes away what a file runs with of its owner's and group's rights, unless the program that changes it may set that;
+    /// whether there was anything.
+    fn drop_privileges(
+        &self,
+        request: &Request,
+        writer: &mut Writer,
+        number: InodeNo,
+    ) -> Result<bool, Error> {
+        let inode = writer.inode(number)?;
+        if !has_privileges(&inode) {
+            return Ok(false);
+        }
+        if self.owner().hides_rights(&inode) {
+            return writer.drop_privileges(number, false);
+        }
+        let caller = Caller::of(request);
+        match caller.may_set_id() {
+            true => Ok(false),
+            false => writer.drop_privileges(number, caller.is_in(inode.gid())),
+        }
     }
 
     /// Makes all changes permanent.
@@ -346,20 +403,6 @@ fn require_unlocked(inode: &Inode, appends: bool) -> Result<(), Error> {
 /// Whether others run a file with the rights of its owner or group.
 fn has_privileges(inode: &Inode) -> bool {
     inode.mode() & 0o6000 != 0
-}
-
-/// Takes away what a file runs with of its owner's and group's rights, unless the program that changes it may set that;
-/// whether there was anything.
-fn drop_privileges(request: &Request, writer: &mut Writer, number: InodeNo) -> Result<bool, Error> {
-    let inode = writer.inode(number)?;
-    if !has_privileges(&inode) {
-        return Ok(false);
-    }
-    let caller = Caller::of(request);
-    match caller.may_set_id() {
-        true => Ok(false),
-        false => writer.drop_privileges(number, caller.is_in(inode.gid())),
-    }
 }
 
 /// A time as the kernel said it. Before 1970 fuser 0.18.0 takes the nanoseconds away, instead of adding them

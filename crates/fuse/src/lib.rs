@@ -59,6 +59,7 @@ mod names;
 mod node;
 mod open_files;
 mod open_folders;
+mod owner;
 mod requests;
 mod tree;
 mod unmount;

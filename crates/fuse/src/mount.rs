@@ -13,12 +13,12 @@ use casemate::ext4::{FileSystem, Writer};
 use casemate::{Advice, Error};
 use casemate_sys::fuse::can_clone;
 
-use crate::attributes::Owner;
 use crate::changes::Changes;
 use crate::control::{Bound, Control};
 use crate::kernel::Kernel;
 use crate::known::Known;
 use crate::mounts::{Mounted, full_path, source_name};
+use crate::owner::Owner;
 use crate::requests::Requests;
 use crate::tree::Tree;
 use crate::unmount::{Unmount, unmount_if};
@@ -35,9 +35,10 @@ const FEWEST_READERS: usize = 8;
 pub struct MountOptions {
     /// Whether other users may look into the folder too, as far as the modes of files let them.
     pub allow_other: bool,
-    /// The owner that all files are shown with; their own if `None`.
+    /// The owner that all files are shown with, and that new ones get; their own if `None`. Files of another owner are given no
+    /// set-user-ID and set-group-ID bits, and lose them when they are written.
     pub uid: Option<u32>,
-    /// The group that all files are shown with; their own if `None`.
+    /// The group that all files are shown with, in the same way.
     pub gid: Option<u32>,
     /// Mount flags that differ from the defaults.
     pub flags: Vec<Flag>,

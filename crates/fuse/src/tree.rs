@@ -15,7 +15,7 @@ use casemate::ext4::{
 use casemate::fscrypt::KeyId;
 use casemate::fsverity::FileDigest;
 
-use crate::attributes::{Owner, attributes};
+use crate::attributes::attributes;
 use crate::changes::{Changes, Steady};
 use crate::ending::Ending;
 use crate::errno::is_fault;
@@ -26,6 +26,7 @@ use crate::mount::MountOptions;
 use crate::node::{inode_number, is_nameable};
 use crate::open_files::OpenFiles;
 use crate::open_folders::OpenFolders;
+use crate::owner::Owner;
 
 /// Prefix of the names of attributes of the root that are this program's.
 pub const OWN: &[u8] = b"casemate.";
@@ -92,6 +93,11 @@ impl Tree {
             control,
             ending: Ending::new()?,
         })
+    }
+
+    /// The owner that files are shown with.
+    pub fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// Where it is said how the last commit went.

@@ -78,3 +78,63 @@ fn others_look_in_where_they_may() {
     let output = as_nobody(&folders, "cat own/file own/sub/f2; ! cat own/sub/f1");
     assert_eq!((status(&output), &*output.stdout), (0, &b"hello\n2\n"[..]), "{}", stderr(&output));
 }
+
+/// A user who is shown as the owner writes, but gets none of the rights of the owner that is stored.
+#[test]
+fn a_shown_owner_gives_no_rights_of_the_stored_one() {
+    let Some(folders) = place() else { return };
+    folders.yes("ext4 chmod root.img 4755 /sub/f1");
+    folders.yes("ext4 chmod root.img 6755 /sub/f2");
+    folders.yes("ext4 chmod root.img 2755 /sub/f3");
+    folders.yes("ext4 chown root.img 0:77 /sub/f3");
+    folders.yes("ext4 chmod root.img 4755 /sub/f3");
+    folders.yes("ext4 chmod root.img 755 /file");
+    let mode = |path: &str| {
+        let stat = folders.yes(&format!("ext4 stat --json root.img {path}"));
+        let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+        let number = |name: &str| stat[name].as_u64().unwrap();
+        format!("{} {}:{}", stat["mode"].as_str().unwrap(), number("uid"), number("gid"))
+    };
+    folders.mount("--write --allow-other --uid 65534 --gid 65534 root.img", "own");
+    let refused = |line: &str| {
+        let output = as_nobody(&folders, line);
+        assert!(
+            status(&output) == 1 && stderr(&output).contains("not permitted"),
+            "{line}: {}",
+            stderr(&output)
+        );
+    };
+    let done = |line: &str| {
+        let output = as_nobody(&folders, line);
+        assert_eq!(status(&output), 0, "{line}: {}", stderr(&output));
+    };
+    done("echo evil > own/file");
+    refused("chmod 4755 own/file");
+    refused("chmod 2755 own/file");
+    // More may run it, and it would still run as root.
+    refused("chmod 4757 own/sub/f1");
+    done("chmod 4711 own/sub/f1");
+    done("truncate -s 0 own/sub/f2");
+    done(
+        "python3 -c \"import mmap, os\nfile = os.open('own/sub/f3', os.O_RDWR)\nmap = mmap.mmap(file, 2)\nmap[0] = 65\nmap.flush()\"",
+    );
+    done(
+        "echo own > own/sub/new 2>&- || touch own/new; mkdir own/dir; touch own/dir/x; chmod 4755 own/dir/x",
+    );
+    // Root is not shown what it would give away.
+    assert!(folders.sh("chmod 4755 own/file 2>&1 || true").contains("not permitted"));
+    folders.sh("cp /bin/true own/dir/root; chmod 2777 own/dir");
+    folders.unmount("own");
+    assert_eq!(mode("/file"), "0755 0:0");
+    assert_eq!(mode("/sub/f1"), "4711 0:0");
+    assert_eq!(mode("/sub/f2"), "0755 0:0");
+    assert_eq!(mode("/sub/f3"), "0755 0:77");
+    assert_eq!(mode("/dir/x"), "4755 65534:65534");
+    assert!(mode("/dir/root").ends_with(" 65534:65534"));
+    // Of another user who may write there, and of a group that the directory gives.
+    folders.yes("ext4 chown root.img 0:0 /dir");
+    folders.mount("--write --allow-other --uid 1000 --gid 1000 root.img", "own");
+    done("python3 -c \"import os; os.umask(0); os.mknod('own/dir/made', 0o106755)\"");
+    folders.unmount("own");
+    assert_eq!(mode("/dir/made"), "0755 1000:0");
+}

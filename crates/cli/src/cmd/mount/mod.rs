@@ -56,10 +56,12 @@ pub struct Args {
     /// /etc/fuse.conf.
     #[arg(long)]
     allow_other: bool,
-    /// Show this user as the owner of all files.
+    /// Show this user as the owner of all files. With --write this user may change them all, and new files are stored as
+    /// this user's. Files of another owner or group get no set-user-ID and set-group-ID bits (chmod fails), and lose
+    /// them when they are written, truncated or given away.
     #[arg(long, value_name = "UID")]
     uid: Option<u32>,
-    /// Show this group as the group of all files.
+    /// Show this group as the group of all files, with the same effects.
     #[arg(long, value_name = "GID")]
     gid: Option<u32>,
     /// Create this control socket for casemate key, which adds and removes keys while the folder is mounted. Only
