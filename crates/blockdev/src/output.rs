@@ -15,6 +15,7 @@ use crate::file::FileDevice;
 use crate::identity::{folder_of, sync_name};
 use crate::lease::check_process;
 use crate::os::{self, OpenOptionsExt};
+use crate::unfinished;
 
 /// A new file, written beside its final name and renamed to it by [`OutputFile::commit`].
 ///
@@ -42,11 +43,25 @@ struct Temporary {
     process: u32,
 }
 
+impl Temporary {
+    fn reopen(&self) -> std::io::Result<File> {
+        match &self.file {
+            Some(file) => file.reopen(),
+            None => Err(std::io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if check_process(self.process).is_err() {
-            self.file.iter_mut().for_each(|file| file.disable_cleanup(true));
-        }
+        let Some(mut file) = self.file.take() else { return };
+        let path = file.path().to_owned();
+        unfinished::end(&path, || {
+            if check_process(self.process).is_err() {
+                file.disable_cleanup(true);
+            }
+            drop(file);
+        });
     }
 }
 
@@ -60,6 +75,7 @@ impl OutputFile {
         let path = path.into();
         let replaced = claim_name(&path)?;
         let old = std::fs::metadata(&path).ok();
+        unfinished::announce();
         let temporary = tempfile::Builder::new()
             .prefix(".casemate-")
             .suffix(".part")
@@ -67,6 +83,8 @@ impl OutputFile {
             .make_in(folder_of(&path), |part| {
                 File::options().read(true).write(true).create_new(true).mode(0o600).open(part)
             })?;
+        unfinished::begin(temporary.path());
+        let temporary = Temporary { file: Some(temporary), process: process::id() };
         let device = FileDevice::from_file(temporary.reopen()?)?;
         let mode = match &old {
             Some(old) => os::permissions_after(device.file(), old),
@@ -74,7 +92,7 @@ impl OutputFile {
         };
         Ok(OutputFile {
             device,
-            temporary: Temporary { file: Some(temporary), process: process::id() },
+            temporary,
             path,
             replaced,
             mode: Mutex::new(Some(mode)),
@@ -129,7 +147,8 @@ impl OutputFile {
         // On Windows nothing takes the name of a file that is open.
         let _replaced = replaced.filter(|_| !cfg!(windows));
         if let Some(temporary) = self.temporary.file.take() {
-            temporary.persist(&self.path).map_err(|error| error.error)?;
+            let part = temporary.path().to_owned();
+            unfinished::end(&part, || temporary.persist(&self.path).map_err(|error| error.error))?;
         }
         if sync { sync_name(&self.path) } else { Ok(()) }
     }

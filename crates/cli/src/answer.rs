@@ -1,7 +1,9 @@
-//! Answer of a command, and its exit status: 0 yes, 1 no, 2 could not, 130 interrupted, 141 where the reader of its
+//! Answer of a command, and its exit status: 0 yes, 1 no, 2 could not, 128 + N interrupted by signal N, 141 where the reader of its
 //! output closed it early.
 
 use casemate::{Error, ErrorKind};
+
+use crate::signals;
 
 /// Result of a command that came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +56,7 @@ pub fn exit_status(result: &Result<Answer, Error>, command: &str) -> u8 {
         Ok(Answer::Failed) => 2,
         Ok(Answer::Status(status)) => *status,
         Err(error) if error.is_broken_pipe() => CUT,
-        Err(error) if error.is_interrupt() => 130,
+        Err(error) if error.is_interrupt() => signals::exit_status(),
         Err(error) if QUESTIONS.contains(&(command, Some(error.kind()))) => 1,
         Err(_) => 2,
     }

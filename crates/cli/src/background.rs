@@ -1,7 +1,7 @@
 //! Commands that go on in the background: started, told from the outside, and ended by signals.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -21,6 +21,7 @@ use casemate::{Access, Error, Image, Output};
 
 use crate::answer::Answer;
 use crate::context::Context;
+use crate::signals;
 use crate::streams::{self, StandardOutput, say};
 
 /// The hidden option of a command that is in the background.
@@ -63,6 +64,12 @@ fn spawn() -> io::Result<(Vec<u8>, Child)> {
         stdout.read_to_end(&mut said)?;
     }
     Ok((said, child))
+}
+
+/// Has a command in the background asked to end when the process that started it ends before it is there for others: nobody would
+/// know of it.
+pub fn end_with_parent() -> Result<(), Error> {
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(|error| Error::io("signals", error))
 }
 
 /// The file that messages go to.
@@ -116,6 +123,7 @@ impl Log {
 pub fn leave(log: Log) -> Result<(), Error> {
     let leave = || -> io::Result<()> {
         (&StandardOutput::default()).write_all(&[READY])?;
+        set_parent_process_death_signal(None)?;
         rustix::process::setsid()?;
         let null = File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
@@ -135,15 +143,19 @@ pub fn send_signals<E: Send + 'static>(
     events: &Sender<E>,
     event: impl Fn(i32) -> E + Send + 'static,
 ) -> Result<(), Error> {
-    let wanted = wanted.iter().filter(|signal| **signal != SIGHUP || !is_ignored(SIGHUP));
-    let mut signals = Signals::new(wanted).map_err(|error| Error::io("signals", error))?;
+    let wanted = wanted.iter().filter(|signal| **signal != SIGHUP || !signals::is_ignored(SIGHUP));
+    signals::leave_to_receiver();
+    let mut received = Signals::new(wanted).map_err(|error| Error::io("signals", error))?;
     let events = events.clone();
     thread::spawn(move || {
         let mut stopping = false;
-        for signal in signals.forever() {
+        for signal in received.forever() {
             let ends = matches!(signal, SIGINT | SIGTERM);
             if ends && std::mem::replace(&mut stopping, true) {
-                std::process::exit(130);
+                std::process::exit(signals::status_of(signal).into());
+            }
+            if ends || signal == SIGHUP {
+                signals::note(signal);
             }
             if events.send(event(signal)).is_err() && !ends {
                 return;
@@ -151,14 +163,6 @@ pub fn send_signals<E: Send + 'static>(
         }
     });
     Ok(())
-}
-
-/// Whether this process was started with a signal ignored. Where the kernel does not tell, it was not.
-fn is_ignored(signal: i32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask >> (signal - 1) & 1 == 1
 }
 
 /// Prints what goes wrong meanwhile with single requests: so many messages at once, then a few. A damaged image has as many faults

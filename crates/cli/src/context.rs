@@ -19,7 +19,8 @@ use casemate::{Advice, Cpu, Error, Providers, Work};
 use crate::advice;
 use crate::answer::Answer;
 use crate::cmd::luks::manners::Manners;
-use crate::progress::{Reporter, stop_flag};
+use crate::progress::Reporter;
+use crate::signals;
 use crate::streams::{self, StandardOutput, say, visible_lines};
 
 /// Options that every command takes.
@@ -213,13 +214,13 @@ impl Context {
         self.output_of_copy()?.for_data()
     }
 
-    /// Makes SIGINT and SIGTERM stop the next [`Context::progress`] instead of ending the process. Called before a file
-    /// is begun that would stay unfinished.
+    /// Makes the first signal stop the next [`Context::progress`] instead of ending the process. Called before something is begun
+    /// that would stay unfinished.
     pub fn heed_signals(&self) {
-        drop(stop_flag());
+        signals::heed();
     }
 
-    /// Starts reporting on work of `total` bytes on `device`, and lets SIGINT and SIGTERM stop it.
+    /// Starts reporting on work of `total` bytes on `device`, and lets signals stop it.
     pub fn progress(&self, device: &str, total: u64) -> Reporter<'_> {
         Reporter::new(self, device, total, self.common.progress_json, self.bar())
     }

@@ -280,7 +280,7 @@ Exit status:
   1    the answer is no: verify, check, repair or selftest found a fault;
        or with --keep-going, and of rescue: parts could not be read
   2    could not run, or did only part; the message names what is missing
-  130  interrupted
+  130  interrupted by SIGINT; 143 by SIGTERM, 129 by SIGHUP
   141  the reader of the output closed the pipe";
 
 /// The jobs that `casemate` alone shows, by groups: a group, the commands, and their purpose.

@@ -19,6 +19,7 @@ mod notify;
 mod outputs;
 mod passphrase;
 mod progress;
+mod signals;
 mod size;
 mod streams;
 mod tools;
@@ -61,6 +62,7 @@ pub fn main() -> ExitCode {
     leave_no_core();
     outlive_file_limits();
     streams::begin();
+    signals::prepare();
     let args: Vec<OsString> = std::env::args_os().collect();
     let code = match tools::called_as(&args) {
         Some(tool) => tool(&args),

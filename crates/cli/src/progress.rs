@@ -1,16 +1,16 @@
-//! Progress on a terminal or for programs, and the way that SIGINT stops long work.
+//! Progress on a terminal or for programs, and the way that signals stop long work.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
-use casemate::blockdev::{Events, stop_waiting_when};
-use casemate::{Advice, Error, ErrorKind, stop_derivations_when};
+use casemate::blockdev::Events;
+use casemate::{Advice, Error, ErrorKind};
 
 use crate::context::Context;
+use crate::signals::{self, Loop};
 use crate::streams::{json, tell};
 
 /// Time between two reports.
@@ -27,7 +27,8 @@ pub struct Reporter<'a> {
     /// When the next report is due, in nanoseconds since `start`.
     due: Mutex<Duration>,
     kind: Kind,
-    stop: Arc<AtomicBool>,
+    /// Signals stop the work.
+    _loop: Loop,
 }
 
 #[derive(Debug)]
@@ -45,7 +46,7 @@ impl<'a> Reporter<'a> {
             (false, false) => Kind::Silent,
         };
         let (device, done, due) = (device.to_owned(), AtomicU64::new(0), Mutex::new(INTERVAL));
-        Reporter { context, device, total, done, start: Instant::now(), due, kind, stop: stop_flag() }
+        Reporter { context, device, total, done, start: Instant::now(), due, kind, _loop: Loop::begin() }
     }
 
     fn report(&self, done: u64, elapsed: Duration) {
@@ -82,7 +83,7 @@ impl<'a> Reporter<'a> {
 
 impl Events for Reporter<'_> {
     fn advance(&self, bytes: u64) -> Result<(), Error> {
-        if self.stop.load(Ordering::Relaxed) {
+        if signals::is_interrupted() {
             return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
         }
         let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -127,26 +128,4 @@ fn new_bar(total: u64) -> ProgressBar {
     );
     bar.set_style(style.expect("the template is constant"));
     bar
-}
-
-/// The flag that the first SIGINT or SIGTERM sets; a second one ends the process at once.
-pub fn stop_flag() -> Arc<AtomicBool> {
-    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-    static REGISTER: Once = Once::new();
-    fn is_set() -> bool {
-        FLAG.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
-    }
-    let flag = FLAG.get_or_init(Arc::default);
-    REGISTER.call_once(|| {
-        // What waits for others hears of it, and what derives keys, which takes minutes where they cost much.
-        stop_waiting_when(is_set);
-        stop_derivations_when(is_set);
-        for signal in [SIGINT, SIGTERM] {
-            // The order matters: the shutdown looks at the flag before this signal sets it.
-            let shutdown = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(flag));
-            let set = signal_hook::flag::register(signal, Arc::clone(flag));
-            shutdown.and(set).expect("SIGINT and SIGTERM can be handled");
-        }
-    });
-    Arc::clone(flag)
 }

@@ -52,7 +52,7 @@ fn send(child: &Child, signal: &str) {
 
 #[test]
 fn an_interrupt_is_one_line_and_leaves_no_half_file() {
-    for signal in ["-INT", "-TERM"] {
+    for (signal, status) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
         for line in [
             "verity format data hash",
             "verity format data hash --fec-device=fec",
@@ -62,7 +62,7 @@ fn an_interrupt_is_one_line_and_leaves_no_half_file() {
             let place = place(LONG);
             let (child, errors) = start(&place, line);
             send(&child, signal);
-            let interrupted = (Some(130), String::new(), vec!["casemate: interrupted".to_owned()]);
+            let interrupted = (Some(status), String::new(), vec!["casemate: interrupted".to_owned()]);
             assert_eq!(end(child, errors), interrupted, "{line} {signal}");
             assert_eq!(names(&place), ["data"], "{line} {signal}");
         }
@@ -144,9 +144,39 @@ fn an_interrupt_ends_waiting_for_a_pipe() {
             let mut said = String::new();
             child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
             // Before a command has begun what it would have to clean up, the system ends it.
-            assert!(matches!(status.code(), Some(130) | None), "{line}: {status}: {said}");
+            assert!(matches!(status.code(), Some(130 | 143) | None), "{line}: {status}: {said}");
             assert_eq!(names(&place), before, "{line}: {said}");
             assert!(fs::metadata(place.path().join("pipe")).unwrap().file_type().is_fifo());
+        }
+    }
+}
+
+/// No loop reports progress meanwhile, and a key may take minutes.
+#[test]
+fn a_signal_ends_the_derivation_of_a_key_and_leaves_no_half_file() {
+    use std::time::{Duration, Instant};
+
+    let place = place(1 << 20);
+    fs::write(place.path().join("key"), "pw").unwrap();
+    let pbkdf2 = "--pbkdf pbkdf2 --pbkdf-force-iterations 400000000";
+    let argon2 = "--pbkdf argon2id --pbkdf-memory 64M --pbkdf-force-iterations 4000 --pbkdf-parallel 1";
+    for (signal, status) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
+        for line in [
+            format!("luks format new --size 32M --key-file key -q {pbkdf2}"),
+            format!("luks format new --from data --key-file key -q {argon2}"),
+        ] {
+            let mut command = Command::new(CASEMATE);
+            command.args(line.split_whitespace()).current_dir(place.path());
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            casemate_testkit::wait_until(|| names(&place).len() > 2);
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(names(&place)[0].ends_with(".part"), "{line}");
+            let sent = Instant::now();
+            send(&child, signal);
+            let code = child.wait().unwrap().code();
+            assert!(sent.elapsed() < Duration::from_millis(1500), "{line}: {:?}", sent.elapsed());
+            assert_eq!((code, names(&place)), (Some(status), vec!["data".into(), "key".into()]), "{line}");
         }
     }
 }

@@ -288,3 +288,30 @@ fn a_mount_does_not_hide_its_own_image() {
     folders.mount("--write over/deep/root.img", "elsewhere");
     folders.unmount("elsewhere");
 }
+
+/// Nobody would know of it, and a folder whose process has ended answers nobody.
+#[test]
+fn a_command_that_ends_before_the_folder_is_there_leaves_none() {
+    let Some(folders) = Folders::with_image() else { return };
+    folders.sh("echo pw > key; mkdir own");
+    folders.yes("luks format volume --from root.img --key-file key --pbkdf pbkdf2 --pbkdf-force-iterations 3000000 -q");
+    for signal in ["-TERM", "-HUP", "-KILL"] {
+        for options in [&["--write"][..], &[]] {
+            let mut command = folders.command();
+            command.args(["mount", "volume,luks,key-file=key", "own"]).args(options);
+            let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let children = format!("/proc/{0}/task/{0}/children", child.id());
+            let mut server = String::new();
+            wait_until(|| {
+                server = fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
+                !server.is_empty()
+            });
+            // While it derives the key.
+            sleep(Duration::from_millis(200));
+            kill(signal, &child.id().to_string());
+            child.wait().unwrap();
+            wait_until(|| !is_there(&server));
+            assert!(!folders.is_mounted("own"), "{signal}");
+        }
+    }
+}

@@ -20,6 +20,7 @@ use crate::answer::Answer;
 use crate::background::{self, Faults, LogArgs};
 use crate::context::Context;
 use crate::notify::Manager;
+use crate::signals;
 
 /// Mount an ext4 image in a folder through FUSE, read-only unless --write is given.
 ///
@@ -108,6 +109,9 @@ impl Args {
         let manager = if self.forked { Manager::none() } else { Manager::of_environment() };
         let (events, incoming) = mpsc::channel();
         background::send_signals(&[SIGINT, SIGTERM, SIGHUP], &events, |_| Event::Stop)?;
+        if self.forked {
+            background::end_with_parent()?;
+        }
         let ended = move |closed| drop(events.send(Event::Ended(closed)));
         if self.write && self.options.is_read_only {
             return Err(Error::argument("--write and -o ro: one of them"));
@@ -126,6 +130,7 @@ impl Args {
                 Mount::new((*fs).clone(), &self.folder, &options, ended)?
             }
         };
+        signals::is_up();
         let told = |event: &str| match context.json() {
             true => context.print_json(&json!({
                 "event": event,
@@ -138,13 +143,21 @@ impl Args {
                 Ok(())
             }
         };
-        told("mounted")?;
-        if self.forked {
-            background::leave(log)?;
-            // No folder is in use because this process was started in it.
-            std::env::set_current_dir("/").map_err(|error| Error::io("/", error))?;
-        } else {
-            log.begin();
+        let begin = || {
+            told("mounted")?;
+            if self.forked {
+                background::leave(log)?;
+                // No folder is in use because this process was started in it.
+                std::env::set_current_dir("/").map_err(|error| Error::io("/", error))?;
+            } else {
+                log.begin();
+            }
+            Ok(())
+        };
+        if let Err(error) = begin() {
+            // Nobody would know that it is there, and a folder without its process answers nobody.
+            mount.unmount(Unmount::Lazily).unwrap_or_else(|more| context.complain(&more));
+            return Err(error);
         }
         manager.ready(&format!("mounted {} on {}", self.image.file().display(), mount.folder().display()));
         loop {

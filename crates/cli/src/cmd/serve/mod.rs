@@ -30,6 +30,7 @@ use crate::answer::Answer;
 use crate::background::{self, Faults, exit_status};
 use crate::context::Context;
 use crate::notify::Manager;
+use crate::signals;
 use crate::streams::{say, tell};
 
 /// Event that the server waits for.
@@ -44,6 +45,9 @@ impl Args {
         if self.fork && !self.forked {
             let ending = |pid| Some(format!("the server goes on in the background; kill {pid} ends it"));
             return background::start("the server", ending, context);
+        }
+        if self.forked {
+            background::end_with_parent()?;
         }
         let mut options = ServeOptions::default();
         options.tls = self.tls()?;
@@ -63,6 +67,7 @@ impl Args {
         background::send_signals(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1], &events, Event::Signal)?;
         let named: Vec<(&str, &Image)> = images.iter().map(|(name, image)| (&**name, image)).collect();
         let service = Service::start(&named, listener, &options)?;
+        signals::is_up();
         let served: Vec<(Arc<Export>, &Image)> =
             service.exports().iter().cloned().zip(images.iter().map(|(_, image)| image)).collect();
         // Whoever reads the URIs finds it.
