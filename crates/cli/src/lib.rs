@@ -19,6 +19,7 @@ mod notify;
 mod outputs;
 mod passphrase;
 mod progress;
+mod question;
 mod signals;
 mod size;
 mod streams;

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Write as _};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -23,6 +22,7 @@ use crate::answer::Answer;
 use crate::cmd::explained::explained;
 use crate::cmd::signer::read_certificate;
 use crate::context::Context;
+use crate::question;
 
 /// Findings of a kind that are shown where nobody asks for more.
 const SHOWN: usize = 5;
@@ -368,15 +368,8 @@ pub fn ask(findings: &str) -> Result<bool, Error> {
     if !io::stdin().is_terminal() {
         return Err(Error::argument("no terminal to ask at; use --batch-mode to repair everything"));
     }
-    let answer = || -> io::Result<String> {
-        let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
-        write!(terminal, "{findings}Fix? [y/N] ")?;
-        let mut line = String::new();
-        BufReader::new(terminal).read_line(&mut line)?;
-        Ok(line)
-    };
-    let answer = answer().map_err(|error| Error::io("the terminal", error))?;
-    Ok(matches!(answer.trim_end(), "y" | "Y" | "yes"))
+    let answer = question::answer(&format!("{findings}Fix? [y/N] "))?;
+    Ok(matches!(&*answer, "y" | "Y" | "yes"))
 }
 
 /// Writes findings of a kind: its name and meaning, and the first of them.

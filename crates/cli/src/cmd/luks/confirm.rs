@@ -1,12 +1,12 @@
 //! Questions before something is lost.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use casemate::Error;
 use casemate::luks::Volume;
 
+use crate::question::answer;
 use crate::streams::visible;
 
 /// Whether somebody is asked.
@@ -22,14 +22,8 @@ pub struct Confirm {
 /// # Errors
 /// `Argument` for another answer; `Io`.
 pub fn ask(what: &str) -> Result<(), Error> {
-    let answer = || -> io::Result<String> {
-        let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
-        write!(terminal, "{}.\nAre you sure? (Type 'yes' in capital letters): ", visible(what))?;
-        let mut line = String::new();
-        BufReader::new(terminal).read_line(&mut line)?;
-        Ok(line)
-    };
-    match answer().map_err(|error| Error::io("the terminal", error))?.trim_end() {
+    let question = format!("{}.\nAre you sure? (Type 'yes' in capital letters): ", visible(what));
+    match &*answer(&question)? {
         "YES" => Ok(()),
         _ => Err(Error::argument("the answer was not YES; nothing was done").with_cause(Declined)),
     }
