@@ -160,6 +160,29 @@ fn on_a_terminal(folder: &Path, line: &str, answers: &[(&str, &str)]) -> Option<
     Some(String::from_utf8(shown).unwrap())
 }
 
+/// Once work has begun signals are noted, and a question ends by them all the same.
+#[test]
+fn an_interrupt_ends_a_question() {
+    let folder = folder(4096);
+    let casemate = env!("CARGO_BIN_EXE_casemate");
+    // A squashfs of 1 MiB by its superblock, and data behind it.
+    let mut bytes = vec![1; 8 << 20];
+    bytes[..96].fill(0);
+    bytes[..4].copy_from_slice(b"hsqs");
+    bytes[28..30].copy_from_slice(&4_u16.to_le_bytes());
+    bytes[40..48].copy_from_slice(&(1_u64 << 20).to_le_bytes());
+    fs::write(folder.path().join("disk"), &bytes).unwrap();
+    let line = format!(
+        "trap : INT; {casemate} luks reencrypt disk --encrypt --key-file key --reduce-device-size 4M --pbkdf pbkdf2 \
+         --pbkdf-force-iterations 1000; echo status $?"
+    );
+    let Some(shown) = on_a_terminal(folder.path(), &line, &[("in capital letters): ", "\x03")]) else {
+        return;
+    };
+    assert!(shown.contains("status 130"), "{shown}");
+    assert!(fs::read(folder.path().join("disk")).unwrap() == bytes);
+}
+
 #[test]
 fn a_passphrase_that_encrypts_is_asked_for_twice() {
     let folder = folder(4096);

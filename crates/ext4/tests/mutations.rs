@@ -312,11 +312,6 @@ const REASONS: &[Reason] = &[
     ("the size of contents in an inode is nothing to e2fsck", "1k-inline-512 682", |case| {
         case.is_ours_alone_of("bytes of inline data: ")
     }),
-    (
-        "e2fsck counts no blocks of a link in its inode with inline data",
-        "-t ext4 -b 1024 -I 512 -O inline_data 492",
-        |case| case.image.contains("inline_data") && case.is_ours_alone_of("blocks in use: expected 0"),
-    ),
     ("of a directory's size e2fsck looks at 32 bits", "-t ext4 -b 1024 -O large_dir 269", |case| {
         case.is_ours_alone_of("blocks of the directory: ")
     }),

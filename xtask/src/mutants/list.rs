@@ -590,10 +590,9 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "blockdev-overlay-commit-not-flushed",
-        file: "crates/blockdev/src/overlay_file.rs",
-        text: r"        below.flush()?;
-        store.write_zeroes(",
-        by: "        store.write_zeroes(",
+        file: "crates/blockdev/src/overlay_file/commit.rs",
+        text: "        self.below.flush()",
+        by: "        Ok(())",
         suites: &[BLOCKDEV_LIB],
     },
     Mutation {
@@ -853,7 +852,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "cli-interrupt-is-an-ordinary-error",
         file: "crates/cli/src/answer.rs",
-        text: "Err(error) if error.is_interrupt() => 130,",
+        text: "Err(error) if error.is_interrupt() => signals::exit_status(),",
         by: "",
         suites: &[CLI_LIB_ANSWER],
     },

@@ -125,6 +125,8 @@ fn volumes_are_reencrypted_at_any_moment() {
         let key = keys.path().join("key");
         fs::write(&key, "pass").unwrap();
         let mut plain = Rng::new(9).bytes(96 << 10);
+        // The end is given up only where it is free.
+        plain[if name == "luks shift" { 64 << 10 } else { 96 << 10 }..].fill(0);
         fs::write(keys.path().join("plain"), &plain).unwrap();
         session.run(&format!(
             "luks format --from {} vault --key-file {} -c aes-cbc-essiv:sha256 -s 128 --crypt-offset 176K {CHEAP}",

@@ -283,7 +283,7 @@ fn a_commit_that_was_interrupted_overwrites_nothing_that_came_later() {
         "-e",
         "trace=pwrite64",
         "-e",
-        "inject=pwrite64:signal=KILL:when=3",
+        "inject=pwrite64:signal=KILL:when=5",
     ]);
     killed.arg(CASEMATE).args(["overlay", "commit", "ovl", "disk"]).current_dir(place.path(""));
     assert!(!run_any(&mut killed).status.success());

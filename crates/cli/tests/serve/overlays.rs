@@ -212,7 +212,7 @@ fn the_commit_of_another_overlay_completes_nothing() {
     folder.expect("image", "true");
 }
 
-/// Whatever another program has done since a commit had nothing left but its mark, the same command removes that.
+/// A mark that a commit had not removed yet goes with the same command, whatever another program has done since.
 #[test]
 fn a_mark_that_alone_is_left_is_removed() {
     let Some(strace) = tool("strace") else { return };

@@ -204,7 +204,10 @@ pub(super) fn reencrypt(
         let plain = Medium::over(data.name(), Arc::new(plain));
         let len = size.saturating_sub(last.offset);
         if len == 0 {
-            let text = format!("{} bytes of data are too small to give up {shift} bytes", plain.top().size());
+            let text = format!(
+                "{} bytes of data are too small to give up {shift}: there is no room for data left",
+                plain.top().size()
+            );
             return Err(Error::argument(text));
         }
         let is_known = super::fits::check(&plain, len, options.contents)?;

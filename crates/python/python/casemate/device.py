@@ -310,11 +310,13 @@ class Device(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
-            super().close()
-            # Devices that are laid on it keep what they need.
-            del self._native
-            for volume in self._volumes:
-                volume._end()
+            try:
+                super().close()
+            finally:
+                # A flush that failed keeps neither the file nor its lock. Devices that are laid on it keep what they need.
+                del self._native
+                for volume in self._volumes:
+                    volume._end()
 
     def _ends_with_this(self, volume: Volume) -> None:
         self._volumes.add(volume)

@@ -137,6 +137,19 @@ class Sharing(World):
                 self.assertEqual(busy.exception.errno, errno.EBUSY)
                 open(image).close()
 
+    def test_a_flush_that_fails_keeps_no_lock(self):
+        image = self.image()
+        device = casemate.open(image, writable=True)
+
+        def fails():
+            raise OSError(errno.EIO, "flush")
+
+        device.flush = fails
+        with self.assertRaises(OSError):
+            device.close()
+        self.assertTrue(device.closed)
+        casemate.open(image, writable=True).close()
+
     def test_what_is_below_may_go_first(self):
         image, rng = self.image(), random.Random(7)
         large = (self.tree / "large").read_bytes()

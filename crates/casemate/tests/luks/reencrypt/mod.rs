@@ -23,13 +23,24 @@ pub fn cheap() -> Pbkdf {
 
 /// A volume with 128-bit keys, so that slots are small: its bytes, and what is in it.
 pub fn volume(sector_size: u32, cipher: &str, header: u64, len: usize) -> (Vec<u8>, Vec<u8>) {
+    volume_with_end(sector_size, cipher, header, (len, 0))
+}
+
+/// A volume as [`volume`] makes it, of `len` bytes, of which the last `free` are zeros: data are given up only there.
+pub fn volume_with_end(
+    sector_size: u32,
+    cipher: &str,
+    header: u64,
+    (len, free): (usize, usize),
+) -> (Vec<u8>, Vec<u8>) {
     let mut options = LuksFormatOptions::default();
     options.cipher = cipher.to_owned();
     options.key_bits = Some(if cipher.contains("xts") { 256 } else { 128 });
     options.sector_size = sector_size;
     options.offset = Some(header);
     options.pbkdf = Some(cheap());
-    let plaintext = Rng::new(len as u64).bytes(len);
+    let mut plaintext = Rng::new(len as u64).bytes(len);
+    plaintext[len - free..].fill(0);
     let target = Arc::new(MemoryDevice::new(vec![0; header as usize + len]));
     let made = options.prepare(&SecretVec::from(&b"pass"[..]), &Work::default()).unwrap();
     let place = Target::on(Image::over("image", target.clone()), Made::Data, &overwrite).unwrap();

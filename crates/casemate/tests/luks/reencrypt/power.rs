@@ -11,7 +11,7 @@ use casemate_testkit::{Rng, slow_tests};
 
 use super::disk::Disk;
 use super::medium::{Medium, OTHERS, bytes_of};
-use super::{cheap, options, volume};
+use super::{cheap, options, volume, volume_with_end};
 use crate::images::{image, passphrase};
 
 /// Ends that were cut off before their last step.
@@ -129,8 +129,10 @@ fn the_power_may_fail_at_any_operation_of_a_reencryption() {
     ];
     for (what, cipher, sector_size, len, options) in cases {
         let slot = if cipher == XTS { 131072 } else { 65536 };
-        let (bytes, mut plaintext) = volume(sector_size, cipher, 32768 + 2 * slot + 16384, len);
-        plaintext.truncate(len - options.reduce_device_size.unwrap_or(0) as usize);
+        let reduce = options.reduce_device_size.unwrap_or(0) as usize;
+        let (bytes, mut plaintext) =
+            volume_with_end(sector_size, cipher, 32768 + 2 * slot + 16384, (len, reduce));
+        plaintext.truncate(len - reduce);
         let mut states = 0;
         for seed in 0..if slow_tests() { 400 } else { 8 } {
             states += survive(what, seed, &mut [bytes.clone()], &options, &plaintext);
@@ -148,7 +150,8 @@ fn the_power_may_fail_at_any_operation_of_a_reencryption() {
 #[test]
 fn the_same_again_after_any_operation_gives_up_no_more_bytes() {
     let options = options(16384, |options| options.reduce_device_size = Some(32768));
-    let (bytes, mut plaintext) = volume(512, "aes-cbc-essiv:sha256", 32768 + 2 * 65536 + 16384, 64 << 10);
+    let offset = 32768 + 2 * 65536 + 16384;
+    let (bytes, mut plaintext) = volume_with_end(512, "aes-cbc-essiv:sha256", offset, (64 << 10, 32 << 10));
     plaintext.truncate(32 << 10);
     let key = passphrase(b"pass");
     let run = |image: &Image| {
