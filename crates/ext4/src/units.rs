@@ -294,6 +294,18 @@ impl Run {
     }
 }
 
+/// Puts runs in order, and makes one of those that touch.
+pub(crate) fn merge(runs: &mut Vec<Run>) {
+    runs.sort_unstable();
+    runs.dedup_by(|next, before| {
+        let touches = next.first <= before.end();
+        if touches {
+            *before = Run::between(before.first, before.end().max(next.end()));
+        }
+        touches
+    });
+}
+
 /// Number of a cluster of the file system, counted from block 0. A bit of a block bitmap stands for one.
 ///
 /// It has one block without the feature bigalloc.

@@ -1,12 +1,13 @@
 //! Blocks taken and freed.
 
 use crate::alloc::Allocator;
+use crate::alloc::structures::own;
 use crate::error::{Place, Result, Structure, no_space};
 use crate::format::bitmap;
 use crate::format::features::Incompat;
 use crate::format::group::{Bitmap, Descriptor};
 use crate::format::inode::FileType;
-use crate::units::{Block, GroupNo, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo, Run};
 
 /// The purpose that blocks are allocated for, which decides where the search begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +105,15 @@ impl Allocator {
 
     /// Frees the clusters that blocks lie in.
     pub fn free_blocks(&mut self, block: Block, len: u64) -> Result<()> {
+        self.free_run(block, len, false)
+    }
+
+    /// Frees blocks that were structures of groups until now.
+    pub fn free_own(&mut self, block: Block, len: u64) -> Result<()> {
+        self.free_run(block, len, true)
+    }
+
+    fn free_run(&mut self, block: Block, len: u64, are_own: bool) -> Result<()> {
         let ratio = self.ratio();
         self.transaction.forget(block, len);
         let (mut block, end) = (block, block + len);
@@ -113,20 +123,13 @@ impl Allocator {
             let stop = end.min(group_end);
             let start = self.fs.layout().group_start(group);
             let count = (stop - start).div_ceil(ratio) - bit;
-            self.mark_clusters(group, bit, count, false)?;
+            match are_own {
+                true => self.count_clusters(group, bit, count, false)?,
+                false => self.mark_clusters(group, bit, count, false)?,
+            }
             self.pins.add(group, bit, count);
             block = stop;
         }
-        Ok(())
-    }
-
-    /// Frees blocks that were a group's own structures until now, and lie in one group.
-    pub fn free_own(&mut self, block: Block, len: u64) -> Result<()> {
-        self.transaction.forget(block, len);
-        let (group, bit) = self.cluster_position(block);
-        let count = len.div_ceil(self.ratio());
-        self.count_clusters(group, bit, count, false)?;
-        self.pins.add(group, bit, count);
         Ok(())
     }
 
@@ -198,25 +201,32 @@ impl Allocator {
         Ok(())
     }
 
-    /// A bitmap that calls a group's own metadata free, or a file that claims to own it, is damaged: nothing is
-    /// counted then.
-    fn refuse_metadata(&self, group: GroupNo, descriptor: &Descriptor, bit: u64, count: u64) -> Result<()> {
-        let layout = self.fs.layout();
+    /// A bitmap that calls metadata free, that of the group or with flex_bg of another one, or a file that claims to own it, is
+    /// damaged: nothing is counted then.
+    fn refuse_metadata(
+        &mut self,
+        group: GroupNo,
+        descriptor: &Descriptor,
+        bit: u64,
+        count: u64,
+    ) -> Result<()> {
+        let layout = *self.fs.layout();
         let start = layout.group_start(group) + bit * self.ratio();
         let end = start + count * self.ratio();
-        let own = [
-            (layout.group_start(group), self.base_blocks(group)),
-            (descriptor.fields().block_bitmap(), 1),
-            (descriptor.fields().inode_bitmap(), 1),
-            (descriptor.fields().inode_table(), layout.inode_table_blocks()),
-        ];
-        if own.iter().any(|(first, len)| start < *first + *len && *first < end) {
-            let place = Place::group(Structure::BlockBitmap, group).at(descriptor.fields().block_bitmap());
-            return Err(
-                place.malformed(format!("blocks {start} to {} hold metadata of the group", end.before()))
-            );
-        }
-        Ok(())
+        let run = Run::between(start, end);
+        let base = (layout.group_start(group), self.base_blocks(group));
+        let own = own(descriptor.fields(), layout.inode_table_blocks());
+        let of_group = own.into_iter().chain([base]).filter(|(_, len)| *len > 0);
+        let mut runs = of_group.map(|(first, len)| Run::between(first, first.saturating_add(len)));
+        let whose = if runs.any(|own| own.shared(run).is_some()) {
+            "the group"
+        } else if self.structures()?.shared(run).next().is_some() {
+            "another group"
+        } else {
+            return Ok(());
+        };
+        let place = Place::group(Structure::BlockBitmap, group).at(descriptor.fields().block_bitmap());
+        Err(place.malformed(format!("blocks {start} to {} hold metadata of {whose}", end.before())))
     }
 
     /// The group and the cluster in it that a block lies in.

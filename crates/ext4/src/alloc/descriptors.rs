@@ -3,6 +3,7 @@
 use casemate_blockdev::usize_of;
 
 use crate::alloc::Allocator;
+use crate::alloc::structures::own;
 use crate::error::{Place, Result, Structure};
 use crate::format::bitmap;
 use crate::format::csum::{Context, Kind};
@@ -11,7 +12,7 @@ use crate::format::group::{Bitmap, Descriptor, INODE_UNINIT};
 use crate::format::layout::Layout;
 use crate::format::superblock::Superblock;
 use crate::transaction::patch::{Part, Patching};
-use crate::units::{Block, GroupNo};
+use crate::units::{Block, GroupNo, Run};
 
 impl Allocator {
     /// A group's descriptor as it is now.
@@ -51,7 +52,9 @@ impl Allocator {
     /// Changes a group's descriptor.
     pub fn edit_descriptor(&mut self, group: GroupNo, f: impl FnOnce(&mut Descriptor)) -> Result<()> {
         let mut descriptor = self.descriptor(group)?;
+        let old = descriptor;
         f(&mut descriptor);
+        self.note_places(&old, &descriptor);
         self.store_descriptor(group, &descriptor)
     }
 
@@ -172,9 +175,10 @@ impl Allocator {
         if has_flags && descriptor.fields().flags() & which.uninit() != 0 {
             self.fs.check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group))?;
             let bytes = match which {
-                Bitmap::Blocks => self.fresh_block_bitmap(group, &descriptor),
+                Bitmap::Blocks => self.made_block_bitmap(group, &descriptor)?,
                 Bitmap::Inodes => self.fresh_inode_bitmap(),
             };
+            self.refuse_unlikely(which, group, &descriptor, &bytes)?;
             if self.transaction.sums().covers(which.subject()) {
                 // All of it is new.
                 let sum = self.transaction.sums().update(None, &bytes[..used_bytes]);
@@ -253,12 +257,7 @@ impl Allocator {
             }
         };
         take(0, self.base_blocks(group));
-        let own = [
-            (descriptor.fields().block_bitmap(), 1),
-            (descriptor.fields().inode_bitmap(), 1),
-            (descriptor.fields().inode_table(), layout.inode_table_blocks()),
-        ];
-        for (block, len) in own {
+        for (block, len) in own(descriptor.fields(), layout.inode_table_blocks()) {
             let end = start + layout.blocks_in(group);
             if block >= start && block < end {
                 take(block - start, len.min(end - block));
@@ -266,6 +265,50 @@ impl Allocator {
         }
         bitmap::flip_from(&mut bytes, clusters);
         bytes
+    }
+
+    /// The block bitmap for a group whose own was never written. Structures of other groups that lie there are in use, too,
+    /// whatever its descriptor says.
+    fn made_block_bitmap(&mut self, group: GroupNo, descriptor: &Descriptor) -> Result<Vec<u8>> {
+        let mut bytes = self.fresh_block_bitmap(group, descriptor);
+        let layout = self.fs.layout();
+        let (start, ratio) = (layout.group_start(group), self.ratio());
+        let all = Run { first: start, len: layout.blocks_in(group) };
+        for run in self.structures()?.shared(all) {
+            let (first, end) = ((run.first - start) / ratio, (run.end() - start).div_ceil(ratio));
+            for bit in first..end {
+                bitmap::set(&mut bytes, bit);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Refuses a descriptor that says that a bitmap was never written, and counts more in use than there is in a group that
+    /// nobody ever used: what that is, nobody knows. A repair knows.
+    fn refuse_unlikely(
+        &self,
+        which: Bitmap,
+        group: GroupNo,
+        descriptor: &Descriptor,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let layout = self.fs.layout();
+        let (count, said) = match which {
+            Bitmap::Blocks => (layout.clusters_in(group), descriptor.fields().free_clusters()),
+            Bitmap::Inodes => (layout.inodes_per_group, descriptor.fields().free_inodes()),
+        };
+        let free = bitmap::clear(bytes, count);
+        if said >= free || self.transaction.patcher().patching == Patching::Recompute {
+            return Ok(());
+        }
+        let place = Place::group(Structure::GroupDescriptor, group);
+        let what = match which {
+            Bitmap::Blocks => "block",
+            Bitmap::Inodes => "inode",
+        };
+        Err(place.malformed(format!(
+            "the {what} bitmap is said never to have been written, and {said} are said to be free, not {free}"
+        )))
     }
 
     fn fresh_inode_bitmap(&self) -> Vec<u8> {

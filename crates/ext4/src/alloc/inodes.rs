@@ -5,9 +5,9 @@ use casemate_blockdev::{u32_of, usize_of};
 use crate::alloc::Allocator;
 use crate::error::{Error, Place, Result, Structure, no_space};
 use crate::format::bitmap;
-use crate::format::csum::Kind;
-use crate::format::group::BLOCK_UNINIT;
-use crate::format::group::{Bitmap, Descriptor};
+use crate::format::csum::{Kind, Subject};
+use crate::format::group::{BLOCK_UNINIT, Bitmap, Descriptor, INODE_ZEROED};
+use crate::format::raw_inode::RawInode;
 use crate::units::{Block, GroupNo, InodeNo};
 
 impl Allocator {
@@ -101,7 +101,7 @@ impl Allocator {
             let per_group = self.fs.layout().inodes_per_group;
             let used_before = per_group.saturating_sub(descriptor.fields().unused_inodes());
             if index >= used_before {
-                self.zero_inodes(&descriptor, used_before, index)?;
+                self.zero_inodes(group, &descriptor, used_before, index)?;
                 descriptor.set_unused_inodes(per_group - index - 1);
             }
         }
@@ -111,13 +111,47 @@ impl Allocator {
     }
 
     /// Zeroes the slots `from..=to` of an inode table that were never used, as whole blocks where `from` is the
-    /// first slot of one: what lies there is unknown.
-    fn zero_inodes(&mut self, descriptor: &Descriptor, from: u32, to: u32) -> Result<()> {
-        let layout = self.fs.layout();
+    /// first slot of one: what lies there is unknown. Of those, the last slot alone is in use by the bitmap.
+    fn zero_inodes(&mut self, group: GroupNo, descriptor: &Descriptor, from: u32, to: u32) -> Result<()> {
+        let layout = *self.fs.layout();
         let per_block = layout.block_size / layout.inode_size;
-        for index in (from.next_multiple_of(per_block)..=to).step_by(usize_of(per_block)) {
+        let first = from.next_multiple_of(per_block);
+        if first > to {
+            return Ok(());
+        }
+        let end = (to + 1).next_multiple_of(per_block).min(layout.inodes_per_group);
+        let others = [(first, to), (to + 1, end)];
+        let used = self.transaction.with(descriptor.fields().inode_bitmap(), |bytes| {
+            others.into_iter().find_map(|(from, to)| bitmap::next(bytes, from.into(), to.into(), true))
+        })?;
+        if let Some(index) = used {
+            return Err(in_use(group, index));
+        }
+        for index in (first..=to).step_by(usize_of(per_block)) {
             let block = descriptor.fields().inode_table() + u64::from(index / per_block);
+            self.refuse_used(group, descriptor, block, index)?;
             self.transaction.create_zeroed(block);
+        }
+        Ok(())
+    }
+
+    /// Refuses to zero a block of a table which was zeroed once, and that holds inodes that are in use by what they say:
+    /// their group's word that they were never used is wrong. What lies in a table that was never zeroed is old.
+    fn refuse_used(&self, group: GroupNo, descriptor: &Descriptor, block: Block, first: u32) -> Result<()> {
+        if descriptor.fields().flags() & INODE_ZEROED == 0 {
+            return Ok(());
+        }
+        let layout = self.fs.layout();
+        let bytes = self.fs.read_block(block)?;
+        for (index, raw) in (first..layout.inodes_per_group).zip(bytes.chunks_exact(layout.inode_len())) {
+            let Some(number) = layout.inode_at(group, index) else { break };
+            let inode = RawInode { number, raw };
+            let sums = self.transaction.sums();
+            let is_used = inode.kind().is_some() && inode.links() > 0;
+            let place = Place::inode(Structure::Inode, number);
+            if is_used && sums.verify(Subject::Inode, &inode.context(), raw, place).is_ok() {
+                return Err(in_use(group, index.into()));
+            }
         }
         Ok(())
     }
@@ -167,4 +201,11 @@ impl Allocator {
         }
         Ok(best.map_or(near, |(_, set)| set * flex))
     }
+}
+
+/// The fault of a group in which an inode is in use that was never used by the group's word.
+pub(crate) fn in_use(group: GroupNo, index: u64) -> Error {
+    let text =
+        format!("inodes of the group were never used by its word, and that at index {index} is in use");
+    Place::group(Structure::GroupDescriptor, group).malformed(text)
 }

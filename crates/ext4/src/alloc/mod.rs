@@ -8,6 +8,7 @@ mod copies;
 mod descriptors;
 mod inodes;
 mod pins;
+mod structures;
 
 use std::collections::HashMap;
 
@@ -22,6 +23,8 @@ use crate::units::{Block, GroupNo};
 
 pub(crate) use blocks::Goal;
 pub(crate) use descriptors::base_blocks;
+pub(crate) use inodes::in_use;
+pub(crate) use structures::{Collector, Structures};
 
 use pins::Pins;
 
@@ -39,6 +42,10 @@ pub(crate) struct Allocator {
     /// allocated for it, and the first inode that may be free.
     near: HashMap<GroupNo, Block>,
     next_inodes: HashMap<GroupNo, u32>,
+    /// Bitmaps and inode tables of all groups, once they were looked up.
+    structures: Option<Structures>,
+    /// Whether one was given another place.
+    has_moved: bool,
     /// Whether blocks that are reserved for root are left free.
     keeps_reserve: bool,
     /// The block from which on nothing is taken, and the group from which on no inodes are.
@@ -70,6 +77,8 @@ impl Allocator {
             pins: Pins::default(),
             near: HashMap::new(),
             next_inodes: HashMap::new(),
+            structures: None,
+            has_moved: false,
             keeps_reserve: false,
             limit: None,
         }
@@ -136,6 +145,9 @@ impl Allocator {
         self.transaction.roll_back();
         self.free = mark.free;
         self.pins.roll_back(mark.pins);
+        if self.has_moved {
+            self.forget_structures();
+        }
         self.near.clear();
         self.next_inodes.clear();
     }

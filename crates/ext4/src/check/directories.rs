@@ -348,16 +348,6 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Doubts a group's word that inodes were never used, if one of these has a name: it may be in use after all.
-    fn never_used(&self, inode: InodeNo) {
-        let check = self.worker.check;
-        let Some((group, index)) = check.fs.layout().inode_position(inode) else { return };
-        if self.worker.groups.get(group.index()).is_some_and(|group| index >= group.used) {
-            let place = Place::group(Structure::GroupDescriptor, group);
-            check.findings.say(FindingKind::GroupFlags, place, "inodes that were never used have names");
-        }
-    }
-
     /// Counts a name, if the inode can have one. What is known of the inode.
     #[inline]
     fn link(&self, inode: InodeNo, kind: u8, name: &[u8], place: Place) -> Option<Fact> {
@@ -378,7 +368,7 @@ impl Reader<'_, '_> {
             self.wrong(FindingKind::EntryInode, place, name, format!("inode {inode} is not in use"));
             // If it was a directory, what it holds has names in it.
             check.findings.doubt(Doubts::NAMES);
-            self.never_used(inode);
+            self.worker.never_used(inode, "inodes that were never used have names");
             return None;
         }
         if fact.has(Fact::INTERNAL) {

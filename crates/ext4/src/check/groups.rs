@@ -9,7 +9,7 @@ use crate::check::findings::{Counts, FindingKind, Fix};
 use crate::check::likeness::{
     Likeness, copied_places, descriptor_copies, first_table, is_like_bitmap, likeness,
 };
-use crate::check::worker::{Check, merge};
+use crate::check::worker::Check;
 use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::format::csum::{Context, Kind, Subject};
 use crate::format::features::Incompat;
@@ -17,7 +17,7 @@ use crate::format::group::{BLOCK_UNINIT, Bitmap, GroupDescriptor, INODE_UNINIT};
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use crate::read::fs::{Ext4, read_superblock};
-use crate::units::{Block, GroupNo, Run};
+use crate::units::{Block, GroupNo, Run, merge};
 
 /// Places of a group's structures that a check needs; `None` where a block cannot be there.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,49 @@ pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
     check.findings.add_counts(counts);
     merge(&mut metadata);
     check.metadata = metadata;
+    for (number, group) in layout.all_groups().zip(&groups) {
+        foreign(check, number, group)?;
+    }
     Ok(groups)
+}
+
+/// Notes a block bitmap that was never written of a group in which others have structures. Whoever needs it makes one in which
+/// nothing but the group's own is in use.
+fn foreign(check: &Check<'_>, number: GroupNo, group: &Group) -> Result<()> {
+    let fs = check.fs;
+    if group.flags & BLOCK_UNINIT == 0 {
+        return Ok(());
+    }
+    let layout = fs.layout();
+    let start = layout.group_start(number);
+    let all = Run { first: start, len: layout.blocks_in(number) };
+    let mut own = Vec::new();
+    fixed_blocks(layout, fs.superblock(), number, |run| own.extend(run.shared(all)));
+    let raw = fs.with_raw_descriptor(number, <[u8]>::to_vec)?;
+    let [table, blocks, inodes] = places(GroupDescriptor::from_bytes(&raw)?);
+    for (first, len) in [(table, layout.inode_table_blocks()), (blocks, 1), (inodes, 1)] {
+        own.extend(Run::between(first, first.saturating_add(len)).shared(all));
+    }
+    merge(&mut own);
+    let at = check.metadata.partition_point(|run| run.end() <= start);
+    let found = check.metadata[at..].iter().map_while(|run| run.shared(all));
+    if found.clone().map(|run| run.len).sum::<u64>() <= own.iter().map(|run| run.len).sum() {
+        return Ok(());
+    }
+    // Clusters in which the group has something itself are in use all the same.
+    let each = u64::from(layout.cluster_blocks);
+    let is_own = |block: Block| {
+        let first = start + (block - start) / each * each;
+        let cluster = Run::between(first, first.saturating_add(each));
+        own.iter().any(|run| run.shared(cluster).is_some())
+    };
+    if let Some(block) = found.flat_map(|run| run.first.run(run.len)).find(|block| !is_own(*block)) {
+        let place = Place::group(Structure::BlockBitmap, number);
+        let text =
+            format!("it was never written, and metadata of another group lies at block {block} of the group");
+        check.findings.say(FindingKind::GroupFlags, place, text);
+    }
+    Ok(())
 }
 
 /// Blocks of the file system's own structures, as far as descriptors say where they are, in order.
@@ -172,7 +214,8 @@ fn group(check: &Check<'_>, number: GroupNo, counts: &mut Counts) -> Result<Grou
         flags = 0;
     } else {
         if flags & BLOCK_UNINIT != 0 && number.get() == layout.groups - 1 {
-            wrong("the last group's block bitmap was never written".to_owned());
+            let place = Place::group(Structure::BlockBitmap, number);
+            findings.say(FindingKind::GroupFlags, place, "the last group's was never written");
         }
         if unused > descriptor.free_inodes() || unused > layout.inodes_per_group {
             wrong(format!("{unused} inodes were never used, and {} are free", descriptor.free_inodes()));

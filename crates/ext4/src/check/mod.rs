@@ -58,7 +58,6 @@ pub(crate) use superblock::require_sound;
 pub use superblocks::copy_to_read_by;
 pub(crate) use superblocks::restored;
 pub use verity::{VerityCount, VerityDemand, VerityFiles};
-pub(crate) use worker::merge;
 use worker::{Check, Purpose, Worker};
 
 /// The result of a check.

@@ -18,7 +18,7 @@ use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::superblock::Superblock;
 use crate::read::fs::Ext4;
 use crate::read::map::Mapping;
-use crate::units::{Block, InodeNo, Run};
+use crate::units::{Block, InodeNo, Run, merge};
 
 /// Runs of blocks that are claimed twice and are kept to name their owners; beyond that, some owners stay unnamed.
 const MOST_SHARED: usize = 4096;
@@ -278,18 +278,6 @@ fn has_left(from: &AtomicU64, blocks: u64) -> bool {
     from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
 }
 
-/// Puts runs in order, and makes one of those that touch.
-pub(crate) fn merge(runs: &mut Vec<Run>) {
-    runs.sort_unstable();
-    runs.dedup_by(|next, before| {
-        let touches = next.first <= before.end();
-        if touches {
-            *before = Run::between(before.first, before.end().max(next.end()));
-        }
-        touches
-    });
-}
-
 /// Purpose for which a thread walks through the blocks of inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -352,6 +340,14 @@ impl<'a, 'b> Worker<'a, 'b> {
     ) {
         if self.purpose == Purpose::Check {
             self.check.findings.number(kind, place, what, found, expected);
+        }
+    }
+
+    /// Doubts a group's word that inodes were never used, if something leads to one of these: it may be in use after all.
+    pub fn never_used(&self, inode: InodeNo, text: &'static str) {
+        let Some((group, index)) = self.check.fs.layout().inode_position(inode) else { return };
+        if self.groups.get(group.index()).is_some_and(|group| index >= group.used) {
+            self.say(FindingKind::GroupFlags, Place::group(Structure::GroupDescriptor, group), text);
         }
     }
 

@@ -260,6 +260,7 @@ impl Worker<'_, '_> {
         }
         if self.purpose == Purpose::Check && holder.has(InodeFlags::EA_INODE) {
             check.facts.add_reference(number);
+            self.never_used(number, "inodes that were never used hold values of attributes");
         }
         Ok(())
     }

@@ -114,10 +114,11 @@ impl Writer {
             })?;
         let found = Ext4::open_changing(device.clone(), &open)?;
         supported::unsupported(&found)?;
-        descriptors::check(&found)?;
+        let structures = descriptors::check(&found)?;
         let log = LogOptions { recovery: recovery.clone(), is_direct, patching, ..LogOptions::default() };
         let (fs, transaction) = Transaction::open(device.clone(), &open, log, mmp)?;
         let mut space = Allocator::new(fs, transaction);
+        space.know_structures(structures);
         if interrupted == Interrupted::Completed {
             space.recount()?;
         }

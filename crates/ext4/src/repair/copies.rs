@@ -19,7 +19,7 @@ use crate::read::runs::BlockRuns;
 use crate::repair::Repair;
 use crate::repair::altered::Alteration;
 use crate::repair::map::Walk;
-use crate::units::{Block, InodeNo, Run};
+use crate::units::{Block, InodeNo, Run, merge};
 
 /// Blocks that are claimed more than once, and those of them that have an owner by now.
 #[derive(Debug, Default)]
@@ -53,9 +53,9 @@ impl Owners {
         }
         owners.firsts.sort_unstable();
         owners.lasts.sort_unstable();
-        crate::check::merge(&mut owners.shared);
+        merge(&mut owners.shared);
         owners.metadata = metadata.iter().map(|run| Owners::whole_clusters(*run, ratio)).collect();
-        crate::check::merge(&mut owners.metadata);
+        merge(&mut owners.metadata);
         owners
     }
 

@@ -21,7 +21,10 @@ impl Repair {
         match (finding.kind(), finding.problem()) {
             (K::GroupFlags, _) => {
                 let Some(group) = place.group else { return Ok(false) };
-                self.space().doubt_unused(group)?;
+                match bitmap(place.structure) {
+                    Some(which) => _ = self.space().ensure_bitmap(which, group)?,
+                    None => self.space().doubt_unused(group)?,
+                }
             }
             (K::Checksum, _) if place.structure == Structure::GroupDescriptor => {
                 let mended = fix.zip(place.group);

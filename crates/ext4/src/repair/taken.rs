@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::check::{Places, fixed_blocks, merge, places};
+use crate::check::{Places, fixed_blocks, places};
 use crate::error::Result;
 use crate::format::group::GroupDescriptor;
 use crate::read::fs::Ext4;
-use crate::units::{Block, Run};
+use crate::units::{Block, Run, merge};
 
 /// Superblocks and descriptors, and what descriptors name: several groups may name one block.
 #[derive(Debug, Default)]

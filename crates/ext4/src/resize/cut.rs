@@ -39,7 +39,7 @@ pub(super) fn cut(files: &mut Files, shape: Shape) -> Result<()> {
         ] {
             let len = groups_end.checked_since(first).unwrap_or(0).min(len);
             if len > 0 {
-                space.free_blocks(first, len)?;
+                space.free_own(first, len)?;
             }
         }
         free += i64::from(fields.free_clusters());

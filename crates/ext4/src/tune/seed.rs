@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use casemate_blockdev::{u64_of, usize_of};
 
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, in_use};
 use crate::edit::reseal::{seal, seal_block, seal_blocks_of};
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::bitmap;
@@ -91,8 +91,13 @@ fn reseal_group(
     if descriptor.flags() & Bitmap::Inodes.uninit() != 0 {
         return Ok(());
     }
+    let first_unused = layout.inodes_per_group.saturating_sub(descriptor.unused_inodes());
+    let lost = bitmap::next(&used, first_unused.into(), layout.inodes_per_group.into(), true);
+    if let Some(index) = lost {
+        return Err(in_use(group, index));
+    }
     let (len, size) = (layout.inode_len(), space.block_size());
-    for index in 0..layout.inodes_per_group.saturating_sub(descriptor.unused_inodes()) {
+    for index in 0..first_unused {
         let at = usize_of(index) * len;
         let block = descriptor.inode_table() + u64_of(at / size);
         let base = at % size;

@@ -1,0 +1,208 @@
+//! Damage with right checksums, which only a look at the rest of the file system shows: found, mended as e2fsck mends it, and no
+//! reason for a change to write over what is in use.
+
+use std::fs;
+use std::process::Command;
+
+use casemate_testkit::{Place, mke2fs, run, run_any, status, stderr, stdout, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+/// Eight flex groups of four, with tables of 256 inodes.
+const FLEXIBLE: &str = "-t ext4 -m 0 -b 1024 -g 1024 -G 4 -N 6144 -O metadata_csum,64bit,^has_journal";
+
+/// A file system, and tools of e2fsprogs to look at it and to forge with.
+struct Image {
+    place: Place,
+    debugfs: std::path::PathBuf,
+    e2fsck: std::path::PathBuf,
+}
+
+impl Image {
+    fn new(options: &str, size: &str) -> Option<Image> {
+        let (make, debugfs, e2fsck) = (tool("mke2fs")?, tool("debugfs")?, tool("e2fsck")?);
+        let place = Place::under(CASEMATE, "ext4");
+        mke2fs::make(&make, options, &place.path("image"), size);
+        Some(Image { place, debugfs, e2fsck })
+    }
+
+    /// Runs commands of debugfs.
+    fn forge(&self, commands: &str) {
+        let script = self.place.file("script", format!("{commands}\n"));
+        run(Command::new(&self.debugfs).args(["-w", "-f"]).arg(script).arg(self.place.path("image")));
+    }
+
+    /// Puts a file of so many bytes into the image.
+    fn put(&self, name: &str, len: usize) {
+        let file = self.place.file(name, bytes(len));
+        self.place.yes(&format!("put image {} /{name}", file.display()));
+    }
+
+    fn theirs(&self) -> (i32, String) {
+        let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(self.place.path("image")));
+        (status(&output), stdout(&output))
+    }
+
+    /// Asserts that a check finds this kind, e2fsck finds something, too, and both find nothing behind a repair, which changes
+    /// nothing when it is made again.
+    fn is_found_and_mended(&self, what: &str, kind: &str, repair: &str) {
+        let (theirs, told) = self.theirs();
+        let found = stdout(&self.place.own("check image"));
+        assert!(found.contains(&format!("{kind} (")), "{what}: {found}{told}");
+        assert!(theirs & 4 == 4, "{what}: {theirs} {told}");
+        self.is_mended(what, repair);
+    }
+
+    fn is_mended(&self, what: &str, repair: &str) {
+        let line = format!("check --repair={repair} --yes image");
+        let repaired = self.place.own(&line);
+        assert_eq!(status(&repaired), 0, "{what}: {}{}", stdout(&repaired), stderr(&repaired));
+        let (theirs, told) = self.theirs();
+        assert_eq!(theirs, 0, "{what}: {}{told}", stdout(&repaired));
+        let mended = self.place.read("image");
+        assert_eq!(status(&self.place.own(&line)), 0, "{what}");
+        assert!(self.place.read("image") == mended, "{what}: a second repair changed something");
+    }
+}
+
+/// Bytes of a file, which are not zeros.
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at % 251) as u8 + 1).collect()
+}
+
+/// Group 4 holds the tables of groups 5 to 7, and says that nobody ever used it.
+#[test]
+fn a_group_with_tables_of_others_is_never_taken_for_empty() {
+    let Some(image) = Image::new(FLEXIBLE, "24M") else { return };
+    // So that the bitmaps of others are written.
+    image.put("all", 20_000_000);
+    image.place.yes("rm image /all");
+    let sound = image.place.read("image");
+    let forge = || image.forge("set_bg 4 flags 3\nset_bg 4 checksum calc");
+    forge();
+    image.is_found_and_mended("the flag", "group-flags", "safe");
+    fs::write(image.place.path("image"), &sound).unwrap();
+    forge();
+    image.put("all", 20_000_000);
+    assert_eq!(image.theirs().0, 0, "{}", image.theirs().1);
+    assert!(image.place.own("cat image /all").stdout == bytes(20_000_000));
+    // Groups that hold nothing of others may go unwritten, but for the last one.
+    for (group, kind) in [(23, "group-flags"), (5, "")] {
+        fs::write(image.place.path("image"), &sound).unwrap();
+        image.forge(&format!("set_bg {group} flags 3\nset_bg {group} checksum calc"));
+        let found = stdout(&image.place.own("check image"));
+        assert_eq!(found.contains("group-flags ("), !kind.is_empty(), "{group}: {found}");
+        image.is_mended("the last group", "safe");
+    }
+}
+
+/// Where a group says that it was never used and counts what is in use, nobody knows what that is.
+#[test]
+fn a_group_that_counts_what_it_has_not_is_left_alone() {
+    let Some(image) = Image::new(FLEXIBLE, "24M") else { return };
+    image.put("first", 10_000_000);
+    image.forge("set_bg 19 flags 7\nset_bg 19 checksum calc");
+    let more = image.place.file("more", bytes(11_700_000));
+    let refused = image.place.own(&format!("put image {} /more", more.display()));
+    let said = stderr(&refused);
+    assert!(said.contains("the block bitmap is said never to have been written"), "{said}");
+    assert_ne!(status(&refused), 0);
+    assert!(image.place.own("cat image /first").stdout == bytes(10_000_000));
+    image.is_found_and_mended("data in the group", "block-bitmap", "safe");
+    assert!(image.place.own("cat image /first").stdout == bytes(10_000_000));
+}
+
+/// Inodes in use among those that were never used by their group's word.
+#[test]
+fn inodes_in_use_are_not_zeroed_as_unused() {
+    let Some(image) = Image::new("-t ext4 -b 1024 -N 128 -O ^has_journal,^metadata_csum_seed", "8M") else {
+        return;
+    };
+    let file = image.place.file("file", "contents");
+    let put = |name: &str| image.place.own(&format!("put image {} /{name}", file.display()));
+    for number in 12..52 {
+        assert_eq!(status(&put(&format!("f{number}"))), 0);
+    }
+    // As many are free as are said to be unused: e2fsck, too, must look at names to find it.
+    for number in 12..32 {
+        image.place.yes(&format!("rm image /f{number}"));
+    }
+    let sound = image.place.read("image");
+    let forge = |flags: u32| {
+        fs::write(image.place.path("image"), &sound).unwrap();
+        image.forge(&format!("set_bg 0 itable_unused 97\nset_bg 0 flags {flags}\nset_bg 0 checksum calc"));
+    };
+    let kept = || (32..52).all(|number| image.place.yes(&format!("cat image /f{number}")) == "contents");
+    forge(4);
+    let mut failed = None;
+    for number in 0..60 {
+        let output = put(&format!("g{number}"));
+        if status(&output) != 0 {
+            failed = Some(stderr(&output));
+            break;
+        }
+    }
+    let said = failed.expect("there is no room for all");
+    assert!(said.contains("is in use"), "{said}");
+    assert!(kept());
+    forge(4);
+    // Their checksums would stay those of the old UUID.
+    let refused = image.place.own("tune --uuid random image");
+    assert!(status(&refused) != 0 && stderr(&refused).contains("is in use"), "{}", stderr(&refused));
+    image.is_found_and_mended("unused inodes", "group-flags", "all");
+    assert!(kept());
+}
+
+/// An inode that holds a value, among those that were never used by their group's word, has no name that would lead to it.
+#[test]
+fn inodes_of_values_are_not_taken_for_unused() {
+    let Some(image) = Image::new("-t ext4 -b 1024 -N 128 -O ea_inode,^has_journal", "8M") else { return };
+    for name in (0..21).map(|number| format!("f{number}")) {
+        image.put(&name, 10);
+    }
+    let value = "x".repeat(3000);
+    image.place.yes(&format!("setfattr -n user.big -v {value} image /f0"));
+    for number in 1..21 {
+        image.place.yes(&format!("rm image /f{number}"));
+    }
+    image.forge("set_bg 0 itable_unused 115\nset_bg 0 flags 4\nset_bg 0 checksum calc");
+    let found = stdout(&image.place.own("check image"));
+    assert!(found.contains("group-flags ("), "{found}");
+    image.is_mended("a value", "all");
+    assert!(image.place.yes("getfattr -n user.big image /f0").contains(&value));
+}
+
+/// A group whose whole table was never used by its word has inodes in use.
+#[test]
+fn a_table_in_use_is_not_taken_for_a_new_one() {
+    let Some(image) = Image::new("-t ext4 -b 1024 -g 1024 -N 128 -O ^has_journal", "8M") else { return };
+    let file = image.place.file("file", "contents");
+    for number in 0..40 {
+        image.place.yes(&format!("put image {} /f{number}", file.display()));
+    }
+    // Sixteen inodes a group: the fourth one has three of them.
+    let sound = image.place.read("image");
+    for (what, forged) in
+        [("the flag", ""), ("counts", "\nset_bg 3 free_inodes_count 16\nset_bg 3 itable_unused 16")]
+    {
+        fs::write(image.place.path("image"), &sound).unwrap();
+        image.forge(&format!("set_bg 3 flags 5{forged}\nset_bg 3 checksum calc"));
+        let mut failed = None;
+        for number in 0..100 {
+            let output = image.place.own(&format!("put image {} /g{number}", file.display()));
+            if status(&output) != 0 {
+                failed = Some(stderr(&output));
+                break;
+            }
+        }
+        let said = failed.expect("there is no room for all");
+        assert!(said.contains("group descriptor 3"), "{what}: {said}");
+        for number in 0..40 {
+            assert_eq!(image.place.yes(&format!("cat image /f{number}")), "contents", "{what}: {number}");
+        }
+        image.is_found_and_mended(what, "group-flags", "all");
+        for number in 0..40 {
+            assert_eq!(image.place.yes(&format!("cat image /f{number}")), "contents", "{what}: {number}");
+        }
+    }
+}
