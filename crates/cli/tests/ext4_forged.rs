@@ -206,3 +206,48 @@ fn a_table_in_use_is_not_taken_for_a_new_one() {
         }
     }
 }
+
+/// Wrong first bytes of an inner node of a hash tree, which are for whoever does not know of trees.
+#[test]
+fn nodes_of_hash_trees_begin_with_an_empty_record() {
+    for features in ["metadata_csum", "^metadata_csum,^uninit_bg"] {
+        let options = format!("-t ext4 -b 1024 -N 2500 -O ^has_journal,{features}");
+        let Some(image) = Image::new(&options, "8M") else { return };
+        let tree = image.place.path("tree");
+        fs::create_dir(&tree).unwrap();
+        for number in 0..1200 {
+            fs::write(tree.join(format!("n{number:05}{}", "y".repeat(200))), "").unwrap();
+        }
+        image.place.yes(&format!("put -r image {} /d", tree.display()));
+        run(Command::new(&image.e2fsck).args(["-fyD"]).arg(image.place.path("image")));
+        let sound = image.place.read("image");
+        let is_node = |block: &[u8]| {
+            let room = if features.starts_with('^') { 127u16 } else { 126 };
+            block[..8] == [0, 0, 0, 0, 0, 4, 0, 0] && block[8..10] == room.to_le_bytes() && block[10] > 1
+        };
+        let node = 1024 * sound.chunks_exact(1024).position(is_node).unwrap();
+        for (what, at, value, repair) in [
+            ("a length of a name", 6, 1, "safe"),
+            ("a kind", 7, 1, "safe"),
+            ("an inode", 0, 9, "safe"),
+            ("a length", 4, 8, "all"),
+        ] {
+            let what = format!("{features}: {what}");
+            let mut forged = sound.clone();
+            forged[node + at] = value;
+            fs::write(image.place.path("image"), &forged).unwrap();
+            if features == "metadata_csum" && at != 4 {
+                assert_eq!(status(&image.place.own("check --fix-checksums image")), 1, "{what}");
+            }
+            let names = || image.place.yes("ls image /d").lines().count();
+            if at != 4 {
+                assert_eq!(names(), 1200, "{what}");
+            }
+            // Without checksums nobody minds a kind.
+            if at != 7 || features == "metadata_csum" {
+                image.is_found_and_mended(&what, "htree-node", repair);
+            }
+            assert_eq!(names(), 1200, "{what}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use crate::check::findings::FindingKind;
 use crate::check::worker::{Directory, Worker};
 use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::dirhash::{DirHash, NameHasher, SIPHASH};
-use crate::format::htree::{HtreeNode, limit_of, root_fields};
+use crate::format::htree::{HtreeNode, is_inner, limit_of, root_fields};
 use crate::format::inode::InodeFlags;
 use crate::read::map::Mapping;
 
@@ -144,7 +144,13 @@ impl Worker<'_, '_> {
                 if levels > 0 && self.check.may_read(1) && self.is_present(runs, entry.block.into()) {
                     let place = Place { block: None, group: None, structure: Structure::HtreeNode, ..place };
                     match self.node(runs, entry.block.into())? {
-                        Some(bytes) => self.level(tree, runs, &bytes, place, (low, high), levels - 1)?,
+                        Some(bytes) => {
+                            if !is_inner(&bytes, self.check.has.checksums) {
+                                let text = "does not begin with an empty record as long as the block";
+                                self.say(FindingKind::HtreeNode, place, text);
+                            }
+                            self.level(tree, runs, &bytes, place, (low, high), levels - 1)?;
+                        }
                         None => self.say(FindingKind::HtreeNode, place, "a node is not there"),
                     }
                 }

@@ -225,12 +225,18 @@ pub(crate) fn limit_of(block: &[u8], has_tail: bool) -> Option<usize> {
     Some((block.len() - entries_at(block)? - if has_tail { TAIL } else { 0 }) / ENTRY)
 }
 
-/// Whether a block begins as an inner node does.
-pub(crate) fn is_inner(block: &[u8]) -> bool {
+/// Whether a block begins as an inner node does. Where leaves have tails, the kind tells nodes from them, too.
+pub(crate) fn is_inner(block: &[u8], has_tail: bool) -> bool {
     entries_at(block) == Some(IN_NODE)
         && dir::INODE.get(block) == 0
-        && dir::KIND.get(block) == 0
+        && (dir::KIND.get(block) == 0 || !has_tail)
         && dir::NAME_LENGTH.get(block) == 0
+}
+
+/// Whether a block of an indexed directory behind the first is taken for an inner node: by its length, as the kernel does it, since a
+/// leaf leaves room for its tail. Without tails a leaf with one name may be as long, and the name tells.
+pub(crate) fn is_taken_for_inner(block: &[u8], has_tail: bool) -> bool {
+    entries_at(block) == Some(IN_NODE) && (has_tail || dir::NAME_LENGTH.get(block) == 0)
 }
 
 /// The byte behind the last entry in use, up to which a node's checksum covers it; `None` if it is no node.
@@ -286,7 +292,7 @@ mod tests {
                 let mut root = root_bytes(size, [&own, &up], 4, has_tail);
                 assert_eq!(HtreeRoot::from_bytes(&root, place).unwrap(), HtreeRoot { version: 4, levels: 0 });
                 let node = HtreeNode::from_bytes(&root, place).unwrap();
-                assert!(node.entries().eq([HtreeEntry { hash: 0, block: 1 }]) && !is_inner(&root));
+                assert!(node.entries().eq([HtreeEntry { hash: 0, block: 1 }]) && !is_inner(&root, has_tail));
                 assert_eq!(node.limit(), (size - 32) / 8 - usize::from(has_tail));
                 deepen_root(&mut root, 7);
                 assert_eq!(HtreeRoot::from_bytes(&root, place).unwrap().levels, 1);
@@ -296,7 +302,7 @@ mod tests {
                 let entries = [(0, 3), (0x10, 4), (0x20, 5)].map(|(hash, block)| HtreeEntry { hash, block });
                 let mut inner = node_bytes(size, &entries.map(HtreeEntry::to_bytes).concat(), has_tail);
                 let node = HtreeNode::from_bytes(&inner, place).unwrap();
-                assert!(node.entries().eq(entries) && is_inner(&inner));
+                assert!(node.entries().eq(entries) && is_inner(&inner, has_tail));
                 assert_eq!((node.entry(2), node.len()), (entries[2], 3));
                 assert_eq!(node.entries_from(1).len(), 16);
                 let (at, count) = node.count_patch(2);

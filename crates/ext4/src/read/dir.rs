@@ -211,7 +211,9 @@ impl Ext4 {
                 let physical = run.physical + (logical - run.logical);
                 let (bytes, role) = self.directory_block(dir, logical, physical)?;
                 let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(physical);
-                if visit(Part { bytes: &bytes, role, place })?.is_break() {
+                // An inner node has no names, whatever its first bytes say.
+                let bytes = if role == BlockRole::Node && logical > 0 { &[] } else { &bytes[..] };
+                if visit(Part { bytes, role, place })?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -263,8 +265,11 @@ impl Ext4 {
         if !self.is_indexed(dir) {
             return BlockRole::Leaf;
         }
-        // An empty leaf leaves room for its tail.
-        if logical == 0 || htree::is_inner(bytes) { BlockRole::Node } else { BlockRole::Leaf }
+        let has_tail = self.checksums().covers(Subject::HtreeNode);
+        match logical == 0 || htree::is_taken_for_inner(bytes, has_tail) {
+            true => BlockRole::Node,
+            false => BlockRole::Leaf,
+        }
     }
 
     /// Whether a directory has a hash tree.
