@@ -32,6 +32,13 @@ impl Image {
         run(Command::new(&self.debugfs).args(["-w", "-f"]).arg(script).arg(self.place.path("image")));
     }
 
+    /// The first number that a command of debugfs prints.
+    fn number(&self, request: &str) -> usize {
+        let told = self.place.sh(&format!("debugfs -R '{request}' image 2>/dev/null"));
+        let mut words = told.split(|at: char| !at.is_ascii_digit()).filter(|word| !word.is_empty());
+        words.next().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{request}: {told}"))
+    }
+
     /// Puts a file of so many bytes into the image.
     fn put(&self, name: &str, len: usize) {
         let file = self.place.file(name, bytes(len));
@@ -249,5 +256,35 @@ fn nodes_of_hash_trees_begin_with_an_empty_record() {
             }
             assert_eq!(names(), 1200, "{what}");
         }
+    }
+}
+
+/// A directory that lost a block, as a file of blocks or by its map.
+#[test]
+fn directories_have_no_holes() {
+    for features in ["large_dir", "^large_dir"] {
+        let options = format!("-t ext4 -b 1024 -N 512 -O ^has_journal,^dir_index,{features}");
+        let Some(image) = Image::new(&options, "8M") else { return };
+        let tree = image.place.path("tree");
+        fs::create_dir(&tree).unwrap();
+        for number in 0..100 {
+            fs::write(tree.join(format!("n{number:05}{}", "y".repeat(100))), "").unwrap();
+        }
+        image.place.yes(&format!("put -r image {} /d", tree.display()));
+        image.forge("punch /d 3 3");
+        let found = stdout(&image.place.own("check image"));
+        assert!(found.contains("directory-hole ("), "{features}: {found}");
+        image.is_mended(features, "all");
+        assert!(image.place.yes("ls image /d").lines().count() > 80, "{features}");
+
+        let options = format!("-t ext4 -b 1024 -O ^has_journal,^extent,^64bit,{features}");
+        let Some(image) = Image::new(&options, "8M") else { return };
+        image.put("file", 100);
+        let block = image.number("blocks /");
+        image.forge(&format!("sif / block[0] 0\nsif / block[1] {block}\nsif / size 2048"));
+        let found = stdout(&image.place.own("check image"));
+        assert!(found.contains("directory-hole ("), "{features}: {found}");
+        image.is_mended(features, "all");
+        assert!(image.place.own("cat image /file").stdout == bytes(100), "{features}");
     }
 }
