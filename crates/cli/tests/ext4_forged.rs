@@ -288,3 +288,18 @@ fn directories_have_no_holes() {
         assert!(image.place.own("cat image /file").stdout == bytes(100), "{features}");
     }
 }
+
+/// An inode that holds an attribute's value has one link, however many attributes have it.
+#[test]
+fn inodes_of_values_count_one_link() {
+    let Some(image) = Image::new("-t ext4 -b 1024 -O metadata_csum,ea_inode", "8M") else { return };
+    image.put("file", 100);
+    let value = "x".repeat(3000);
+    image.place.yes(&format!("setfattr -n user.big -v {value} image /file"));
+    // The file has the first inode behind the reserved ones and lost+found, the value the next.
+    for links in [2, 3] {
+        image.forge(&format!("sif <13> links_count {links}"));
+        image.is_found_and_mended(&format!("{links} links"), "link-count", "safe");
+        assert!(image.place.yes("getfattr -n user.big image /file").contains(&value));
+    }
+}

@@ -114,7 +114,8 @@ fn values(check: &Check<'_>) {
         let found = u64::from(facts.references(number));
         match users {
             _ if found == 0 => {
-                check.findings.say(FindingKind::Unattached, place, "holds a value that no attribute has")
+                check.findings.say(FindingKind::Unattached, place, "holds a value that no attribute has");
+                continue;
             }
             Some(users) if users != found => {
                 check.findings.number(
@@ -126,6 +127,11 @@ fn values(check: &Check<'_>) {
                 );
             }
             _ => {}
+        }
+        // It has one name, so to speak, however many attributes have its value.
+        let links = facts.get(number).links();
+        if links != 1 {
+            check.findings.number(FindingKind::LinkCount, place, "links", links.into(), 1);
         }
     }
     for (block, of) in blocks {
