@@ -303,3 +303,14 @@ fn inodes_of_values_count_one_link() {
         assert!(image.place.yes("getfattr -n user.big image /file").contains(&value));
     }
 }
+
+/// A second entry of an owner in a quota file.
+#[test]
+fn quota_files_have_one_entry_of_an_owner() {
+    let Some(image) = Image::new("-t ext4 -b 1024 -O quota,^has_journal", "8M") else { return };
+    let entries = image.number("bmap <3> 5") * 1024;
+    let mut forged = image.place.read("image");
+    forged[entries + 0x243] = 8;
+    fs::write(image.place.path("image"), forged).unwrap();
+    image.is_found_and_mended("a time in a free entry", "quota-file", "all");
+}

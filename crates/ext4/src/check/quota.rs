@@ -30,11 +30,14 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
                 blocks: 0,
                 place,
                 found: HashMap::new(),
+                twice: None,
                 led: HashSet::new(),
             };
             tree.read(kind)?;
             // Where all counts are right nobody minds.
-            if usage.iter().any(|(id, used)| tree.found.get(id) != Some(used)) {
+            if tree.twice.is_some_and(|(differs, _)| differs)
+                || usage.iter().any(|(id, used)| tree.found.get(id) != Some(used))
+            {
                 tree.fits()?
             }
             Ok(tree.found)
@@ -85,6 +88,8 @@ struct Tree {
     blocks: u32,
     place: Place,
     found: HashMap<u32, (u64, u64)>,
+    /// An id with more than one entry, and before it whether these count otherwise.
+    twice: Option<(bool, u32)>,
     /// Ids of which the tree leads to an entry.
     led: HashSet<u32>,
 }
@@ -115,6 +120,9 @@ impl Tree {
 
     /// Refuses a tree that leads to other entries than there are: what is counted can't be corrected in it.
     fn fits(&self) -> Result<()> {
+        if let Some((_, id)) = self.twice {
+            return Err(self.place.malformed(format!("has a second entry of {id}")));
+        }
         if let Some(id) = self.led.iter().find(|id| !self.found.contains_key(id)) {
             return Err(self.place.malformed(format!("lacks the entry of {id}, to which it leads")));
         }
@@ -142,7 +150,10 @@ impl Tree {
         if level == LEVELS {
             for at in entries().filter(|at| !is_free(&bytes[*at..])) {
                 let sum = [SPACE, INODES].map(|counter| counter.value(&bytes[at..]));
-                self.found.insert(ID.from(at).get(&bytes), (sum[0], sum[1]));
+                let (id, sum) = (ID.from(at).get(&bytes), (sum[0], sum[1]));
+                if let Some(other) = self.found.insert(id, sum) {
+                    self.twice = self.twice.max(Some((other != sum, id)));
+                }
             }
             return Ok(());
         }
