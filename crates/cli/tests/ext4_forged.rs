@@ -314,3 +314,34 @@ fn quota_files_have_one_entry_of_an_owner() {
     fs::write(image.place.path("image"), forged).unwrap();
     image.is_found_and_mended("a time in a free entry", "quota-file", "all");
 }
+
+/// An attribute whose value lies in an inode of its own has no place for it with the entry.
+#[test]
+fn values_elsewhere_have_no_place_here() {
+    let options = "-t ext4 -b 1024 -I 256 -O ^has_journal,^metadata_csum,^uninit_bg,ea_inode,inline_data";
+    let Some(image) = Image::new(options, "8M") else { return };
+    image.put("file", 6);
+    image.place.yes(&format!("setfattr -n user.v -v {} image /file", "x".repeat(2500)));
+    let told = image.place.sh("debugfs -R 'imap /file' image 2>/dev/null");
+    let words: Vec<usize> = told
+        .rsplit("located at")
+        .next()
+        .unwrap()
+        .split(|at: char| !at.is_ascii_alphanumeric())
+        .filter_map(|word| match word.strip_prefix("0x") {
+            Some(hex) => usize::from_str_radix(hex, 16).ok(),
+            None => word.parse().ok(),
+        })
+        .collect();
+    let inode = words[0] * 1024 + words[1];
+    let mut forged = image.place.read("image");
+    // Behind the fields and the magic number: the entry of the inline data, then that of the value.
+    let area = &forged[inode..inode + 256];
+    let entry = area.windows(3).position(|bytes| bytes == b"v\0\0").unwrap() - 16;
+    assert_eq!(area[entry..entry + 2], [1, 1], "{area:?}");
+    forged[inode + entry + 2..inode + entry + 4].copy_from_slice(&[1, 0xff]);
+    fs::write(image.place.path("image"), forged).unwrap();
+    image.is_found_and_mended("a place", "xattr", "all");
+    assert!(image.place.own("cat image /file").stdout == bytes(6));
+    assert!(image.place.yes("getfattr -n user.v image /file").contains("xxx"));
+}

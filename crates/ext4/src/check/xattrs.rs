@@ -129,7 +129,8 @@ impl Worker<'_, '_> {
     ) -> Result<()> {
         let in_block = at > 0;
         // In an inode nobody asks where no bytes are, unless the file system needs one of its attributes.
-        let is_strict = in_block || inode.has(InodeFlags::INLINE_DATA) || inode.has(InodeFlags::ENCRYPT);
+        let needs_attributes = inode.has(InodeFlags::INLINE_DATA) || inode.has(InodeFlags::ENCRYPT);
+        let is_strict = in_block || needs_attributes;
         let mut regions = std::mem::take(&mut self.regions);
         regions.clear();
         let mut holders = Vec::new();
@@ -139,6 +140,14 @@ impl Worker<'_, '_> {
                 self.say(FindingKind::Xattr, place, "an attribute without a prefix");
             }
             if let Some(value_inode) = entry.value_inode {
+                // e2fsck finds none of the attributes then, and without them there are no contents.
+                if entry.value_offset != 0 && needs_attributes {
+                    let name = entry.name.escape_ascii();
+                    let at = entry.value_offset;
+                    let text =
+                        format!("the value of \"{name}\" lies in an inode of its own, and at byte {at} here");
+                    self.say(FindingKind::Xattr, place, text);
+                }
                 holders.push((entry.name.to_vec(), value_inode, entry.value_size, entry.hash));
                 return;
             }
