@@ -68,6 +68,10 @@ impl FileDevice {
 fn claim(file: File) -> Result<Held> {
     let held = Held::lock(file, Sharing::Exclusive)?;
     let id = os::id_of(&held)?;
+    // A key, a list or data may be read from there, whatever the command says.
+    if os::is_standard_input(id) {
+        return Err(Error::argument("standard input is this file, and would be overwritten"));
+    }
     // The kernel's own users have no locks, and open the device that they use alone.
     let is_used = |name: &String| {
         let mut options = OpenOptions::new();

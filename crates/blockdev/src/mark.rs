@@ -71,15 +71,23 @@ pub struct Mark {
 }
 
 impl Mark {
-    fn encode(&self) -> Vec<u8> {
+    /// The value of the attribute on a file in which the work's part begins at byte `start`.
+    fn encode(&self, start: u64) -> Vec<u8> {
+        let at = if start == 0 { String::new() } else { format!("@{start}") };
         let path = Some(self.journal.as_os_str().as_bytes()).filter(|path| path.len() <= MAX_PATH);
         let id: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
-        [self.work.word(), b" ", id.as_bytes(), b" ", path.unwrap_or_default()].concat()
+        [self.work.word(), at.as_bytes(), b" ", id.as_bytes(), b" ", path.unwrap_or_default()].concat()
     }
 
-    fn decode(value: &[u8]) -> Option<Mark> {
+    /// The mark of a value, and the byte at which the work's part begins.
+    fn decode(value: &[u8]) -> Option<(Mark, u64)> {
         let mut words = value.splitn(3, |byte| *byte == b' ');
-        let word = words.next()?;
+        let mut word = words.next()?;
+        let mut start = 0;
+        if let Some(at) = word.iter().position(|byte| *byte == b'@') {
+            start = str::from_utf8(&word[at + 1..]).ok()?.parse().ok()?;
+            word = &word[..at];
+        }
         let work = InPlaceWork::ALL.into_iter().find(|work| work.word() == word)?;
         let digits = str::from_utf8(words.next()?).ok().filter(|digits| digits.len() == 64)?;
         let mut id = [0; 32];
@@ -87,7 +95,7 @@ impl Mark {
             *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
         }
         let journal = OsString::from_vec(words.next()?.to_vec()).into();
-        Some(Mark { work, id, journal })
+        Some((Mark { work, id, journal }, start))
     }
 
     /// The fact, and the place of the journal, as a text.
@@ -223,7 +231,7 @@ pub(crate) fn remove_recovery(file: &File, id: FileId, start: u64) -> Result<()>
 pub(crate) fn read(file: &File, id: FileId) -> Result<Option<Mark>> {
     for carrier in carriers(file, id)? {
         let Some(value) = os::attribute(&carrier, MARK_NAME)? else { continue };
-        let Some(mark) = Mark::decode(&value) else {
+        let Some((mark, _)) = Mark::decode(&value) else {
             let text = format!(
                 "the attribute {MARK_NAME} says that work on it is unfinished, in a way that this version does not know"
             );
@@ -242,21 +250,26 @@ pub(crate) fn check(file: &File, id: FileId) -> Result<()> {
     read(file, id)?.map_or(Ok(()), |mark| Err(mark.refusal()))
 }
 
-/// Sets a mark on stable storage. Where there are no such attributes nothing happens.
+/// Sets a mark of work on the part of an open file or block device that begins at byte `start`, on stable storage. Where there are no
+/// such attributes nothing happens.
 ///
 /// # Errors
-/// `Io`; `Argument` if other work has left a mark.
-pub(crate) fn set(file: &File, id: FileId, mark: &Mark) -> Result<()> {
-    match read(file, id)? {
-        Some(found) if found.id != mark.id => {
-            let rest = mark.work.rest();
-            let text = format!("this is not the {rest} of the work that was begun on it. {}", found.text());
+/// `Io`; `Argument` if other work has left a mark, or work on another part.
+pub(crate) fn set(file: &File, id: FileId, start: u64, mark: &Mark) -> Result<()> {
+    if let Some(found) = read(file, id)?.filter(|found| found.id != mark.id) {
+        let rest = mark.work.rest();
+        let text = format!("this is not the {rest} of the work that was begun on it. {}", found.text());
+        return Err(Error::coded(Code::Unfinished, text));
+    }
+    for (carrier, start) in carriers_at(file, id, start)? {
+        let found = os::attribute(&carrier, MARK_NAME)?.and_then(|value| Some(Mark::decode(&value)?.1));
+        if let Some(found) = found.filter(|found| *found != start) {
+            let text = format!(
+                "the work was begun on the part of it from byte {found} on, not {start}: give that part"
+            );
             return Err(Error::coded(Code::Unfinished, text));
         }
-        _ => {}
-    }
-    for carrier in carriers(file, id)? {
-        let set = os::set_attribute(&carrier, MARK_NAME, &mark.encode());
+        let set = os::set_attribute(&carrier, MARK_NAME, &mark.encode(start));
         if set.map_err(|error| Error::io(format_args!("its attribute {MARK_NAME}"), error))? {
             carrier.sync_all()?;
         }
@@ -304,8 +317,10 @@ mod tests {
     fn marks_are_read_as_they_were_written_and_nothing_else_is() {
         for work in InPlaceWork::ALL {
             let mark = Mark { work, id: [0xa7; 32], journal: "/a b/disk.journal".into() };
-            let value = mark.encode();
-            assert_eq!(Mark::decode(&value), Some(mark));
+            for start in [0, 51_200] {
+                assert_eq!(Mark::decode(&mark.encode(start)), Some((mark.clone(), start)));
+            }
+            let value = mark.encode(0);
             for len in 0..work.word().len() + 66 {
                 assert_eq!(Mark::decode(&value[..len]), None, "{len}");
             }

@@ -496,8 +496,11 @@ impl Medium {
     /// # Errors
     /// `Io`; `Argument` if other work has left a mark.
     pub fn set_mark(&self, mark: &Mark) -> Result<()> {
+        let own = self.file.as_ref().and_then(|file| file.id);
         for (file, id) in self.all_marked()? {
-            mark::set(&file, id, mark).at(&self.name)?;
+            // The other files are whole.
+            let start = if Some(id) == own { self.start() } else { 0 };
+            mark::set(&file, id, start, mark).at(&self.name)?;
         }
         Ok(())
     }

@@ -1930,7 +1930,8 @@ casemate_status casemate_verity_verify(const casemate_device *data,
                                        casemate_error **error);
 
 /**
- * Opens the file system on a device for changes. Changes stay in memory until casemate_writer_commit().
+ * Opens the file system on a device for changes. Changes stay in memory until casemate_writer_commit(). But contents of
+ * 1 MiB and more are committed in steps, and all changes so far are committed before them.
  *
  * @param device a writable device; the caller may free it
  * @param keys keys for encrypted folders, which are copied; or NULL

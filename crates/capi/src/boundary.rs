@@ -194,10 +194,19 @@ pub fn give<T>(out: &mut *mut T, value: T) -> Status {
 /// # Safety
 /// `handle` is NULL, or was made by [`give`] and is used by nobody any more.
 pub unsafe fn free<T>(handle: *mut T) {
+    // SAFETY: as the caller says.
+    unsafe { end(handle, drop) }
+}
+
+/// Gives a handle back, of which something has still to be done; NULL is none.
+///
+/// # Safety
+/// As of [`free`].
+pub unsafe fn end<T>(handle: *mut T, last: impl FnOnce(Box<T>)) {
     if !handle.is_null() {
         // SAFETY: the caller says that it was made by `give`, and is not used any more.
         let owned = unsafe { Box::from_raw(handle) };
         // A fault in what it drops stays here.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(owned)));
+        let _ = catch_unwind(AssertUnwindSafe(|| last(owned)));
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use casemate::ext4::{self, NewNode, PutOptions};
 use casemate::{Error, Work};
 
-use crate::boundary::{Status, YES, bytes, c_path, free, get, give, place, run};
+use crate::boundary::{Status, YES, bytes, c_path, end, get, give, place, run};
 use crate::device::CDevice;
 use crate::error::CError;
 use crate::keys::{CKeys, to_write};
@@ -49,7 +49,8 @@ unsafe fn within<'a>(inside: *const c_char, name: &str) -> Result<&'a [u8], Erro
     Ok(unsafe { c_path(inside, name)? }.as_os_str().as_bytes())
 }
 
-/// Opens the file system on a device for changes. Changes stay in memory until casemate_writer_commit().
+/// Opens the file system on a device for changes. Changes stay in memory until casemate_writer_commit(). But contents of
+/// 1 MiB and more are committed in steps, and all changes so far are committed before them.
 ///
 /// @param device a writable device; the caller may free it
 /// @param keys keys for encrypted folders, which are copied; or NULL
@@ -370,6 +371,9 @@ pub unsafe extern "C" fn casemate_writer_commit(writer: *mut CWriter, error: *mu
 /// @param writer a writer, or NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_free(writer: *mut CWriter) {
+    // Where large contents were committed in steps the device has what waits for the end. If this fails, it waits for whoever opens the
+    // file system next.
+    let abandon = |owned: Box<CWriter>| drop(owned.writer.abandon());
     // SAFETY: the header says what this pointer is.
-    unsafe { free(writer) }
+    unsafe { end(writer, abandon) }
 }

@@ -526,6 +526,30 @@ fn standard_output_is_not_an_input() {
     assert_eq!(before("folder/new").len(), before("root.img").len());
 }
 
+/// A key, a list or data may come from standard input: no output takes the place of its file.
+#[test]
+fn standard_input_is_not_an_output() {
+    let Some(place) = place() else { return };
+    place.file("f", casemate_testkit::Rng::new(5).bytes(4096));
+    let before = fs::read(place.path("f")).unwrap();
+    fs::hard_link(place.path("f"), place.path("f.other")).unwrap();
+    for line in [
+        "fsverity digest - --out-merkle-tree f",
+        "fsverity digest - --out-descriptor f.other",
+        "crypt encrypt root.img f --key-file - --overwrite",
+        "integrity format f --from - --overwrite",
+        "luks format f --size 20M --overwrite --key-file - --pbkdf pbkdf2 --pbkdf-force-iterations 1000",
+    ] {
+        let mut shell = std::process::Command::new("sh");
+        let script = format!("{} {line} <f", env!("CARGO_BIN_EXE_casemate"));
+        let output = run_any(shell.args(["-c", &script]).current_dir(place.folder()));
+        let said = stderr(&output);
+        assert!(fs::read(place.path("f")).unwrap() == before, "{line}: it was changed");
+        assert_eq!(status(&output), 2, "{line}: {said}");
+        assert!(said.contains("standard input is this file"), "{line}: {said}");
+    }
+}
+
 /// Names in an image are its maker's choice: they are not those of the files that the command reads.
 #[test]
 fn a_tree_replaces_none_of_the_files_that_it_is_read_from() {

@@ -500,6 +500,43 @@ fn has_attributes(folder: &Path) -> bool {
     rustix::fs::setxattr(&key, "user.test", b"", rustix::fs::XattrFlags::empty()).is_ok()
 }
 
+/// Parts of one image may be alike, as two slots of one system are: work goes on where it was begun.
+#[cfg(target_os = "linux")]
+#[test]
+fn work_on_a_part_is_not_gone_on_with_on_another() {
+    let Some(strace) = casemate_testkit::tool("strace") else { return };
+    let folder = folder(2 << 20);
+    if !has_attributes(folder.path()) {
+        return casemate_testkit::skip("this folder's file system has no extended attributes");
+    }
+    let at = |name: &str| folder.path().join(name);
+    let part = fs::read(at("plain")).unwrap();
+    fs::write(at("image"), [&part[..], &part].concat()).unwrap();
+    let line = |start: &str, rest: &str| {
+        format!(
+            "{} crypt encrypt --in-place image,offset={start},size=2M --key-file key --overwrite --hotzone-size 64K {rest}",
+            env!("CARGO_BIN_EXE_casemate")
+        )
+    };
+    // The first hot zone is on its way.
+    let mut killed = Command::new(strace);
+    killed.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync,fsync"]);
+    killed.args(["-e", "inject=fdatasync,fsync:signal=KILL:when=5"]).args(line("0", "").split_whitespace());
+    assert!(!killed.current_dir(folder.path()).output().unwrap().status.success());
+    let half = fs::read(at("image")).unwrap();
+    let resume = |start: &str| {
+        let line = line(start, "--resume --journal image.casemate-journal");
+        Command::new("sh").args(["-c", &line]).current_dir(folder.path()).output().unwrap()
+    };
+    let other = resume("2M");
+    let said = String::from_utf8(other.stderr).unwrap();
+    assert_eq!(other.status.code(), Some(2), "{said}");
+    assert!(said.contains("begun on the part of it from byte 0 on, not 2097152"), "{said}");
+    assert!(fs::read(at("image")).unwrap() == half);
+    assert!(resume("0").status.success());
+    assert!(fs::read(at("image")).unwrap()[2 << 20..] == part);
+}
+
 /// Half of the image is encrypted. By whatever name it is found, nothing begins anew or reads it, and the work goes on.
 #[cfg(target_os = "linux")]
 #[test]

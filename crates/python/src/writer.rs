@@ -51,9 +51,14 @@ impl Writer {
         self.with(py, Effort::default(), |writer, _| writer.commit())
     }
 
-    /// Forgets what was not committed.
+    /// Forgets what was not committed, and deletes what waits for that on the device because large contents were committed in steps.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| drop(self.open.lock().unwrap_or_else(PoisonError::into_inner).take()));
+        py.detach(|| {
+            if let Some(writer) = self.open.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                // Where that fails it waits for whoever opens the file system next.
+                let _ = writer.abandon();
+            }
+        });
     }
 
     fn put(

@@ -130,6 +130,14 @@ pub(crate) fn id_of(file: &File) -> io::Result<FileId> {
     Ok(FileId::of(&file.metadata()?))
 }
 
+/// Whether standard input is a regular file with this identity.
+pub(crate) fn is_standard_input(id: FileId) -> bool {
+    use std::os::fd::AsFd;
+    let input = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+    let metadata = input.and_then(|input| input.metadata());
+    metadata.is_ok_and(|metadata| metadata.is_file() && FileId::of(&metadata) == id)
+}
+
 pub(crate) fn id_at(path: &Path) -> io::Result<FileId> {
     Ok(FileId::of(&fs::metadata(path)?))
 }

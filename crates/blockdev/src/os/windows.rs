@@ -244,6 +244,10 @@ pub(crate) fn id_of(file: &File) -> io::Result<FileId> {
     identity(file)
 }
 
+pub(crate) fn is_standard_input(_: FileId) -> bool {
+    false
+}
+
 fn identity(file: impl winapi_util::AsHandleRef) -> io::Result<FileId> {
     let information = winapi_util::file::information(file)?;
     Ok(FileId::Inode(information.volume_serial_number(), information.file_index()))
