@@ -31,9 +31,16 @@ pub struct Rescued {
     /// Ranges that were copied and could not be checked, in order and apart: the tags of dm-integrity do not fit, and were still to
     /// be computed. Where other layers lie above it is not known which bytes these are: then it is all.
     pub unchecked: Vec<Range<u64>>,
+    /// Whether a journal of dm-integrity could not be read: blocks in it may be newer than those of the copy, anywhere.
+    pub has_unread_journal: bool,
 }
 
 impl Rescued {
+    /// Whether the copy is all that the device has, as far as is known.
+    pub fn is_whole(&self) -> bool {
+        self.lost.is_empty() && self.unchecked.is_empty() && !self.has_unread_journal
+    }
+
     /// Bytes that could not be read.
     pub fn lost_bytes(&self) -> u64 {
         self.lost.iter().map(|range| range.end - range.start).sum()
@@ -153,7 +160,7 @@ impl Image {
                 _ => unchecked = vec![0..bytes],
             }
         }
-        Rescued { bytes, lost, unchecked }
+        Rescued { bytes, lost, unchecked, has_unread_journal: self.has_unread_journal() }
     }
 }
 

@@ -311,12 +311,20 @@ fn a_journal_that_cant_be_read_is_not_an_empty_one() {
                 let target = if line == "verify" { "" } else { "out" };
                 let output = place.own(&format!("{line} -I sha256 {how} {name} {target}"));
                 let goes_on = line.contains("keep");
-                assert_eq!(status(&output), if goes_on { 0 } else { 2 }, "{line} {how}: {}", stderr(&output));
+                assert_eq!(status(&output), if goes_on { 1 } else { 2 }, "{line} {how}: {}", stderr(&output));
                 assert!(stderr(&output).contains(is_said), "{line} {how}: {}", stderr(&output));
                 assert_eq!(place.path("out").exists(), goes_on);
             }
-            // As the blocks are in their places, and the note says that some may be older.
+            // As the blocks are in their places, and the message says that some may be older.
             assert!(place.read("out")[..payload.len()] == payload);
+            fs::remove_file(place.path("out")).unwrap();
+            let output = place.is(
+                &format!("extract --keep-going -I sha256 {how} {name} out --quiet --json"),
+                1,
+                is_said,
+            );
+            let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(told["unread_journal"], true, "{told}");
             fs::remove_file(place.path("out")).unwrap();
             let layer = how
                 .replace("--journal-crypt ", "journal-crypt=")

@@ -13,7 +13,7 @@ use casemate::integrity::{
     FormatOptions, IntegrityOptions, Keyed, Superblock, Volume, random_salt, read_key,
 };
 use casemate::target::Loss;
-use casemate::{Access, Advice, Error, Image, SecretSource, hex, probe};
+use casemate::{Access, Error, Image, SecretSource, hex, probe};
 
 use crate::answer::Answer;
 use crate::cmd::explained::explained;
@@ -294,13 +294,6 @@ impl ExtractArgs {
         options.goes_without_journal = true;
         let volume = image.clone().integrity(data.as_ref(), &options, context.providers());
         let volume = volume.map_err(|error| explained(error, &image, probe::INTEGRITY))?;
-        if volume.has_unread_journal() {
-            let text = format!(
-                "{}: the journal can't be read: blocks in it may be newer than those that are copied",
-                image.name()
-            );
-            context.advise(&text, Advice::JournalCrypt);
-        }
         if volume.has_unknown_blocks() {
             context.note(&format!(
                 "{}: by its superblock tags were still to be computed; blocks without one are copied and not checked",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use serde_json::{Value, json};
 
-use casemate::blockdev::{Events, u64_of};
+use casemate::blockdev::{Advice, Events, u64_of};
 use casemate::image_spec::ImageSpec;
 use casemate::rescue::{LARGEST_MAP, RescueMap, Rescued};
 use casemate::target::Loss;
@@ -146,18 +146,24 @@ impl MapArgs {
         if context.json() && !is_stream {
             context.print_json(&value(&rescued))?;
         }
-        let (lost, unchecked) = (rescued.lost_bytes(), rescued.unchecked_bytes());
+        let lost = rescued.lost_bytes();
         context.done(format_args!(
             "{}: {} bytes, {lost} of them could not be read",
             target.display(),
             rescued.bytes
         ));
-        Ok(if lost + unchecked > 0 { Answer::Incomplete } else { Answer::Yes })
+        Ok(if rescued.is_whole() { Answer::Yes } else { Answer::Incomplete })
     }
 }
 
 /// Lists what could not be read.
 fn complain(name: &str, rescued: &Rescued, context: &Context) {
+    if rescued.has_unread_journal {
+        let text = format!(
+            "{name}: the journal can't be read: blocks in it may be newer than those that were copied"
+        );
+        context.complain(&Error::corrupt(text).advise(Advice::JournalCrypt));
+    }
     for (ranges, what, more) in [
         (&rescued.lost, "can't be read; zeros in the copy", "can't be read"),
         (
@@ -187,6 +193,7 @@ fn value(rescued: &Rescued) -> Value {
         "lost_bytes": rescued.lost_bytes(),
         "lost": rescued.lost.iter().map(|range| [range.start, range.end]).collect::<Vec<_>>(),
         "unchecked": rescued.unchecked.iter().map(|range| [range.start, range.end]).collect::<Vec<_>>(),
+        "unread_journal": rescued.has_unread_journal,
     })
 }
 

@@ -16,6 +16,7 @@ fn rescued(place: &Place, line: &str, plain: &[u8]) -> Vec<(u64, u64)> {
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let pair = |range: &serde_json::Value| (range[0].as_u64().unwrap(), range[1].as_u64().unwrap());
     let lost: Vec<(u64, u64)> = told["lost"].as_array().unwrap().iter().map(pair).collect();
+    assert_eq!(told["unread_journal"], false);
     assert_eq!(told["lost_bytes"], lost.iter().map(|(start, end)| end - start).sum::<u64>());
     let copy = place.read("copy");
     assert!(copy.len() >= plain.len() && told["bytes"] == copy.len(), "{told}");
