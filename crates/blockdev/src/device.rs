@@ -112,6 +112,32 @@ pub trait BlockDevice: Send + Sync {
     }
 }
 
+/// Copies what may be anything but zeros in a range of a device, and passes over holes. `name` says of an error which device was
+/// read; `write` gets bytes and their place. Returns where the last of them ends.
+///
+/// # Errors
+/// Errors of reading, and those of `write`.
+pub fn copy_data<E>(
+    from: &dyn BlockDevice,
+    range: Range<u64>,
+    buffer: &mut [u8],
+    name: impl Fn(Error) -> E,
+    mut write: impl FnMut(&[u8], u64) -> Result<(), E>,
+) -> Result<u64, E> {
+    let mut at = range.start;
+    while let Some(data) = from.next_data(at).map_err(&name)?.filter(|data| data.start < range.end) {
+        let end = data.end.min(range.end);
+        at = data.start;
+        while at < end {
+            let len = usize_of(end - at).min(buffer.len());
+            from.read_at(&mut buffer[..len], at).map_err(&name)?;
+            write(&buffer[..len], at)?;
+            at += u64_of(len);
+        }
+    }
+    Ok(at)
+}
+
 /// How many zeros are written at a time where nothing better can be done.
 const ZEROES: u64 = 256 * 1024;
 

@@ -62,7 +62,7 @@ mod window;
 pub use advice::Advice;
 pub use buffer::Buffer;
 pub use code::Code;
-pub use device::BlockDevice;
+pub use device::{BlockDevice, copy_data};
 pub use error::{AtFile, Error, ErrorKind, Place, Result};
 pub use events::{Events, NoEvents};
 pub use file::{FileDevice, set_len};

@@ -133,6 +133,14 @@ impl Output {
         }
     }
 
+    /// The file as a device, if it is a new one: what is not written to it is a hole.
+    pub fn new_file(&self) -> Option<&FileDevice> {
+        match &self.kind {
+            Kind::Aside(file) => Some(file.device()),
+            Kind::BlockDevice(_) | Kind::Stream(_) => None,
+        }
+    }
+
     /// Has a regular file get what it has beside its contents, which are complete: owner, attributes, permissions, times. What was
     /// there before keeps none of that. Devices and streams stay as they are; then nothing is done.
     pub(crate) fn dress<T>(&self, dress: impl FnOnce(&fs::File) -> T) -> Option<T> {

@@ -114,6 +114,29 @@ fn one_file_is_extracted_to_a_name_or_into_a_folder() {
     assert!(output.status.code() == Some(2) && !place.path("none").exists());
 }
 
+/// A file by itself takes as little room as one of a tree, and is as long. What goes into a pipe has zeros for holes.
+#[test]
+fn a_file_that_is_copied_alone_keeps_its_holes() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::under(CASEMATE, "ext4");
+    place.sh("mkdir tree; truncate -s 40M tree/sp; echo x >>tree/sp; truncate -s 50M tree/sp; truncate -s 3M tree/empty");
+    place.yes("build image --from tree --size 16M");
+    place.yes("extract image copy");
+    for name in ["sp", "empty"] {
+        let original = place.read(format!("tree/{name}"));
+        let of_tree = fs::metadata(place.path(format!("copy/{name}"))).unwrap().blocks();
+        place.file("old", vec![1; 60 << 20]);
+        for (target, options) in [("one", ""), ("old", "--overwrite")] {
+            place.yes(&format!("extract image {target} --path /{name} {options}"));
+            assert!(place.read(target) == original, "{name}: {target}");
+            let blocks = fs::metadata(place.path(target)).unwrap().blocks();
+            assert!(blocks <= of_tree, "{name}: {target}: {blocks} sectors, of a tree {of_tree}");
+            fs::remove_file(place.path(target)).unwrap();
+        }
+        place.sh(&format!("{CASEMATE} ext4 extract image /dev/stdout --path /{name} | cmp - tree/{name}"));
+    }
+}
+
 /// A report of a fault needs more of the build; the version alone stays as scripts know it.
 #[test]
 fn a_version_says_more_if_asked() {

@@ -5,8 +5,8 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::os::{DirBuilderExt, OpenOptionsExt, OsStrExt, set_mode};
-use casemate_blockdev::{BlockDevice, ErrorKind, set_len, signatures, u64_of, usize_of};
+use casemate_blockdev::os::{DirBuilderExt, FileExt, OpenOptionsExt, OsStrExt, set_mode};
+use casemate_blockdev::{BlockDevice, ErrorKind, copy_data, set_len, signatures, u64_of, usize_of};
 use casemate_ext4::InodeFlags;
 use casemate_providers::Work;
 use casemate_trees::folder;
@@ -195,27 +195,17 @@ fn copy_new(
     mode: u32,
     about: impl Fn(Error) -> Error,
 ) -> Result<u64, Error> {
-    use std::io::{Seek, SeekFrom, Write};
     let at = |error: io::Error| Error::io(target.display(), error);
     let mut options = File::options();
-    let mut output = options.write(true).create_new(true).mode(0o600).open(target).map_err(at)?;
-    let mut copy = || -> Result<u64, Error> {
+    let output = options.write(true).create_new(true).mode(0o600).open(target).map_err(at)?;
+    let copy = || -> Result<u64, Error> {
         let size = contents.size();
         set_len(&output, size).map_err(at)?;
         // At most a MiB.
         let mut buffer = vec![0; usize_of(PIECE.min(size))];
-        let mut from = 0;
-        while let Some(data) = contents.next_data(from).map_err(&about)? {
-            output.seek(SeekFrom::Start(data.start)).map_err(at)?;
-            let mut place = data.start;
-            while place < data.end {
-                let part = &mut buffer[..usize_of(PIECE.min(data.end - place))];
-                contents.read_at(part, place).map_err(&about)?;
-                output.write_all(part).map_err(at)?;
-                place += u64_of(part.len());
-            }
-            from = data.end;
-        }
+        copy_data(contents, 0..size, &mut buffer, &about, |data, place| {
+            output.write_all_at(data, place).map_err(at)
+        })?;
         set_mode(&output, mode).map_err(at)?;
         Ok(size)
     };

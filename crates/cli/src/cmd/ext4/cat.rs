@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use casemate::Error;
-use casemate::blockdev::{BlockDevice, u64_of, usize_of};
+use casemate::blockdev::{BlockDevice, copy_data, u64_of, usize_of};
+use casemate::{Error, Output};
 
 use super::image::{ImageArgs, Verity};
 use crate::answer::Answer;
@@ -62,4 +62,17 @@ pub fn copy(file: &dyn BlockDevice, name: impl Fn(Error) -> Error, out: &mut dyn
         at += u64_of(len);
     }
     Ok(out.flush()?)
+}
+
+/// Copies a file as [`copy`] does; holes stay holes where the output is a new file.
+pub fn copy_to_output(
+    file: &dyn BlockDevice,
+    name: impl Fn(Error) -> Error,
+    output: &mut Output,
+) -> Result<(), Error> {
+    let Some(to) = output.new_file() else { return copy(file, name, output) };
+    to.set_len(file.size())?;
+    let mut buffer = vec![0; usize_of(CHUNK.min(file.size()))];
+    copy_data(file, 0..file.size(), &mut buffer, name, |data, at| to.write_at(data, at))?;
+    Ok(())
 }

@@ -12,7 +12,7 @@ use casemate::ext4::{
 };
 use casemate::{Code, Error, Output};
 
-use super::cat::copy;
+use super::cat::copy_to_output;
 use super::image::{ImageArgs, Verity};
 use crate::answer::Answer;
 use crate::context::{Context, Failures, error_value};
@@ -198,7 +198,7 @@ impl Args {
                 }
                 FileType::Regular => fs.open_inode(inode).and_then(|file| {
                     let mut output = Output::create(&target, &[self.image.file()])?;
-                    copy(&*file, |error| fs.error(&path, error), &mut output)?;
+                    copy_to_output(&*file, |error| fs.error(&path, error), &mut output)?;
                     for error in fs.restore(inode, &output, &options) {
                         failures.add(context, error.within(&path));
                     }
@@ -276,7 +276,7 @@ impl Args {
             let text = format!("{}: exists; use --overwrite to replace it", target.display());
             return Err(Error::argument(text));
         }
-        copy(&*fs.open(&self.path)?, |error| fs.error(&self.path, error), &mut output)
+        copy_to_output(&*fs.open(&self.path)?, |error| fs.error(&self.path, error), &mut output)
             .map_err(|error| error.at(target.display()))?;
         let missing = fs.restore(inode, &output, &self.options(Selection::default(), context));
         output.commit()?;

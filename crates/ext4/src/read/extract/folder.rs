@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::os::FileExt;
-use casemate_blockdev::{BlockDevice, Buffer, set_len, u64_of, usize_of};
+use casemate_blockdev::{BlockDevice, Buffer, copy_data, set_len, u64_of, usize_of};
 use casemate_providers::Work;
 use casemate_trees::folder::{self as host, AsFd, BorrowedFd, OwnedFd, open_folder};
 use casemate_trees::{Choice, join, split};
@@ -420,22 +420,15 @@ impl Extract<'_> {
         range: std::ops::Range<u64>,
         buffer: &mut [u8],
     ) -> Result<u64> {
-        let mut at = range.start;
         let mut bytes = 0;
-        while let Some(data) = from.next_data(at)?.filter(|data| data.start < range.end) {
-            let end = data.end.min(range.end);
-            at = data.start;
-            while at < end {
-                let len = usize_of(end - at).min(buffer.len());
-                from.read_at(&mut buffer[..len], at)?;
-                to.write_all_at(&buffer[..len], at)?;
-                self.work.events.advance(u64_of(len))?;
-                at += u64_of(len);
-                bytes += u64_of(len);
-            }
-        }
+        let end = copy_data(from, range, buffer, Error::from, |data, at| -> Result<()> {
+            to.write_all_at(data, at)?;
+            self.work.events.advance(u64_of(data.len()))?;
+            bytes += u64_of(data.len());
+            Ok(())
+        })?;
         self.count(|report| report.bytes += bytes);
-        Ok(at)
+        Ok(end)
     }
 
     fn finish_file(&self, file: BorrowedFd<'_>, path: &[u8], inode: &Inode) {
