@@ -56,6 +56,8 @@ fn signatures_of_rsa_keys_are_the_tools_byte_for_byte() {
         };
         assert_eq!((verify("cert"), verify("other"), verify("missing")), (0, 1, 2), "{options}");
     }
+    let (code, said) = status(&own(&folder, "fsverity verify-signature ours data --cert=cert"));
+    assert!(code == 2 && said.contains("ours: this is a signature; give the file that was signed"), "{said}");
     let (code, _) = status(&own(&folder, "fsverity verify-signature data ours --cert=cert"));
     assert_eq!(code, 1, "signed with another block size");
 }

@@ -49,7 +49,13 @@ impl Args {
             }
         };
         let certificate = read_certificate(&self.cert)?;
-        let read = read_signature(signature)?;
+        let read = read_signature(signature).map_err(|error| match &self.files[..] {
+            [first, _] if read_signature(first).is_ok() => Error::argument(format!(
+                "{}: this is a signature; give the file that was signed before it",
+                first.display()
+            )),
+            _ => error,
+        })?;
         let verified = read.verify(&digest.bytes_to_sign(), &certificate, context.providers());
         let signer = verified.map_err(|error| error.at(signature.display()))?;
         if context.json() {
