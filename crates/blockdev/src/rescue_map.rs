@@ -69,7 +69,10 @@ impl RescueMap {
             if end.is_some_and(|end| end != start) {
                 return wrong(at, "the block does not begin where the one before ends");
             }
-            let Some(now) = start.checked_add(size) else { return wrong(at, "the block is too long") };
+            // No file and no device ends behind that.
+            let Some(now) = start.checked_add(size).filter(|end| i64::try_from(*end).is_ok()) else {
+                return wrong(at, "the block is too long");
+            };
             end = Some(now);
             if status == "+" && size > 0 {
                 match read.last_mut() {
@@ -186,6 +189,7 @@ mod tests {
             ("0 + 1\n0 10 +\n11 5 +", "line 3: the block does not begin"),
             ("0 + 1\n0 -5 +", "line 2: a position and a size"),
             ("0 + 1\n1 0xffffffffffffffff +", "line 2: the block is too long"),
+            ("0 + 1\n0 0xffffffffffffffff +", "line 2: the block is too long"),
             ("0 + 1\n0 09 +", "line 2: a position and a size"),
         ] {
             let error = RescueMap::from_text(text).unwrap_err().to_string();

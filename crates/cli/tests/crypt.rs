@@ -741,5 +741,6 @@ fn targets_and_journals_that_can_not_be_are_told_as_what_they_are() {
         "{}",
         stderr(&output)
     );
+    assert!(!stderr(&output).contains("resume"), "nothing was begun: {}", stderr(&output));
     assert!(place.read("other") == b"precious" && place.read("plain") == vec![7; 2 << 20]);
 }

@@ -482,7 +482,7 @@ impl Mapping {
         };
         let done = self.in_place(direction, image, &journal, options, work);
         let stopped = done.as_ref().is_err_and(|error| error.io_kind().is_some() && !error.is_busy());
-        if stopped && !options.dry_run && journal.exists() {
+        if stopped && !options.dry_run && in_place::is_journal(&journal) {
             work.events.advise(&format!("{}: stopped", image.name()), Advice::Resume);
         }
         done
