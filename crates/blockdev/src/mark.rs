@@ -71,6 +71,11 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// Whether both are of one work, wherever its journal or overlay lay when they were set.
+    pub fn is_of_same_work(&self, other: &Mark) -> bool {
+        (self.work, self.id) == (other.work, other.id)
+    }
+
     /// The value of the attribute on a file in which the work's part begins at byte `start`.
     fn encode(&self, start: u64) -> Vec<u8> {
         let at = if start == 0 { String::new() } else { format!("@{start}") };

@@ -1,15 +1,14 @@
 //! Media: files and devices that are open, with the locks and leases that keep others from their bytes.
 
 use std::ffi::OsString;
-use std::fmt;
-use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
+use std::{fmt, fs, io};
 
 use crate::lease::{Extent, Lease, Leased};
-use crate::os::FileTypeExt;
+use crate::os::{self, FileTypeExt};
 use crate::{
     Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Mark, Named, OutputFile, Result,
     Trial, is_same_file, is_same_storage, mark, u64_of,
@@ -510,19 +509,17 @@ impl Medium {
     /// # Errors
     /// `Io`.
     pub fn remove_mark(&self) -> Result<()> {
-        for (file, id) in self.all_marked()? {
+        // The medium's own file comes last: by its mark the others are opened once more, if this is cut off.
+        for (file, id) in self.all_marked()?.into_iter().rev() {
             mark::remove(&file, id).at(&self.name)?;
         }
         Ok(())
     }
 
-    /// The open files with the data, whose marks are one.
+    /// The open files with the data, whose marks are one; the medium's own comes first.
     fn all_marked(&self) -> Result<Vec<(Arc<fs::File>, FileId)>> {
-        let files = self.files().into_iter().flatten();
-        files
-            .map(|file| Ok((Arc::clone(&file), crate::os::id_of(&file)?)))
-            .collect::<Result<_>>()
-            .at(&self.name)
+        let with_id = |file: Arc<fs::File>| os::id_of(&file).map(|id| (file, id));
+        self.files().into_iter().flatten().map(with_id).collect::<io::Result<_>>().at(&self.name)
     }
 
     /// The path of the file that keeps a change of the file system on the medium until it is complete, by whatever name the medium

@@ -276,16 +276,23 @@ impl Image {
         self
     }
 
-    /// Opens another image for the same purpose as this one.
+    /// Opens another image for the same purpose as this one: also one that has the mark of the same unfinished work.
     ///
     /// # Errors
     /// Errors of [`Image::open`].
     pub fn open_alike(&self, path: impl AsRef<Path>) -> Result<Image, Error> {
-        match (self.is_trial(), self.is_read_only()) {
-            (true, _) => Image::open(path, Access::Read)?.on_trial(),
-            (_, true) => Image::open(path, Access::Read),
-            (_, false) => Image::open(path, Access::Change),
-        }
+        let access = if self.is_trial() || self.is_read_only() { Access::Read } else { Access::Change };
+        let other = match self.medium.mark()? {
+            None => Image::open(path, access)?,
+            Some(mark) => {
+                let other = Image::open_unfinished(path, access)?;
+                if let Some(found) = other.mark()?.filter(|found| !found.is_of_same_work(&mark)) {
+                    return Err(found.refusal()).at(other.name());
+                }
+                other
+            }
+        };
+        if self.is_trial() { other.on_trial() } else { Ok(other) }
     }
 
     /// Takes writes, and keeps them in the file `path`, which is made if it is not there: nobody can read it who could not read

@@ -212,6 +212,39 @@ fn the_commit_of_another_overlay_completes_nothing() {
     folder.expect("image", "true");
 }
 
+/// All files with the data have the mark, and the commit opens them once more.
+#[test]
+fn a_commit_to_data_apart_from_their_tags_is_completed() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.path().join(name);
+    folder.casemate("integrity format volume --size 8M --from image");
+    let (mut volume, image) = (folder.read("volume"), folder.read("image"));
+    let start = volume.windows(4096).position(|bytes| bytes == &image[..4096]).unwrap();
+    // Where no tags lie between them the data are on a device of their own.
+    volume[9] = 0;
+    let sectors = u64::from_le_bytes(volume[16..24].try_into().unwrap()) as usize;
+    fs::write(at("data"), &volume[start..start + sectors * 512]).unwrap();
+    fs::write(at("image"), &volume[..start]).unwrap();
+    let spec = "image,integrity=crc32c,data-device=data";
+    let running = folder.start(&format!("{spec} --overlay changes"));
+    let mut client = running.client();
+    client.write(1 << 20, &[7; 4096], 0).unwrap();
+    client.write(3 << 20, &[8; 4096], 0).unwrap();
+    assert_eq!(running.end(), 0);
+    let line = format!("ulimit -f 4096; {CASEMATE} overlay commit changes {spec}");
+    let stopped = run_any(Command::new("dash").args(["-c", &line]).current_dir(folder.path()));
+    assert_eq!(stopped.status.code(), Some(2), "{stopped:?}");
+    for name in ["image", "data"] {
+        let refused = run_any(&mut folder.command(&format!("serve {name} --exec true")));
+        let stderr = String::from_utf8(refused.stderr).unwrap();
+        assert!(stderr.contains("the commit of an overlay was interrupted"), "{name}: {stderr}");
+    }
+    folder.casemate(&format!("overlay commit changes {spec}"));
+    assert!(folder.read("data")[3 << 20..][..4096] == [8; 4096]);
+    folder.expect("data", "true");
+    folder.expect(spec, "true");
+}
+
 /// A mark that a commit had not removed yet goes with the same command, whatever another program has done since.
 #[test]
 fn a_mark_that_alone_is_left_is_removed() {
