@@ -3,6 +3,11 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 
+#[cfg(target_os = "linux")]
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+#[cfg(target_os = "linux")]
+use std::os::fd::AsFd;
+
 use casemate::{Error, ErrorKind};
 
 use crate::signals;
@@ -30,10 +35,6 @@ pub fn answer(question: &str) -> Result<String, Error> {
 fn wait(terminal: &File) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     loop {
-        use std::os::fd::AsFd;
-
-        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
         let typed = poll(&mut [PollFd::new(terminal.as_fd(), PollFlags::POLLIN)], PollTimeout::from(100_u8));
         if signals::is_interrupted() {
             return Err(io::ErrorKind::Interrupted.into());

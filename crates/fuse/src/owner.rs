@@ -1,6 +1,6 @@
 //! Owners that files are shown with instead of their own.
 //!
-//! Whoever is shown as a file's owner may write to it and change its mode, but does not get the rights of the owner that is stored:
+//! A user who is shown as a file's owner may write to it and change its mode, but does not get the rights of the owner that is stored:
 //! where the two differ, a file is given no set-user-ID and set-group-ID bits, and keeps none when it changes.
 
 use casemate::ext4::Inode;

@@ -33,23 +33,29 @@ pub trait OverlayBase: fmt::Debug + Send + Sync {
     /// Whether the caller answers for a device whose state is not what it was.
     fn is_trusted(&self) -> bool;
 
-    /// Number of the commit that has marked the device, if one has.
+    /// Number of the commit that has marked the device, if one has. There are no marks unless the base has a place for them.
     ///
     /// # Errors
     /// Errors of reading the mark.
-    fn marked(&self) -> Result<Option<[u8; 32]>>;
+    fn marked(&self) -> Result<Option<[u8; 32]>> {
+        Ok(None)
+    }
 
     /// Marks the device before a commit writes its first byte, or the rest of it, with a number that is that of this commit.
     ///
     /// # Errors
     /// Errors of marking; `Argument` if other work is unfinished on it.
-    fn begin_commit(&self, number: [u8; 32]) -> Result<()>;
+    fn begin_commit(&self, _number: [u8; 32]) -> Result<()> {
+        Ok(())
+    }
 
     /// Removes the mark, once the store is empty.
     ///
     /// # Errors
     /// Errors of removing it.
-    fn end_commit(&self) -> Result<()>;
+    fn end_commit(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Checksums of sectors of 512 bytes, of which the last one may be shorter: 8 bytes for each.
     fn checksums(&self, sectors: &[u8]) -> Vec<u8>;
@@ -74,18 +80,6 @@ impl OverlayBase for ConstantBase {
 
     fn is_trusted(&self) -> bool {
         false
-    }
-
-    fn marked(&self) -> Result<Option<[u8; 32]>> {
-        Ok(None)
-    }
-
-    fn begin_commit(&self, _: [u8; 32]) -> Result<()> {
-        Ok(())
-    }
-
-    fn end_commit(&self) -> Result<()> {
-        Ok(())
     }
 
     fn checksums(&self, sectors: &[u8]) -> Vec<u8> {

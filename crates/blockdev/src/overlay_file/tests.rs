@@ -225,15 +225,6 @@ impl OverlayBase for Writable {
     fn is_trusted(&self) -> bool {
         self.is_trusted
     }
-    fn marked(&self) -> Result<Option<[u8; 32]>> {
-        Ok(None)
-    }
-    fn begin_commit(&self, _: [u8; 32]) -> Result<()> {
-        Ok(())
-    }
-    fn end_commit(&self) -> Result<()> {
-        Ok(())
-    }
     fn checksums(&self, sectors: &[u8]) -> Vec<u8> {
         sectors.chunks(SECTOR).flat_map(|sector| (u64::from(crc32(sector)) << 32 | 1).to_le_bytes()).collect()
     }

@@ -226,17 +226,14 @@ mod tests {
 
         let version = Command::new("chmod").arg("--version").output();
         if !version.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("coreutils")) {
-            return;
+            return casemate_testkit::skip("this system's chmod is not that of coreutils");
         }
         let folder = tempfile::tempdir().unwrap();
         let (file, dir) = (folder.path().join("file"), folder.path().join("dir"));
         std::fs::write(&file, "").unwrap();
         std::fs::create_dir(&dir).unwrap();
-        let mut state = 0x2545_f491_4f6c_dd1d_u64;
-        let mut below = |end: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % end
-        };
+        let mut rng = casemate_testkit::Rng::new(1);
+        let mut below = |end: u64| rng.below(end);
         let (mut taken, mut refused) = (0, 0);
         for _ in 0..1500 {
             let (old, umask) =

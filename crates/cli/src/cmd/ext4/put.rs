@@ -24,7 +24,7 @@ const STANDARD_INPUT: &str = "standard input";
 /// its mode, owner and attributes too. A directory that exists gets the new entries and otherwise stays as it is. SRC/. means the
 /// contents of SRC. Stops at the first file that cannot be copied. Follows a symbolic link that is named as SRC, and copies links and
 /// pipes inside folders as such. Data read from a pipe have no mode or owner: where a file exists they replace its contents, and it
-/// keeps mode, owner, ACL and attributes, but capabilities; a new one is root's. Other names of a replaced file keep the old
+/// keeps mode, owner, ACL and attributes, and loses its capabilities; a new one is root's. Other names of a replaced file keep the old
 /// contents. Commits a large tree in parts: after an
 /// interruption, complete files are there. Entries of a tar stream stay below DST: absolute paths begin there, ".."
 /// is refused, links are not followed.
