@@ -63,7 +63,7 @@ fn the_ids_in_acls_are_mapped() {
     let output =
         run_any(Command::new(setfacl).args(["-m", "u:1001:rw,g:1002:r"]).arg(place.path("tree/one")));
     if !output.status.success() {
-        return;
+        return casemate_testkit::skip("this folder's file system has no ACLs");
     }
     let own = |option: &str| place.sh(&format!("id {option}")).trim().to_owned();
     let (uid, gid) = (own("-u"), own("-g"));
@@ -147,7 +147,7 @@ fn a_group_gets_no_more_when_an_acl_is_left_out() {
     let mut setfacl = Command::new(setfacl);
     setfacl.args(["-m", "u:1001:rw,g::r,m::rw"]).args([place.path("tree/one"), place.path("tree/a")]);
     if !run_any(&mut setfacl).status.success() {
-        return;
+        return casemate_testkit::skip("this folder's file system has no ACLs");
     }
     place.yes("build made --from tree --no-xattrs");
     place.yes("build empty --size 4M");
