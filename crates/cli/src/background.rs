@@ -2,16 +2,18 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::Sender;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -32,38 +34,55 @@ const READY: u8 = 0;
 
 /// Starts this command once more, in the background, and ends when what it does is there: what it prints until then is
 /// printed here. `ending` says for whoever is at a terminal how the process with a number is ended.
+///
+/// A signal ends both processes, or none. Until the new process is told to go on, it ends with this one; from then on this one
+/// ends as if no signal had come.
 pub fn start(what: &str, ending: fn(u32) -> Option<String>, context: &Context) -> Result<Answer, Error> {
     let at = |error| Error::io(what, error);
-    let (mut said, mut child) = spawn().map_err(at)?;
+    let (mut child, mut talk) = spawn().map_err(at)?;
+    let mut said = Vec::new();
+    talk.read_until(READY, &mut said).map_err(at)?;
     if said.pop() != Some(READY) {
         // It has said why.
         return Ok(Answer::Status(exit_status(child.wait().map_err(at)?)));
     }
     if let Err(error) = context.print(said) {
-        // Nobody would know where to find it.
-        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        // Nobody would know where to find it. It ends with the stream.
+        drop(talk);
         let _ = child.wait();
         return Err(error);
     }
+    ignore_signals().map_err(at)?;
+    if talk.get_mut().write_all(&[READY]).is_err() {
+        // It has ended meanwhile.
+        return Ok(Answer::Status(exit_status(child.wait().map_err(at)?)));
+    }
+    // It closes the stream when it has left.
+    talk.read_to_end(&mut Vec::new()).map_err(at)?;
     ending(child.id()).iter().for_each(|text| context.hint(text));
     Ok(Answer::Yes)
 }
 
-fn spawn() -> io::Result<(Vec<u8>, Child)> {
+/// The new process, and the stream that it has as its standard output.
+fn spawn() -> io::Result<(Child, BufReader<UnixStream>)> {
+    let (talk, stdout) = UnixStream::pair()?;
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_default();
     let mut args: Vec<OsString> = args.collect();
     let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
     args.insert(end, FORKED.into());
     let mut command = Command::new(std::env::current_exe()?);
-    let mut child = command.arg0(name).args(args).stdout(Stdio::piped()).spawn()?;
-    let mut said = Vec::new();
-    if let Some(mut stdout) = child.stdout.take() {
-        stdout.read_to_end(&mut said)?;
+    let child = command.arg0(name).args(args).stdout(OwnedFd::from(stdout)).spawn()?;
+    Ok((child, BufReader::new(talk)))
+}
+
+/// Has this process ignore the signals that would end it.
+fn ignore_signals() -> io::Result<()> {
+    let came = Arc::default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&came))?;
     }
-    Ok((said, child))
+    Ok(())
 }
 
 /// Has a command in the background asked to end when the process that started it ends before it is there for others: nobody would
@@ -118,11 +137,18 @@ impl Log {
     }
 }
 
-/// Reports readiness, leaves the terminal, and closes the streams that a shell waits for, such as a pipe that it reads
-/// to the end.
+/// Reports readiness, waits for the word to go on, leaves the terminal, and closes the streams that a shell waits for, such as a
+/// pipe that it reads to the end.
+///
+/// # Errors
+/// `Io`, also if the process that started this one ended without that word: nobody knows of this one.
 pub fn leave(log: Log) -> Result<(), Error> {
     let leave = || -> io::Result<()> {
         (&StandardOutput::default()).write_all(&[READY])?;
+        if rustix::io::retry_on_intr(|| rustix::io::read(rustix::stdio::stdout(), &mut [0]))? == 0 {
+            // It has said why, or a signal ended it.
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         set_parent_process_death_signal(None)?;
         rustix::process::setsid()?;
         let null = File::options().read(true).write(true).open("/dev/null")?;
@@ -136,14 +162,14 @@ pub fn leave(log: Log) -> Result<(), Error> {
     leave().map_err(|error| Error::io("the background", error))
 }
 
-/// Sends signals as events, but no SIGHUP that the parent process had ignored, as nohup does. A second signal of the kind that asks for
+/// Sends signals as events, but none that the parent process had ignored, as nohup does with SIGHUP. A second signal of the kind that asks for
 /// the end will not wait for it.
 pub fn send_signals<E: Send + 'static>(
     wanted: &[i32],
     events: &Sender<E>,
     event: impl Fn(i32) -> E + Send + 'static,
 ) -> Result<(), Error> {
-    let wanted = wanted.iter().filter(|signal| **signal != SIGHUP || !signals::is_ignored(SIGHUP));
+    let wanted = wanted.iter().filter(|signal| !signals::is_ignored(**signal));
     signals::leave_to_receiver();
     let mut received = Signals::new(wanted).map_err(|error| Error::io("signals", error))?;
     let events = events.clone();

@@ -126,9 +126,8 @@ mod platform {
         static BEGIN: Once = Once::new();
         BEGIN.call_once(|| {
             stop_waiting_when(is_interrupted);
-            // A command that nohup started goes on.
-            let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter();
-            let wanted = wanted.filter(|signal| *signal != SIGHUP || !is_ignored(SIGHUP));
+            // What nohup, or a shell in the background, has started without them goes on.
+            let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
             // Without them the system ends the process.
             if let Ok(signals) = Signals::new(wanted) {
                 thread::spawn(move || watch(signals));

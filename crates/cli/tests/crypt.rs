@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use casemate_testkit::{Place, Rng, TempDir, run, stderr, tempdir, tool, wait_until};
+use casemate_testkit::{Place, Rng, TempDir, heeding_signals, run, stderr, tempdir, tool, wait_until};
 
 const KEY: &[&str] = &["--key-file", "key", "--key-size", "512"];
 
@@ -631,14 +631,14 @@ fn an_interrupt_leaves_nothing_that_looks_whole() {
     let parts = || fs::read_dir(folder.path()).unwrap().count();
     // Portable code, so that there is time to interrupt.
     let slow = ["--cpu", "portable", "--threads", "1"];
-    let mut file = with_key(folder.path(), &["encrypt", "plain", "out"]);
+    let mut file = heeding_signals(&with_key(folder.path(), &["encrypt", "plain", "out"]));
     let child = file.args(slow).stderr(Stdio::piped()).spawn().unwrap();
     wait_until(|| parts() == 3);
     let (status, stderr) = interrupt(child);
     assert_eq!((status, &*stderr, parts()), (Some(130), "casemate: interrupted\n", 2));
 
     // A pipeline's first program ends at the same signal: the end of its output is not the end of an image.
-    let mut stream = with_key(folder.path(), &["encrypt", "-", "out"]);
+    let mut stream = heeding_signals(&with_key(folder.path(), &["encrypt", "-", "out"]));
     let mut child = stream.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     input.write_all(&[1; 1 << 20]).unwrap();
@@ -651,7 +651,7 @@ fn an_interrupt_leaves_nothing_that_looks_whole() {
     fs::copy(at("plain"), at("image")).unwrap();
     run(&mut with_key(folder.path(), &["encrypt", "plain", "cipher"]));
     let in_place = ["encrypt", "--in-place", "image", "--hotzone-size", "1048576"];
-    let mut place = with_key(folder.path(), &in_place);
+    let mut place = heeding_signals(&with_key(folder.path(), &in_place));
     let child = place.args(slow).stderr(Stdio::piped()).spawn().unwrap();
     // The second hot zone is under way.
     wait_until(|| fs::metadata(at("image.casemate-journal")).is_ok_and(|journal| journal.len() > 2 << 20));

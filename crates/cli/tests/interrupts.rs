@@ -1,10 +1,10 @@
 //! Work that does not come to its end: interrupted, data that shrinks meanwhile, a full disk.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use casemate_testkit::{TempDir, skip, tempdir};
+use casemate_testkit::{TempDir, heeding_signals, skip, tempdir};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -26,7 +26,7 @@ fn names(place: &TempDir) -> Vec<String> {
 
 /// Starts a command and waits until it is at work: its first report of progress is there.
 fn start(place: &TempDir, line: &str) -> (Child, BufReader<ChildStderr>) {
-    let mut command = Command::new(CASEMATE);
+    let mut command = heeding_signals(&Command::new(CASEMATE));
     command.args(line.split_whitespace()).args(["--progress-json", "--threads=1"]);
     command.current_dir(place.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -78,7 +78,7 @@ fn an_interrupted_format_in_place_says_what_it_left() {
     let said = "casemate: interrupted; hash was begun and is not whole, format it again";
     assert_eq!(end(child, errors), (Some(130), String::new(), vec![said.to_owned()]));
     // It can't be mistaken for a whole one: there is no superblock.
-    let mut dump = Command::new(CASEMATE);
+    let mut dump = heeding_signals(&Command::new(CASEMATE));
     dump.args(["verity", "dump", "hash"]).current_dir(place.path());
     assert_eq!(casemate_testkit::run_any(&mut dump).status.code(), Some(2));
 }
@@ -89,7 +89,7 @@ fn an_interrupted_verify_has_no_answer() {
     // A tree must be made first, so this one is of a size that takes seconds.
     let place = place(4 << 30);
     let run = |line: &str| {
-        let mut command = Command::new(CASEMATE);
+        let mut command = heeding_signals(&Command::new(CASEMATE));
         casemate_testkit::run(command.args(line.split_whitespace()).current_dir(place.path()))
     };
     run("verity format data hash --root-hash-file=root");
@@ -130,7 +130,7 @@ fn an_interrupt_ends_waiting_for_a_pipe() {
             ("luks format new --size 32M", true),
             ("integrity format new --from pipe", false),
         ] {
-            let mut command = Command::new(CASEMATE);
+            let mut command = heeding_signals(&Command::new(CASEMATE));
             command.args(line.split_whitespace()).current_dir(place.path());
             command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
             let mut child = command.spawn().unwrap();
@@ -165,7 +165,7 @@ fn a_signal_ends_the_derivation_of_a_key_and_leaves_no_half_file() {
             format!("luks format new --size 32M --key-file key -q {pbkdf2}"),
             format!("luks format new --from data --key-file key -q {argon2}"),
         ] {
-            let mut command = Command::new(CASEMATE);
+            let mut command = heeding_signals(&Command::new(CASEMATE));
             command.args(line.split_whitespace()).current_dir(place.path());
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
             let mut child = command.spawn().unwrap();
@@ -215,6 +215,31 @@ fn ended(child: &mut Child) -> std::process::ExitStatus {
     child.kill().unwrap();
     let _ = child.wait();
     panic!("a signal did not end it");
+}
+
+/// A shell ignores SIGINT for what it runs in the background of a script, and nohup SIGHUP.
+#[test]
+fn signals_that_were_ignored_before_end_nothing() {
+    let place = place(1 << 20);
+    fs::write(place.path().join("key"), (0..64).collect::<Vec<u8>>()).unwrap();
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=HUP,INT,TERM", CASEMATE]).current_dir(place.path());
+    let line = "crypt encrypt - new --key-file key --key-size 512";
+    let mut child =
+        command.args(line.split_whitespace()).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&[1; 1 << 20]).unwrap();
+    wait_until_idle(&mut child, line);
+    for signal in ["-INT", "-TERM", "-HUP", "-INT"] {
+        send(&child, signal);
+    }
+    // Longer than a command waits before it ends by itself.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(child.try_wait().unwrap().is_none());
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
+    assert_eq!(fs::metadata(place.path().join("new")).unwrap().len(), 1 << 20);
 }
 
 #[test]

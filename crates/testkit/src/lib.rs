@@ -37,7 +37,7 @@ pub use casemate_primitives::testing::Rng;
 pub use listing::listing;
 pub use medium::{Medium, cut_states};
 #[cfg(unix)]
-pub use place::{Place, status, stderr, stdout};
+pub use place::{Place, heeding_signals, status, stderr, stdout};
 pub use tempfile::{TempDir, tempdir};
 
 /// The result of a script that ran under another kernel.

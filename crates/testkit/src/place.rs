@@ -129,3 +129,14 @@ pub fn stderr(output: &Output) -> String {
 pub fn status(output: &Output) -> i32 {
     output.status.code().unwrap_or(-1)
 }
+
+/// Starts a command's program in its folder with no signal ignored: a shell ignores SIGINT for what it runs in the background, as it
+/// may run these tests.
+pub fn heeding_signals(command: &Command) -> Command {
+    let mut new = Command::new("env");
+    new.arg("--default-signal=HUP,INT,TERM").arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        new.current_dir(folder);
+    }
+    new
+}

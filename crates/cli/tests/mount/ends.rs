@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use casemate_testkit::{run, status, stdout, tool, wait_until};
+use casemate_testkit::{heeding_signals, run, status, stdout, tool, wait_until};
 
 use super::Folders;
 
@@ -213,7 +213,7 @@ fn in_the_foreground_faults_are_said_and_an_interrupt_unmounts() {
     let ask = run(Command::new(debugfs).args(["-w", "-R", "ln <8> /journal"]).arg(folders.path("root.img")));
     assert_eq!(ask, "");
     fs::create_dir(folders.path("own")).unwrap();
-    let mut command = folders.command();
+    let mut command = heeding_signals(&folders.command());
     command.args(["mount", "--foreground", "--json", "root.img", "own"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

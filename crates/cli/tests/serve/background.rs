@@ -1,8 +1,10 @@
 //! Servers in the background, sockets that somebody else has opened, and overlays that go back into their images.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -54,6 +56,28 @@ fn a_server_goes_into_the_background_when_clients_can_connect() {
     place.is("serve image -r --socket none/s --fork", 2, "none/s");
     place.is("serve image -r --fork --exec true", 2, "--exec");
     place.is("serve image -r", 2, "--socket");
+}
+
+#[test]
+fn a_signal_before_the_address_is_told_ends_the_server_too() {
+    let place = place();
+    // Standard output takes no more bytes: the command can't print the address.
+    let (mut unread, mut full) = std::io::pipe().unwrap();
+    let capacity = rustix::pipe::fcntl_getpipe_size(&full).unwrap();
+    full.write_all(&vec![b'x'; capacity]).unwrap();
+    let mut command = place.command();
+    command.args("serve image -r --socket s --fork --pid-file pid".split_whitespace());
+    let mut child = command.stdout(full).spawn().unwrap();
+    drop(command);
+    wait_until(|| place.path("pid").exists());
+    // Enough for the server to leave, if it did so by itself.
+    std::thread::sleep(Duration::from_millis(300));
+    run(Command::new("kill").arg(child.id().to_string()));
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+    wait_until(|| !place.path("pid").exists() && !place.path("s").exists());
+    let mut said = Vec::new();
+    unread.read_to_end(&mut said).unwrap();
+    assert_eq!(said.len(), capacity);
 }
 
 /// Runs a server with this program's socket as descriptor 3, as systemd does.

@@ -5,6 +5,7 @@ mod statistics;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Deref;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -40,6 +41,35 @@ enum Event {
     Ended(io::Result<ExitStatus>),
 }
 
+/// A server that stops when it is dropped, as an error between its start and its end does: nobody would find its socket.
+struct Serving {
+    service: Option<Service>,
+    patience: Duration,
+}
+
+impl Serving {
+    fn stop(mut self) -> Result<(), Error> {
+        self.service.take().map_or(Ok(()), |service| service.stop(self.patience))
+    }
+}
+
+impl Deref for Serving {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        self.service.as_ref().expect("only the end takes it")
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some(service) = self.service.take() {
+            // The error that ends the command is the one to be told.
+            let _ = service.stop(self.patience);
+        }
+    }
+}
+
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         if self.fork && !self.forked {
@@ -67,6 +97,7 @@ impl Args {
         background::send_signals(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1], &events, Event::Signal)?;
         let named: Vec<(&str, &Image)> = images.iter().map(|(name, image)| (&**name, image)).collect();
         let service = Service::start(&named, listener, &options)?;
+        let service = Serving { service: Some(service), patience: Duration::from_secs(self.patience) };
         signals::is_up();
         let served: Vec<(Arc<Export>, &Image)> =
             service.exports().iter().cloned().zip(images.iter().map(|(_, image)| image)).collect();
@@ -117,8 +148,7 @@ impl Args {
         })?;
         manager.stopping();
         let clients = service.clients();
-        let stopped = service.stop(Duration::from_secs(self.patience));
-        stopped?;
+        service.stop()?;
         if context.json() {
             Print { context, is_given }.report(&served, clients)?;
         }
