@@ -1,6 +1,7 @@
 //! Headers that are damaged, mended.
 
 use crate::luks2::CopyState;
+use crate::luks2::reencrypt::MOVING;
 use crate::{MAGIC, luks1, luks2};
 use casemate_blockdev::{AtFile, Medium, u64_of};
 use casemate_providers::Work;
@@ -18,6 +19,7 @@ const KNOWN: &[&str] = &[
     "opal",
     "opal-v2",
     "inline-hw-tags",
+    MOVING,
 ];
 
 /// Mends the header at the beginning of a medium: of LUKS2 a copy that is damaged, or older, from the other one; of LUKS1

@@ -15,6 +15,7 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, KdfLimits, Providers, SecretSource, Work};
 
 use crate::authenticated::Protected;
+use crate::luks2::reencrypt::MOVING;
 use crate::luks2::{Segment, SegmentSize};
 use crate::new_volume::refuse_header_in_data;
 use crate::policy::Policy;
@@ -242,6 +243,9 @@ impl Volume {
     /// has changed its header since that was read.
     pub fn open(self, key: &LuksKey, options: &LuksOptions, work: &Work<'_>) -> Result<Opened, Error> {
         let mut volume = self.locked()?;
+        if volume.forget_move()?.is_some() {
+            volume.data = volume.data.refusing_writes(REENCRYPTED, Some(Advice::FinishReencryption));
+        }
         if volume.data.check_writable().is_ok() {
             volume.refuse_other_data(false, options, &work.providers)?;
             if volume.is_end_to_be_wiped() {
@@ -456,14 +460,25 @@ impl Volume {
     fn check_segments(&self) -> Result<(), Error> {
         let Header::Luks2(header) = &self.header else { return Ok(()) };
         let metadata = &header.metadata;
-        if let Some(name) = metadata.requirements().into_iter().next() {
+        // Data that are being moved are still whole where they were.
+        let is_readable = self.is_moving() && self.data.check_writable().is_err();
+        if let Some(name) = metadata.requirements().into_iter().next().filter(|_| !is_readable) {
             if ["offline-reencrypt", "online-reencrypt", "online-reencrypt-v2", "online-reencrypt-v3"]
                 .contains(&&*name)
             {
                 let text = format!("the LUKS2 header requires {name}: the volume is being reencrypted");
                 return Err(Error::unsupported(text).advise(Advice::FinishReencryption));
             }
+            if self.is_moving() {
+                let text = format!(
+                    "the LUKS2 header requires {name}: a decryption was cut off while it moved the first data"
+                );
+                return Err(Error::unsupported(text).advise(Advice::FinishReencryption));
+            }
             let why = match &*name {
+                MOVING => {
+                    "it is of a decryption that was cut off, and is not the header of the data behind it"
+                }
                 "opal" | "opal-v2" => "it needs a disk that encrypts by itself (OPAL)",
                 "inline-hw-tags" => "it needs a disk with room for tags",
                 _ => "whatever that is, casemate does not have it",

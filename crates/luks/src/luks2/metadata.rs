@@ -343,7 +343,7 @@ impl Metadata {
         })
     }
 
-    fn config(&self) -> &Object {
+    pub(super) fn config(&self) -> &Object {
         // OK to unwrap: validated.
         self.0.get("config").and_then(Json::object).unwrap()
     }

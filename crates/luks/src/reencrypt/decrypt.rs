@@ -1,14 +1,15 @@
 //! Volumes decrypted where they lie: with a header in a file of its own the data stay at their place; with one before the
 //! data it goes to a new file, and the data move to the device's beginning.
 //!
-//! The file first gets a header as it was, which opens the data at their old place. Then the first data, encrypted as they
+//! The file first gets the header, with a requirement that lets nobody write to the data. Then the first data, encrypted as they
 //! are, are copied over the header before them; then the file says so. What is cut off in between is begun again by the same
-//! command: the data behind the header are still whole.
+//! command: the data behind the header are still whole, and nobody could change them.
 
 use crate::Header;
 use crate::luks2::reencrypt::{Backups, Direction, Mode, Part, Reencryption, Resilience, State};
 use crate::luks2::{self, Segment, SegmentSize};
 use casemate_blockdev::{AtFile, Medium, u64_of, usize_of};
+use casemate_primitives::hex;
 use casemate_providers::Work;
 
 use super::encrypt::{copy_within, linear};
@@ -41,14 +42,16 @@ impl Volume {
         work: &Work<'_>,
     ) -> Result<bool, Error> {
         let _lease = self.data.lease()?;
+        let moving = self.forget_move()?;
         self.check_policy(unlocking.policy.as_ref(), &work.providers)?;
         self.data.check_partitions()?;
         let name = self.header_image.name().to_owned();
-        self.decrypt_here(key, export, unlocking, options, work).at(name)
+        self.decrypt_here(moving.as_deref(), key, export, unlocking, options, work).at(name)
     }
 
     fn decrypt_here(
         &mut self,
+        moving: Option<&[u8]>,
         key: &LuksKey,
         export: Option<&Medium>,
         unlocking: &LuksOptions,
@@ -94,16 +97,25 @@ impl Volume {
             (true, Some(export)) => {
                 refuse_header_in_data(export, header.metadata.keyslots_area().end, &self.data, 0)?;
                 copy_header(&header, &self.header_image, export)?;
+                header.metadata = header.metadata.with_moving(&self.first_digest(&previous, work)?)?;
+                header.write(export.top(), &work.providers, &mut |bytes| Source::System.fill(bytes))?;
                 (self.header_image, self.is_attached) = (export.clone(), false);
                 true
             }
             (false, Some(_)) => return Err(Error::argument("the header lies in a file of its own already")),
-            (false, None) if self.is_half_moved(&header, &previous)? => true,
-            (false, None) => {
-                self.refuse_late_beginning(options.allow_window)?;
-                self.refuse_other_data(true, unlocking, &work.providers)?;
-                false
-            }
+            (false, None) => match moving {
+                Some(digest) if digest == self.first_digest(&previous, work)?.as_bytes() => true,
+                Some(_) => {
+                    let text = "the data have changed since the header's file was made: they begin at byte";
+                    return Err(Error::argument(format!("{text} {}, and were not moved", previous.offset)));
+                }
+                None if self.is_half_moved(&header, &previous)? => true,
+                None => {
+                    self.refuse_late_beginning(options.allow_window)?;
+                    self.refuse_other_data(true, unlocking, &work.providers)?;
+                    false
+                }
+            },
         };
         let area = start::largest_gap(&header.metadata)?;
         let last = linear(if is_moving { 0 } else { previous.offset }, SegmentSize::Dynamic);
@@ -154,6 +166,39 @@ impl Volume {
             true => Ok(false),
             false => self.go_on(course, &keys, unlocking, options, work),
         }
+    }
+
+    /// Whether a decryption was cut off while the first data were copied over the header before them. [`Volume::decrypt`] goes
+    /// on with it.
+    pub fn is_moving(&self) -> bool {
+        self.moving().is_some()
+    }
+
+    fn moving(&self) -> Option<&[u8]> {
+        match &self.header {
+            Header::Luks2(header) if !self.is_attached => header.metadata.moving(),
+            _ => None,
+        }
+    }
+
+    /// Takes the header as it was before the first data began to be copied over it. Returns the digest that they had, in
+    /// hexadecimal, if they did.
+    pub(crate) fn forget_move(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let digest = self.moving().map(<[u8]>::to_vec);
+        if let Header::Luks2(header) = &mut self.header
+            && digest.is_some()
+        {
+            header.metadata = header.metadata.without_moving()?;
+        }
+        Ok(digest)
+    }
+
+    /// SHA-256, in hexadecimal, of all data that may be moved, encrypted as they are.
+    fn first_digest(&self, previous: &Segment, work: &Work<'_>) -> Result<String, Error> {
+        let len = self.data.top().size().saturating_sub(previous.offset);
+        let mut data = vec![0; usize_of(len.min(MOST_MOVED))];
+        self.data.top().read_at(&mut data, previous.offset)?;
+        Ok(hex::encode(&work.providers.hash("sha256")?.digest(&data)))
     }
 
     /// Whether the header says that a decryption is done, so that nothing but the header is left to be removed. Nothing proves

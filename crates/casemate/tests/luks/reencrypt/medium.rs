@@ -60,7 +60,7 @@ impl Medium {
     pub fn is_reencrypting(&self) -> bool {
         let volume = self.volume();
         let Header::Luks2(header) = volume.header() else { panic!() };
-        !header.metadata.requirements().is_empty()
+        header.metadata.requirements().iter().any(|name| name.contains("reencrypt"))
     }
 
     /// The plain data, which are the data of the image itself after a decryption.

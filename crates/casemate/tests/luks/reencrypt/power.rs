@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use casemate::blockdev::{BlockDevice, Result};
 use casemate::luks::luks2::CopyState;
+use casemate::luks::luks2::reencrypt::Mode;
 use casemate::luks::{Header, LuksFormatOptions, LuksOptions, Protection, ReencryptOptions};
 use casemate::{Advice, ErrorKind, Image, Providers, SecretVec, Work};
 use casemate_testkit::{Rng, slow_tests};
@@ -232,10 +233,14 @@ impl Change {
             }
             let fail = |why: &str| panic!("{what}, seed {seed}, attempt {attempt}: {why}");
             if let Some(medium) = self.volume()
-                && medium.is_reencrypting()
+                && (medium.is_reencrypting() || medium.volume().is_moving())
             {
                 match medium.read(&key, &Work::default()) {
-                    Ok(read) if read[..plaintext.len()] == *plaintext && rng.below(8) == 0 => {
+                    Ok(read)
+                        if read[..plaintext.len()] == *plaintext
+                            && medium.is_reencrypting()
+                            && rng.below(8) == 0 =>
+                    {
                         let what = format!("{what}, seed {seed}, attempt {attempt}");
                         let is_it = medium.is_finished_by_cryptsetup(&key, plaintext, &what);
                         OTHERS.fetch_add(is_it.into(), Ordering::Relaxed);
@@ -480,7 +485,7 @@ fn the_power_may_fail_at_any_operation_of_a_decryption() {
             let options =
                 options(16384, |options| options.protection = journal.then_some(Protection::Journal));
             let change =
-                Change { data: bytes.clone(), header: Some(vec![0; 131072]), flushes: 1, is_named: false };
+                Change { data: bytes.clone(), header: Some(vec![0; 131072]), flushes: 3, is_named: false };
             states +=
                 change.survive("a header before the data", seed, &plaintext, |image, header, is_named| {
                     let volume = image.luks_volume(header.filter(|_| is_named), &Providers::default())?;
@@ -502,4 +507,45 @@ fn the_power_may_fail_at_any_operation_of_a_decryption() {
         "decryption: {states} states, {} of all gone on with by cryptsetup",
         OTHERS.load(Ordering::Relaxed)
     );
+}
+
+/// While the first data are copied over the header before them, the data can be read, and nobody changes them: the copy would be old.
+#[test]
+fn data_that_are_being_moved_take_no_writes() {
+    let (key, unlocking, providers) = (passphrase(b"pass"), LuksOptions::default(), Providers::default());
+    let (bytes, plaintext) = volume(512, "aes-cbc-essiv:sha256", 131072, 300 << 10);
+    let (mut rng, mut moving) = (Rng::new(1), 0);
+    for operations in 0.. {
+        let power = Arc::new(Mutex::new(operations));
+        let (data, header) = (Disk::new(bytes.clone(), &power), Disk::new(vec![0; 131072], &power));
+        let (image, export) = (Image::over("image", data.clone()), Image::over("header", header.clone()));
+        let options = options(16384, |options| options.mode = Some(Mode::Decrypt));
+        let work = Work::default();
+        let begun = image.luks_volume(None, &providers).unwrap();
+        let result = begun.decrypt(&key, Some(&export), &unlocking, &options, &work);
+        *power.lock().unwrap() = i64::MAX;
+        if result.is_ok() {
+            break;
+        }
+        // Before that the file has no name.
+        if header.flushes.load(Ordering::Relaxed) < 3 {
+            continue;
+        }
+        let data = data.after_power_failure(&mut rng);
+        let medium = Medium::new(data, Some(header.after_power_failure(&mut rng)));
+        if !medium.volume().is_moving() {
+            continue;
+        }
+        moving += 1;
+        assert!(medium.read(&key, &work).unwrap() == plaintext);
+        let opened = medium.volume().open(&key, &unlocking, &work).unwrap();
+        let error = opened.check_writable().unwrap_err();
+        assert!(error.to_string().contains("is being reencrypted"), "{error}");
+        drop(opened);
+        let error = medium.volume().remove_token(0, &work).unwrap_err();
+        assert!(error.to_string().contains("requires casemate-move"), "{error}");
+        assert!(medium.volume().decrypt(&key, None, &unlocking, &options, &work).unwrap());
+        assert!(medium.end(&key, plaintext.len()) == plaintext, "{operations}");
+    }
+    assert!(moving > 3, "{moving}");
 }

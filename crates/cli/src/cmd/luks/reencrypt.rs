@@ -337,7 +337,7 @@ impl Args {
 
     /// Makes plain data of a volume.
     fn decrypt(&self, volume: Volume, context: &Context) -> Result<bool, Error> {
-        if self.resume_only {
+        if self.resume_only && !volume.is_moving() {
             volume.check_usable(context.providers())?;
             return Err(Error::argument("no decryption was begun: there is nothing to go on with"));
         }
@@ -361,7 +361,7 @@ impl Args {
             && volume.is_ending()
             && !(self.encrypt || self.decrypt || self.resume_only);
         let begun = if is_ending { None } else { volume.begun()? };
-        if self.decrypt && begun.is_none() {
+        if begun.is_none() && (self.decrypt || self.resume_only && volume.is_moving()) {
             return Ok((Mode::Decrypt, self.decrypt(volume, context)?));
         }
         // What was begun goes on whatever it is, where nothing else is asked for.

@@ -27,6 +27,8 @@ use crate::{Error, Result};
 
 use super::metadata::{Digest, Metadata, Segment, SegmentSize};
 
+pub use write::MOVING;
+
 /// Direction of the transformation: between ciphertexts, to ciphertext, or to plaintext.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {

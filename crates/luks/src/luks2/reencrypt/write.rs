@@ -255,6 +255,41 @@ impl Reencryption {
     }
 }
 
+/// Requirement of a header whose volume's first data are being copied over the header before them. It is casemate's own: a
+/// program that does not know it leaves the volume alone, and casemate only reads it, so that nothing changes that was copied.
+pub const MOVING: &str = "casemate-move";
+
+impl Metadata {
+    /// Digest, in hexadecimal, of the first data, which are being copied over the header before them; `None` if they are not.
+    pub fn moving(&self) -> Option<&[u8]> {
+        let is_moving = self.requirements() == [MOVING];
+        Some(self.config().get(MOVING).and_then(Json::bytes).unwrap_or_default()).filter(|_| is_moving)
+    }
+
+    /// Metadata of a volume whose first data, of this digest, are to be copied over the header before them.
+    ///
+    /// # Errors
+    /// `Argument` if the header has no room for it.
+    pub fn with_moving(&self, digest: &str) -> Result<Metadata> {
+        let mut object = self.object().clone();
+        let mandatory = Json::from(vec![Json::from(MOVING)]);
+        let config = member(&mut object, "config");
+        config.set("requirements", Object::default().with("mandatory", mandatory).into());
+        config.set(MOVING, digest.into());
+        Metadata::new(object, self.hdr_size())
+    }
+
+    /// Metadata as they were before [`Metadata::with_moving`].
+    ///
+    /// # Errors
+    /// `Corrupt` for what cryptsetup would not take.
+    pub fn without_moving(&self) -> Result<Metadata> {
+        let mut object = self.object().clone();
+        member(&mut object, "config").retain(|name, _| name != b"requirements" && name != MOVING.as_bytes());
+        Metadata::new(object, self.hdr_size())
+    }
+}
+
 /// The JSON of a segment that is like another one, at a place and from a sector on.
 fn segment_json(like: &Segment, offset: u64, size: SegmentSize, sector: u64) -> Object {
     let size = match size {
