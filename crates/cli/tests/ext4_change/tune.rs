@@ -334,3 +334,38 @@ fn usage_of_the_links_has_lines() {
         assert!(said.lines().count() > 3, "{said}");
     }
 }
+
+/// A group whose descriptor says that its inodes were never used is passed over: with a right checksum that may still be untrue.
+#[test]
+fn a_group_that_counts_inodes_in_use_is_not_passed_over() {
+    let Some(place) = Place::new("-b 1024 -O metadata_csum,^has_journal -g 2048 -N 768") else { return };
+    place.tree();
+    let names: Vec<String> = (0..200).map(|number| format!("/file{number}")).collect();
+    place.yes(&format!("touch image {}", names.join(" ")));
+    let before = place.yes("digest image");
+    let mut debugfs = Command::new(tool("debugfs").unwrap());
+    std::fs::write(place.path("script"), "set_bg 1 flags 1\nset_bg 1 checksum calc\n").unwrap();
+    run(debugfs.args(["-w", "-f"]).arg(place.path("script")).arg(place.path("image")));
+    place.no("tune image -U random", 2, "group descriptor 1: is marked as one whose inodes were never used");
+    place.no("resize image 3M", 2, "the file system is damaged");
+    assert_eq!(place.yes("digest image"), before);
+    place.yes("check image --repair --batch-mode");
+    place.yes("tune image -U random");
+    assert_eq!(place.yes("digest image"), before);
+    place.assert_clean();
+}
+
+/// e2fsck clears the inode of that number, whatever it has become.
+#[test]
+fn the_number_of_a_former_orphan_file_is_given_to_no_other() {
+    let Some(place) = Place::new("-b 1024 -O orphan_file") else { return };
+    let image = place.path("image");
+    run(Command::new(tool("tune2fs").unwrap()).args(["-O", "^has_journal"]).arg(&image));
+    for _ in 0..3 {
+        run_any(Command::new(tool("e2fsck").unwrap()).arg("-fy").arg(&image));
+    }
+    place.assert_clean();
+    place.tree();
+    place.yes("put -r image tree /new");
+    place.assert_clean();
+}

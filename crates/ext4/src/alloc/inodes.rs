@@ -30,8 +30,18 @@ impl Allocator {
             };
             let from = self.next_inodes.get(&group).copied().unwrap_or(0).max(reserved);
             let per_group = u64::from(layout.inodes_per_group);
+            let superblock = self.fs.superblock();
+            // tune2fs removes a feature and leaves the number of its file, which somebody else must not get.
+            let is_named = |index: u64| {
+                layout.inode_at(group, u32_of(index)).is_some_and(|number| superblock.names(number))
+            };
             let found = self.transaction.with(descriptor.fields().inode_bitmap(), |bytes| {
-                bitmap::next(bytes, from.into(), per_group, false)
+                let free = |from: u64| bitmap::next(bytes, from, per_group, false);
+                let mut found = free(from.into());
+                while let Some(index) = found.filter(|index| is_named(*index)) {
+                    found = free(index + 1);
+                }
+                found
             })?;
             let Some(index) = found.map(u32_of) else { continue };
             self.mark_inode(group, index, is_dir, true)?;

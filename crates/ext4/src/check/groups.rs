@@ -52,6 +52,19 @@ pub(crate) fn tells_unused(
     group != GroupNo::PRIMARY && free == all && (is_sound || is_empty)
 }
 
+/// Checks that a group that is marked as one without inodes says so in each field: what is done to all inodes of a file system passes
+/// it over.
+///
+/// # Errors
+/// `Corrupt` if it may have inodes in use.
+pub(crate) fn require_unused(layout: &Layout, group: GroupNo, descriptor: GroupDescriptor<'_>) -> Result<()> {
+    if tells_unused(layout, group, descriptor, false) {
+        return Ok(());
+    }
+    let text = "is marked as one whose inodes were never used, and counts inodes in use: check the file system first";
+    Err(Place::group(Structure::GroupDescriptor, group).malformed(text))
+}
+
 /// Checks the descriptors of all groups, and claims what the file system itself has.
 pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
     let fs = check.fs;

@@ -52,7 +52,7 @@ pub use findings::{Finding, FindingKind, Level};
 use findings::{Findings, MOST_FAULTS};
 pub(crate) use fitting::fitting;
 pub use fix::fix_checksums;
-pub(crate) use groups::{Part, Places, fixed_blocks, metadata, places, range, tells_unused};
+pub(crate) use groups::{Part, Places, fixed_blocks, metadata, places, range, require_unused, tells_unused};
 pub(crate) use likeness::{Tables, descriptor_copies};
 pub(crate) use superblock::require_sound;
 pub use superblocks::copy_to_read_by;

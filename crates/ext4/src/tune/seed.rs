@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use casemate_blockdev::{u64_of, usize_of};
 
 use crate::alloc::{Allocator, in_use};
+use crate::check::require_unused;
 use crate::edit::reseal::{seal, seal_block, seal_blocks_of};
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::bitmap;
@@ -89,7 +90,7 @@ fn reseal_group(
         used = bytes;
     }
     if descriptor.flags() & Bitmap::Inodes.uninit() != 0 {
-        return Ok(());
+        return require_unused(&layout, group, descriptor);
     }
     let first_unused = layout.inodes_per_group.saturating_sub(descriptor.unused_inodes());
     let lost = bitmap::next(&used, first_unused.into(), layout.inodes_per_group.into(), true);

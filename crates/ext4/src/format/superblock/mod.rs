@@ -439,6 +439,14 @@ impl Superblock {
         InodeNo::new(ORPHAN_FILE.get(self.as_bytes()))
     }
 
+    /// Whether a field of the superblock names the inode as a file of the file system's own, with the feature of that or without:
+    /// e2fsck clears such an inode, whatever it is.
+    pub(crate) fn names(&self, inode: InodeNo) -> bool {
+        let raw = self.as_bytes();
+        let fields = [JOURNAL_INODE, ORPHAN_FILE].into_iter().chain(QUOTA_INODES);
+        fields.into_iter().any(|field| field.get(raw) == inode.get())
+    }
+
     /// How many groups keep their metadata together (`s_log_groups_per_flex`), as a power of two.
     pub(crate) fn log_groups_per_flex(&self) -> u8 {
         LOG_GROUPS_PER_FLEX.get(&self.raw[..])
