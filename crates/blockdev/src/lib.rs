@@ -91,7 +91,7 @@ pub use stack::wipe_stack;
 pub use stream::{Stream, stop_waiting_when};
 pub use target::Target;
 pub use trial::Trial;
-pub use unfinished::{has_unfinished_outputs, remove_unfinished_outputs, when_output_begins};
+pub use unfinished::{Change, has_unfinished_outputs, remove_unfinished_outputs, when_output_begins};
 pub use used::{Contents, Used};
 pub use uuid::Uuid;
 pub use window::Window;

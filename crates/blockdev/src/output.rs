@@ -1,18 +1,20 @@
 //! A file that is there whole or not at all.
 
-use std::fs::File;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, PersistError};
 
+use crate::code::Code;
 use crate::device::BlockDevice;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exclusive::{Held, claim_name};
 use crate::file::FileDevice;
-use crate::identity::{folder_of, sync_name};
+use crate::identity::{FileId, folder_of, sync_name};
 use crate::lease::check_process;
 use crate::os::{self, OpenOptionsExt};
 use crate::unfinished;
@@ -30,9 +32,34 @@ pub struct OutputFile {
     path: PathBuf,
     /// The file that has the name so far: nobody shall begin to change what is going to be replaced.
     replaced: Option<Held>,
+    /// State of the name at the beginning: whoever asked for this file knew of nothing else.
+    before: Before,
     /// The permissions of the file when it has its name; if `None`, those that it has.
     mode: Mutex<Option<u32>>,
     modified: Mutex<Option<SystemTime>>,
+}
+
+/// State of what has a name: the link that it may be, and the file that it leads to.
+#[derive(Debug, PartialEq, Eq)]
+struct Before {
+    link: Option<PathBuf>,
+    file: Option<FileId>,
+    len_and_time: Option<(u64, Option<SystemTime>)>,
+}
+
+impl Before {
+    fn of(path: &Path) -> Before {
+        let found = fs::metadata(path).ok();
+        Before {
+            link: fs::read_link(path).ok(),
+            file: FileId::at(path),
+            len_and_time: found.map(|found| (found.len(), found.modified().ok())),
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.link.is_none() && self.len_and_time.is_none()
+    }
 }
 
 /// A file under its temporary name, which goes with it.
@@ -73,8 +100,9 @@ impl OutputFile {
     /// name is not a regular file: a device, a pipe.
     pub fn create(path: impl Into<PathBuf>) -> Result<OutputFile> {
         let path = path.into();
+        let before = Before::of(&path);
         let replaced = claim_name(&path)?;
-        let old = std::fs::metadata(&path).ok();
+        let old = fs::metadata(&path).ok();
         unfinished::announce();
         let temporary = tempfile::Builder::new()
             .prefix(".casemate-")
@@ -95,6 +123,7 @@ impl OutputFile {
             temporary,
             path,
             replaced,
+            before,
             mode: Mutex::new(Some(mode)),
             modified: Mutex::new(None),
         })
@@ -124,8 +153,9 @@ impl OutputFile {
     /// Gives the file its name. With `sync` its contents are on stable storage before, and its name is afterwards.
     ///
     /// # Errors
-    /// `Io`; `Busy` or `Argument` if what has got the name meanwhile can't be replaced. Nothing is left then. `Busy` in a process
-    /// that a fork made of the file's.
+    /// `Io`; `Busy` or `Argument` if what has got the name meanwhile can't be replaced; [`Code::Exists`] or [`Code::Changed`] if a
+    /// file has got it, or the one that had it has changed since the beginning. Nothing is left then. `Busy` in a process that a
+    /// fork made of the file's.
     pub fn commit(mut self, sync: bool) -> Result<()> {
         check_process(self.temporary.process)?;
         let file = self.device.file();
@@ -148,7 +178,7 @@ impl OutputFile {
         let _replaced = replaced.filter(|_| !cfg!(windows));
         if let Some(temporary) = self.temporary.file.take() {
             let part = temporary.path().to_owned();
-            unfinished::end(&part, || temporary.persist(&self.path).map_err(|error| error.error))?;
+            unfinished::end(&part, || give_name(temporary, &self.path, &self.before))?;
         }
         if sync { sync_name(&self.path) } else { Ok(()) }
     }
@@ -156,6 +186,28 @@ impl OutputFile {
     /// The file as a device; it grows by writing.
     pub fn device(&self) -> &FileDevice {
         &self.device
+    }
+}
+
+/// Gives a file its name, unless what had it at the beginning is another now: nobody has asked for that to be replaced.
+fn give_name(temporary: NamedTempFile, path: &Path, before: &Before) -> Result<()> {
+    let now = Before::of(path);
+    let taken = || Error::coded(Code::Exists, "a file of this name was made meanwhile, and was not replaced");
+    if before.is_free() && !now.is_free() {
+        return Err(taken());
+    }
+    if now != *before && !now.is_free() {
+        let text = "the file changed while its replacement was written, and was not replaced";
+        return Err(Error::coded(Code::Changed, text));
+    }
+    if !now.is_free() {
+        return temporary.persist(path).map(drop).map_err(|error| error.error.into());
+    }
+    match temporary.persist_noclobber(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(taken()),
+        // The file system can only replace.
+        Err(PersistError { file, .. }) => file.persist(path).map(drop).map_err(|error| error.error.into()),
     }
 }
 
@@ -229,6 +281,37 @@ mod tests {
         assert!(OutputFile::create(&socket).is_err_and(is_refused));
         assert!(output.commit(false).is_err_and(is_refused));
         assert!([socket, late].iter().all(|path| !path.metadata().unwrap().is_file()));
+    }
+
+    #[test]
+    fn only_what_was_there_at_the_beginning_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let names = || fs::read_dir(folder.path()).unwrap().count();
+        let refused = |output: OutputFile, code: Code, left: &str| {
+            assert_eq!(output.commit(false).unwrap_err().code(), code);
+            assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names()), (left, 1));
+        };
+        let output = OutputFile::create(&path).unwrap();
+        fs::write(&path, "came").unwrap();
+        refused(output, Code::Exists, "came");
+        let output = OutputFile::create(&path).unwrap();
+        fs::write(&path, "changed").unwrap();
+        refused(output, Code::Changed, "changed");
+        // Another file of the same length and time.
+        let output = OutputFile::create(&path).unwrap();
+        let other = folder.path().join("other");
+        fs::write(&other, "another").unwrap();
+        let time = fs::metadata(&path).unwrap().modified().unwrap();
+        File::options().write(true).open(&other).unwrap().set_modified(time).unwrap();
+        fs::rename(&other, &path).unwrap();
+        #[cfg(unix)]
+        refused(output, Code::Changed, "another");
+        // One that is gone leaves its name.
+        let output = OutputFile::create(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        output.commit(false).unwrap();
+        assert_eq!(names(), 1);
     }
 
     #[test]

@@ -1,13 +1,42 @@
-//! Files under temporary names that have no contents to be relied on yet: a process that is about to end by a signal removes them.
+//! Work that a signal shall not leave behind: files under temporary names, which a process that is about to end removes, and changes
+//! of files where they lie, whose end it waits for.
 
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 static BEGINS: OnceLock<fn()> = OnceLock::new();
 
 /// The files of this process, and of the one that it was forked from.
 static PARTS: Mutex<Vec<Part>> = Mutex::new(Vec::new());
+
+/// Changes that are being made.
+static CHANGES: AtomicUsize = AtomicUsize::new(0);
+
+/// A change of a file where it lies, which leaves that in a state to be completed if it is cut off.
+#[derive(Debug)]
+pub struct Change(());
+
+impl Change {
+    /// Begins one.
+    pub fn begin() -> Change {
+        announce();
+        CHANGES.fetch_add(1, Ordering::Relaxed);
+        Change(())
+    }
+
+    /// Whether one is being made in this process.
+    pub fn is_under_way() -> bool {
+        CHANGES.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        CHANGES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 #[derive(Debug)]
 struct Part {

@@ -1,8 +1,9 @@
 //! Signals that ask a command to end.
 //!
 //! Until a command begins what would stay unfinished, the system ends it. From then on the first signal is noted, and loops that
-//! report progress, derivations of keys and waits for others stop by it. Where none of them is at work, the process ends after a
-//! moment by itself, without the files that it has begun. A second signal is not waited for.
+//! report progress, derivations of keys and waits for others stop by it. Where none of them is at work, and no change of a file in
+//! its place is being made, the process ends after a moment by itself, without the files that it has begun. A later signal is not
+//! waited for.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
@@ -107,10 +108,10 @@ mod platform {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     use signal_hook::iterator::Signals;
 
-    use casemate::blockdev::{has_unfinished_outputs, remove_unfinished_outputs, stop_waiting_when};
+    use casemate::blockdev::{Change, has_unfinished_outputs, remove_unfinished_outputs, stop_waiting_when};
 
     use super::{HAS_LOOPED, HAS_RECEIVER, LOOPS, is_ignored, is_interrupted, note, status_of};
 
@@ -127,7 +128,8 @@ mod platform {
         BEGIN.call_once(|| {
             stop_waiting_when(is_interrupted);
             // What nohup, or a shell in the background, has started without them goes on.
-            let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+            let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter();
+            let wanted = wanted.filter(|signal| !is_ignored(*signal));
             // Without them the system ends the process.
             if let Ok(signals) = Signals::new(wanted) {
                 thread::spawn(move || watch(signals));
@@ -136,7 +138,7 @@ mod platform {
     }
 
     fn watch(mut signals: Signals) {
-        let mut first = None;
+        let mut first: Option<(i32, Instant)> = None;
         // Since when nothing is at work that would stop by itself.
         let mut idle: Option<Instant> = None;
         loop {
@@ -147,18 +149,26 @@ mod platform {
                     signals.pending().collect()
                 }
             };
+            if came.contains(&SIGQUIT) {
+                remove_unfinished_outputs();
+                // Its user wants a memory dump.
+                let _ = signal_hook::low_level::emulate_default_handler(SIGQUIT);
+            }
             if HAS_RECEIVER.load(Ordering::Relaxed) {
                 first = None;
                 continue;
             }
             for signal in came {
-                if !note(signal) {
+                let is_first = note(signal);
+                let (_, since) = *first.get_or_insert((signal, Instant::now()));
+                // One key may come as several signals: from the terminal, and from the program that started this one.
+                if !is_first && since.elapsed() >= PATIENCE {
                     end(signal);
                 }
-                first = Some(signal);
             }
-            let Some(first) = first else { continue };
+            let Some((first, _)) = first else { continue };
             let stops = LOOPS.load(Ordering::Relaxed) > 0
+                || Change::is_under_way()
                 || HAS_LOOPED.load(Ordering::Relaxed) && !has_unfinished_outputs();
             idle = if stops { None } else { idle.or_else(|| Some(Instant::now())) };
             if idle.is_some_and(|since| since.elapsed() >= PATIENCE) {

@@ -217,6 +217,67 @@ fn ended(child: &mut Child) -> std::process::ExitStatus {
     panic!("a signal did not end it");
 }
 
+/// A user who wants a memory dump of a command gets that, and no half file.
+#[test]
+#[cfg(target_os = "linux")]
+fn sigquit_leaves_no_half_file() {
+    use std::os::unix::process::ExitStatusExt;
+
+    let place = place(1 << 20);
+    fs::write(place.path().join("key"), (0..64).collect::<Vec<u8>>()).unwrap();
+    let mut command = Command::new("sh");
+    let line = "ulimit -c 0; exec env --default-signal=QUIT \"$0\" crypt encrypt - new --key-file key --key-size 512";
+    command.args(["-c", line, CASEMATE]).current_dir(place.path());
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&[1; 1 << 20]).unwrap();
+    wait_until_idle(&mut child, line);
+    assert_eq!(names(&place).len(), 3);
+    send(&child, "-QUIT");
+    assert_eq!(ended(&mut child).signal(), Some(3));
+    assert_eq!(names(&place), ["data", "key"]);
+}
+
+/// Without a journal the state in between is one that only casemate completes.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_waits_for_the_end_of_a_commit() {
+    use casemate_testkit::{mke2fs, run_any, tool};
+
+    let (Some(mke2fs), Some(e2fsck), Some(strace)) = (tool("mke2fs"), tool("e2fsck"), tool("strace")) else {
+        return;
+    };
+    let place = place(1 << 16);
+    mke2fs::make(&mke2fs, "-t ext4 -O ^has_journal", &place.path().join("base"), "8M");
+    let mut committed = 0;
+    for when in [2, 4, 6] {
+        fs::copy(place.path().join("base"), place.path().join("image")).unwrap();
+        // Each write takes longer than a command waits before it ends by itself.
+        let inject = format!("inject=pwrite64:signal=TERM:when={when}");
+        let mut command = heeding_signals(&Command::new(&strace));
+        command.args(["-f", "-qq", "-o", "trace", "-e", "trace=pwrite64", "-e", &inject]);
+        command.args([
+            "-e",
+            "inject=pwrite64:delay_exit=320000",
+            CASEMATE,
+            "ext4",
+            "put",
+            "image",
+            "data",
+            "/data",
+        ]);
+        let output = run_any(command.current_dir(place.path()));
+        let text = String::from_utf8_lossy(&output.stderr);
+        let is_changed =
+            fs::read(place.path().join("base")).unwrap() != fs::read(place.path().join("image")).unwrap();
+        assert!(!place.path().join("image.casemate-redo").exists(), "{when}: {text}");
+        let fsck = run_any(Command::new(&e2fsck).arg("-fn").arg(place.path().join("image")));
+        assert_eq!(fsck.status.code(), Some(0), "{when}: {text}");
+        committed += u32::from(is_changed);
+    }
+    assert!(committed > 0, "{committed}");
+}
+
 /// A shell ignores SIGINT for what it runs in the background of a script, and nohup SIGHUP.
 #[test]
 fn signals_that_were_ignored_before_end_nothing() {

@@ -81,10 +81,10 @@ pub struct Amendments {
     pub descriptions: Vec<Description>,
     /// Where the tree's top will be mounted: paths of `fs_config` and `file_contexts` begin there.
     pub mount_point: Vec<u8>,
-    /// New modes.
-    pub modes: Vec<NewMode>,
     /// New attributes.
     pub xattrs: Vec<NewXattr>,
+    /// New modes. Of a file with an access ACL that changes too, also where a new attribute is the ACL.
+    pub modes: Vec<NewMode>,
     /// SELinux's labels: a file in the format of `file_contexts`.
     pub file_contexts: Option<PathBuf>,
 }
@@ -140,13 +140,6 @@ impl Amendments {
         let mut xattrs: Vec<_> = self.xattrs.iter().map(|new| (new, false)).collect();
         tree.adjust(&mut |path, node| {
             let is_directory = node.kind == FileType::Directory;
-            if node.kind != FileType::Symlink {
-                for (new, used) in modes.iter_mut().filter(|(new, _)| new.pattern.matches(path, is_directory))
-                {
-                    node.mode = (new.rule)(node.mode, is_directory) & 0o7777;
-                    *used = true;
-                }
-            }
             let matching = xattrs.iter_mut().filter(|(new, _)| new.pattern.matches(path, is_directory));
             Ok(matching
                 .map(|(new, used)| {
@@ -154,6 +147,17 @@ impl Amendments {
                     (new.name.clone(), new.value.clone())
                 })
                 .collect())
+        })?;
+        tree.adjust(&mut |path, node| {
+            let is_directory = node.kind == FileType::Directory;
+            if node.kind != FileType::Symlink {
+                for (new, used) in modes.iter_mut().filter(|(new, _)| new.pattern.matches(path, is_directory))
+                {
+                    node.mode = (new.rule)(node.mode, is_directory) & 0o7777;
+                    *used = true;
+                }
+            }
+            Ok(Vec::new())
         })?;
         if let Some((new, _)) = modes.iter().find(|(_, used)| !used) {
             return Err(unused("new mode", &new.pattern));

@@ -30,13 +30,16 @@ fn the_mask_of_an_acl_follows_the_mode() {
     place.file("table", "/one f 640 0 0 - - - - -\n");
     place.file("recursive", "/a r 640 0 0 - - - - -\n");
     place.file("mtree", "one type=file mode=640\n");
-    // The mode follows an ACL that is set.
+    // The mode follows an ACL that is set, and the ACL a mode that is set.
     let set =
         format!("--xattr two:system.posix_acl_access={0} --xattr one:system.posix_acl_access={0}", acl(6));
     place.yes(&format!("build image --from tree {set}"));
     check(&place, "image");
     assert_shown("/one", "-rw-rw----", 6, "--xattr");
     place.yes("extract image --tar acls.tar");
+    place.yes(&format!("build image --from tree {set} --mode one:640"));
+    check(&place, "image");
+    assert_shown("/one", "-rw-r-----", 4, "--xattr and --mode");
     for (path, options) in [
         ("/one", "--mode one:g-w"),
         ("/a/two", "--mode two:640"),

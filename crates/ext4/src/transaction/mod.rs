@@ -13,7 +13,7 @@ pub(crate) mod recovery_file;
 
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, u64_of, usize_of};
+use casemate_blockdev::{BlockDevice, Change, u64_of, usize_of};
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::error::Result;
@@ -150,6 +150,7 @@ impl Transaction {
                 return if has_written { below.flush() } else { Ok(()) };
             }
             *has_committed = true;
+            let _change = Change::begin();
             if let Some(mmp) = mmp {
                 mmp.check()?;
             }

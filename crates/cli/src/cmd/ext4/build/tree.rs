@@ -37,8 +37,8 @@ pub struct TreeArgs {
     no_xattrs: bool,
     #[command(flatten)]
     descriptions: Descriptions,
-    /// Change permission bits of files that match the pattern, as chmod does under a umask of 0. It is an error if no file
-    /// matches.
+    /// Change permission bits of files that match the pattern, as chmod does under a umask of 0, after --xattr. It is an error if
+    /// no file matches.
     #[arg(long, value_name = "[PATTERN:]MODE", allow_hyphen_values = true, help_heading = "Descriptions")]
     mode: Vec<OsString>,
     /// Set an extended attribute on files that match the pattern: text, or bytes in hexadecimal behind 0x, or in base64
