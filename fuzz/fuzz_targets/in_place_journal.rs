@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use casemate_blockdev::{BlockDevice, Error, ErrorKind, MemoryDevice, Pool, Result};
-use casemate_crypt::in_place::{Job, begin, resume};
+use casemate_crypt::in_place::{Job, Unmarked, begin, resume};
 use casemate_crypt::{Params, SectorCipher};
 use casemate_fuzz::edit;
 use casemate_providers::{Direction, Hash, Providers, Work};
@@ -41,7 +41,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let (image, journal) = (MemoryDevice::new(vec![7; LEN]), MemoryDevice::new(vec![0; 4 * 4096]));
     begin(&job, &image, &journal, 4096, [3; 32]).expect("work that can be begun");
     let left = AtomicUsize::new(usize::from(how >> 1) % 8);
-    let _ = resume(&job, &Until { device: &image, left }, &journal, |_| Ok(()));
+    let _ = resume(&job, &Until { device: &image, left }, &journal, &Unmarked);
     let mut bytes = journal.into_bytes();
     edit(&mut bytes, edits);
     if how & 1 == 0 {
@@ -52,7 +52,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
     let before = contents(&image);
     // A larger hot zone, with a digest that fits, finds the end of the journal in the middle of the work.
-    let resumed = resume(&job, &image, &MemoryDevice::new(bytes), |_| Ok(()));
+    let resumed = resume(&job, &image, &MemoryDevice::new(bytes), &Unmarked);
     if resumed.is_err_and(|error| matches!(error.kind(), ErrorKind::Argument | ErrorKind::Corrupt)) {
         assert!(contents(&image) == before, "refused, and changed");
     }

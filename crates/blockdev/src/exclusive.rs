@@ -100,7 +100,7 @@ pub(crate) fn claim_name(path: &Path) -> Result<Option<Held>> {
     match File::open(path) {
         Ok(file) => {
             let held = claim(file)?;
-            mark::check(&held, os::id_of(&held)?)?;
+            mark::check(&held, os::id_of(&held)?, path)?;
             Ok(Some(held))
         }
         // What this user may not read can be replaced all the same, and nothing of this project works on it.

@@ -29,6 +29,7 @@ mod events;
 mod exclusive;
 mod file;
 mod identity;
+pub mod journal;
 mod lease;
 mod lock;
 mod mark;

@@ -2,7 +2,8 @@
 //!
 //! Work that can be stopped in the middle keeps its journal in another file. The mark is an extended attribute of the image
 //! itself, so it is found by every name of the image, after the image was moved, and through loop devices. A file system
-//! without such attributes has no marks, nor has a disk: there the journal is found by its name alone.
+//! without such attributes has no marks, nor has a disk: there the journal is found by its name alone, as is that of a copy that
+//! has lost the mark.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,6 +14,7 @@ use crate::advice::Advice;
 use crate::code::Code;
 use crate::error::{Error, Result};
 use crate::identity::{FileId, all_below, places};
+use crate::journal;
 use crate::os::{self, OsStrExt, OsStringExt};
 
 /// Name of the extended attribute.
@@ -137,6 +139,14 @@ impl Mark {
             InPlaceWork::Commit => Advice::CommitOverlay,
         })
     }
+
+    /// Refusal of an image that has no mark, but beside which a journal tells of the work. It may be another image's, which had the
+    /// name before.
+    pub(crate) fn refusal_by_name(&self) -> Error {
+        let text = self.text();
+        let text = format!("{text} (to be removed if it is another image's, or the image is whole)");
+        Error::coded(Code::Unfinished, text).advise(Advice::Resume)
+    }
 }
 
 /// The files that keep the mark of an open file or block device: the file itself, or those that the device stands on.
@@ -247,20 +257,49 @@ pub(crate) fn read(file: &File, id: FileId) -> Result<Option<Mark>> {
     Ok(None)
 }
 
-/// Refuses an open file or block device that has a mark.
+/// Refuses an open file or block device that has a mark, or beside whose path a journal tells of unfinished work.
 ///
 /// # Errors
 /// `Argument` with the code `Unfinished`; those of [`read`].
-pub(crate) fn check(file: &File, id: FileId) -> Result<()> {
-    read(file, id)?.map_or(Ok(()), |mark| Err(mark.refusal()))
+pub(crate) fn check(file: &File, id: FileId, path: &Path) -> Result<()> {
+    if let Some(mark) = read(file, id)? {
+        return Err(mark.refusal());
+    }
+    journal::check(journals(id, path, 0))
 }
 
-/// Sets a mark of work on the part of an open file or block device that begins at byte `start`, on stable storage. Where there are no
-/// such attributes nothing happens.
+/// The paths that the journal of work on the part of a file or block device that begins at byte `start` has, unless another was
+/// named. Where the part begins at byte 0, those of the files that a device is a part of count, too.
+pub(crate) fn journals(id: FileId, path: &Path, start: u64) -> Vec<PathBuf> {
+    if let FileId::Inode(..) = id {
+        return vec![beside(path, journal::SUFFIX, start)];
+    }
+    let parts = places(id);
+    let of = |path: PathBuf, id: FileId| {
+        let first = parts.iter().find(|(below, _)| *below == id).map(|(_, part)| part.start);
+        let whole = (start == 0).then(|| beside(&path, journal::SUFFIX, 0));
+        let part = first.and_then(|first| first.checked_add(start)).filter(|start| *start > 0);
+        whole.into_iter().chain(part.map(|start| beside(&path, journal::SUFFIX, start))).collect::<Vec<_>>()
+    };
+    let all = all_below(id).into_iter();
+    all.filter_map(|(_, below)| Some(of(below.backing?, below.id))).flatten().collect()
+}
+
+/// The path beside a file of what belongs to the part of it that begins at byte `start`. Symbolic links to the file are followed.
+pub(crate) fn beside(path: &Path, suffix: &str, start: u64) -> PathBuf {
+    let mut path = OsString::from(followed(path));
+    path.push(suffix);
+    if start > 0 {
+        path.push(format!(".{start}"));
+    }
+    path.into()
+}
+
+/// Refuses a mark that [`set`] would refuse.
 ///
 /// # Errors
 /// `Io`; `Argument` if other work has left a mark, or work on another part.
-pub(crate) fn set(file: &File, id: FileId, start: u64, mark: &Mark) -> Result<()> {
+pub(crate) fn check_same(file: &File, id: FileId, start: u64, mark: &Mark) -> Result<()> {
     if let Some(found) = read(file, id)?.filter(|found| found.id != mark.id) {
         let rest = mark.work.rest();
         let text = format!("this is not the {rest} of the work that was begun on it. {}", found.text());
@@ -274,6 +313,18 @@ pub(crate) fn set(file: &File, id: FileId, start: u64, mark: &Mark) -> Result<()
             );
             return Err(Error::coded(Code::Unfinished, text));
         }
+    }
+    Ok(())
+}
+
+/// Sets a mark of work on the part of an open file or block device that begins at byte `start`, on stable storage. Where there are no
+/// such attributes nothing happens.
+///
+/// # Errors
+/// Errors of [`check_same`].
+pub(crate) fn set(file: &File, id: FileId, start: u64, mark: &Mark) -> Result<()> {
+    check_same(file, id, start, mark)?;
+    for (carrier, start) in carriers_at(file, id, start)? {
         let set = os::set_attribute(&carrier, MARK_NAME, &mark.encode(start));
         if set.map_err(|error| Error::io(format_args!("its attribute {MARK_NAME}"), error))? {
             carrier.sync_all()?;
@@ -295,12 +346,12 @@ pub(crate) fn remove(file: &File, id: FileId) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a file that is open to be read as a stream, if it has a mark.
+/// Refuses a file that is open to be read as a stream, as [`check`] does.
 ///
 /// # Errors
 /// Errors of [`check`].
-pub(crate) fn check_stream(file: &File) -> io::Result<()> {
-    check(file, os::id_of(file)?).map_err(io::Error::other)
+pub(crate) fn check_stream(file: &File, path: &Path) -> io::Result<()> {
+    check(file, os::id_of(file)?, path).map_err(io::Error::other)
 }
 
 /// The path where symbolic links at the end of a path lead: what lies beside a file lies beside its own name.

@@ -1,19 +1,19 @@
 //! Media: files and devices that are open, with the locks and leases that keep others from their bytes.
 
-use std::ffi::OsString;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
-use std::{fmt, fs, io};
+use std::{fmt, fs};
 
 use crate::lease::{Extent, Lease, Leased};
-use crate::os::{self, FileTypeExt};
+use crate::os::FileTypeExt;
 use crate::{
-    Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Mark, Named, OutputFile, Result,
-    Trial, is_same_file, is_same_storage, mark, u64_of,
+    Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Named, OutputFile, Result, Trial,
+    is_same_file, is_same_storage, mark, u64_of,
 };
 
+mod marks;
 mod part;
 
 /// Purpose that a file that exists is opened for.
@@ -36,7 +36,7 @@ impl Access {
     /// work on it is unfinished.
     pub fn open(self, path: &Path) -> Result<FileDevice> {
         let device = self.open_unfinished(path)?;
-        let check = || mark::check(device.file(), device.id()?);
+        let check = || mark::check(device.file(), device.id()?, path);
         check().at(path.display())?;
         Ok(device)
     }
@@ -114,6 +114,8 @@ struct File {
     is_locked: bool,
     /// The open file, for its mark; `None` for one that has no name yet.
     handle: Option<Arc<fs::File>>,
+    /// Whether unfinished in-place work keeps it, and each part of it, from being opened.
+    is_finished: bool,
 }
 
 /// Why a medium takes no writes, and what helps.
@@ -129,7 +131,11 @@ impl Medium {
     /// Errors of [`Access::open`].
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Medium> {
         let path = path.as_ref();
-        Medium::over_file(path, access, access.open(path)?)
+        let mut medium = Medium::over_file(path, access, access.open(path)?)?;
+        if let Some(file) = &mut medium.file {
+            file.is_finished = true;
+        }
+        Ok(medium)
     }
 
     /// Opens a file or a block device as [`Medium::open`] does, also one on which in-place work is unfinished: to go on with
@@ -148,8 +154,16 @@ impl Medium {
         let id = Some(device.id().at(path.display())?);
         let mut medium = Medium::over(path.display(), Arc::new(Named::new(path.display(), device)));
         let (whole, is_locked) = (medium.device(), access != Access::ReadUnlocked);
-        medium.file =
-            Some(File { path: path.to_owned(), whole, start: 0, is_block_device, id, is_locked, handle });
+        medium.file = Some(File {
+            path: path.to_owned(),
+            whole,
+            start: 0,
+            is_block_device,
+            id,
+            is_locked,
+            handle,
+            is_finished: false,
+        });
         medium.extent = Extent::medium(Some(path));
         medium.refusal = (access != Access::Change).then_some(OPENED_FOR_READING);
         Ok(medium)
@@ -191,6 +205,7 @@ impl Medium {
             id: None,
             is_locked: true,
             handle: None,
+            is_finished: true,
         });
         medium.new = Some(Arc::new(Mutex::new(Some(new))));
         Ok(medium)
@@ -468,97 +483,8 @@ impl Medium {
     /// A path beside the medium's file, for what belongs to the part of it that this is; none for a block device. Symbolic links
     /// to the file are followed.
     pub fn beside(&self, suffix: &str) -> Option<PathBuf> {
-        let mut path = OsString::from(mark::followed(self.path().filter(|_| !self.is_in_block_device())?));
-        path.push(suffix);
-        if self.start() > 0 {
-            path.push(format!(".{}", self.start()));
-        }
-        Some(path.into())
-    }
-
-    /// The mark that in-place work has left on the file, or on those that a loop device stands on.
-    ///
-    /// # Errors
-    /// `Io`; `Unsupported` for a mark that this version does not know.
-    pub fn mark(&self) -> Result<Option<Mark>> {
-        for (file, id) in self.all_marked()? {
-            if let Some(mark) = mark::read(&file, id).at(&self.name)? {
-                return Ok(Some(mark));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Marks the files that have the data, or those that a loop device stands on, before in-place work changes their first byte. The
-    /// mark is on stable storage then. A disk takes none, nor does a file system without extended attributes: nothing happens.
-    ///
-    /// # Errors
-    /// `Io`; `Argument` if other work has left a mark.
-    pub fn set_mark(&self, mark: &Mark) -> Result<()> {
-        let own = self.file.as_ref().and_then(|file| file.id);
-        for (file, id) in self.all_marked()? {
-            // The other files are whole.
-            let start = if Some(id) == own { self.start() } else { 0 };
-            mark::set(&file, id, start, mark).at(&self.name)?;
-        }
-        Ok(())
-    }
-
-    /// Removes the mark, on stable storage, once the work is.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn remove_mark(&self) -> Result<()> {
-        // The medium's own file comes last: by its mark the others are opened once more, if this is cut off.
-        for (file, id) in self.all_marked()?.into_iter().rev() {
-            mark::remove(&file, id).at(&self.name)?;
-        }
-        Ok(())
-    }
-
-    /// The open files with the data, whose marks are one; the medium's own comes first.
-    fn all_marked(&self) -> Result<Vec<(Arc<fs::File>, FileId)>> {
-        let with_id = |file: Arc<fs::File>| os::id_of(&file).map(|id| (file, id));
-        self.files().into_iter().flatten().map(with_id).collect::<io::Result<_>>().at(&self.name)
-    }
-
-    /// The path of the file that keeps a change of the file system on the medium until it is complete, by whatever name the medium
-    /// was opened: its file, or those that a loop device stands on, have it in an extended attribute. It may have stayed behind:
-    /// only a change that is not complete gives it a meaning.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn recovery_path(&self) -> Result<Option<PathBuf>> {
-        self.marked(|file, id| mark::recovery(file, id, self.start())).map(Option::flatten)
-    }
-
-    /// The bytes of the file, wherever in it the medium lies, at which file systems begin that have such a path.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn recovery_starts(&self) -> Result<Vec<u64>> {
-        self.marked(mark::recovery_starts).map(Option::unwrap_or_default)
-    }
-
-    /// Notes where a change of the file system on the medium is kept. Where there are no extended attributes nothing happens.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn set_recovery_path(&self, path: &Path) -> Result<()> {
-        self.marked(|file, id| mark::set_recovery(file, id, self.start(), path)).map(drop)
-    }
-
-    /// Forgets where a change is kept, once it is complete.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn remove_recovery_path(&self) -> Result<()> {
-        self.marked(|file, id| mark::remove_recovery(file, id, self.start())).map(drop)
-    }
-
-    fn marked<T>(&self, f: impl FnOnce(&fs::File, FileId) -> Result<T>) -> Result<Option<T>> {
-        let file = self.file.as_ref().and_then(|file| Some((file.handle.as_ref()?, file.id?)));
-        file.map(|(file, id)| f(file, id)).transpose().at(&self.name)
+        let path = self.path().filter(|_| !self.is_in_block_device())?;
+        Some(mark::beside(path, suffix, self.start()))
     }
 
     /// Lengths of the files that the medium's data lie in, and the times when they were last written to: 20 bytes for each, which stay

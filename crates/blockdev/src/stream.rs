@@ -46,8 +46,9 @@ impl Stream {
     /// # Errors
     /// Errors of the system; an image that in-place work has left unfinished, and `Interrupted`, as an [`Error`](crate::Error) of this crate.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Stream> {
-        let file = os::open_stream(path.as_ref())?;
-        mark::check_stream(&file)?;
+        let path = path.as_ref();
+        let file = os::open_stream(path)?;
+        mark::check_stream(&file, path)?;
         Stream::over(file)
     }
 
@@ -62,9 +63,13 @@ impl Stream {
     /// Standard input, without the standard library's buffer.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the system; an image that in-place work has left unfinished, as for [`Stream::open`].
     pub fn input() -> io::Result<Stream> {
-        Stream::over(os::input()?)
+        let file = os::input()?;
+        if file.metadata()?.is_file() {
+            mark::check_stream(&file, Path::new("/dev/stdin"))?;
+        }
+        Stream::over(file)
     }
 
     /// A file that is open already.

@@ -30,6 +30,7 @@ mod tags;
 use std::path::Path;
 use std::sync::Arc;
 
+use casemate_blockdev::journal;
 use casemate_blockdev::signatures::{EROFS, SQUASHFS, ZEROS};
 use casemate_blockdev::{
     BlockDevice, Medium, PartitionTable, Window, backup_gpt, is_same_file, partition_table, type_name,
@@ -287,10 +288,13 @@ impl Found {
         let mark = medium.mark().ok().flatten();
         self.damage.extend(mark.iter().map(|mark| clean(&mark.text())));
         for (suffix, what) in [
-            (".casemate-journal", "an encryption or decryption in place was interrupted, or goes on"),
+            (journal::SUFFIX, "an encryption or decryption in place was interrupted, or goes on"),
             (".casemate-redo", "a change of the file system was interrupted, or goes on"),
         ] {
-            let is_told = |path: &Path| mark.as_ref().is_some_and(|mark| is_same_file(path, &mark.journal));
+            let is_told = |path: &Path| {
+                mark.as_ref().is_some_and(|mark| is_same_file(path, &mark.journal))
+                    || journal::is_finished(path)
+            };
             if let Some(path) = medium.beside(suffix).filter(|path| path.exists() && !is_told(path)) {
                 self.damage.push(format!("{what}: {} is its journal", clean(&path.display().to_string())));
             }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::{File, InWindow, Medium};
 use crate::lease::Extent;
 use crate::{
-    AtFile, BlockDevice, Error, FileDevice, Partition, PartitionId, PartitionTable, Result, Uuid, Window, os,
-    table_to_read,
+    AtFile, BlockDevice, Error, FileDevice, Partition, PartitionId, PartitionTable, Result, Uuid, Window,
+    journal, mark, os, table_to_read,
 };
 
 /// Bytes of a loop device's sector, at most.
@@ -17,7 +17,8 @@ impl Medium {
     /// The bytes from `offset` on: `len` of them, or all.
     ///
     /// # Errors
-    /// `Argument` if they pass the end.
+    /// `Argument` if they pass the end, or if in-place work on the part of a file that begins there is unfinished, by the journal
+    /// beside it.
     pub fn window(mut self, offset: u64, len: Option<u64>) -> Result<Medium> {
         let size = self.top.size();
         let len = len.unwrap_or(size.saturating_sub(offset));
@@ -36,6 +37,9 @@ impl Medium {
         if let Some(file) = &mut self.file {
             // Both lie within the file.
             file.start = file.start.saturating_add(offset);
+            if let Some(id) = file.id.filter(|_| file.is_finished && offset > 0 && self.laid.is_none()) {
+                journal::check(mark::journals(id, &file.path, file.start)).at(&self.name)?;
+            }
         }
         Ok(self)
     }

@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use casemate_testkit::{Place, Rng, TempDir, heeding_signals, run, stderr, tempdir, tool, wait_until};
 
+#[cfg(target_os = "linux")]
+mod unmarked;
+
 const KEY: &[&str] = &["--key-file", "key", "--key-size", "512"];
 
 /// A folder with a key and a plaintext image of `size` bytes.
