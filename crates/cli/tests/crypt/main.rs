@@ -528,14 +528,17 @@ fn work_on_a_part_is_not_gone_on_with_on_another() {
     assert!(!killed.current_dir(folder.path()).output().unwrap().status.success());
     let half = fs::read(at("image")).unwrap();
     let resume = |start: &str| {
-        let line = line(start, "--resume --journal image.casemate-journal");
+        let (start, option) = start.split_once(' ').unwrap_or((start, ""));
+        let line = line(start, &format!("--resume --journal image.casemate-journal {option}"));
         Command::new("sh").args(["-c", &line]).current_dir(folder.path()).output().unwrap()
     };
-    let other = resume("2M");
-    let said = String::from_utf8(other.stderr).unwrap();
-    assert_eq!(other.status.code(), Some(2), "{said}");
-    assert!(said.contains("begun on the part of it from byte 0 on, not 2097152"), "{said}");
-    assert!(fs::read(at("image")).unwrap() == half);
+    for start in ["2M", "2M --dry-run"] {
+        let other = resume(start);
+        let said = String::from_utf8(other.stderr).unwrap();
+        assert_eq!(other.status.code(), Some(2), "{said}");
+        assert!(said.contains("begun on the part of it from byte 0 on, not 2097152"), "{said}");
+        assert!(fs::read(at("image")).unwrap() == half);
+    }
     assert!(resume("0").status.success());
     assert!(fs::read(at("image")).unwrap()[2 << 20..] == part);
 }

@@ -81,7 +81,7 @@ impl Marks for ImageMarks<'_> {
 
     fn set(&self, id: [u8; 32]) -> Result<(), Error> {
         if self.dry_run {
-            return Ok(());
+            return self.check(id);
         }
         let journal = fs::canonicalize(self.journal).at(self.journal.display())?;
         self.image.set_mark(&Mark { journal, ..self.mark(id) })
