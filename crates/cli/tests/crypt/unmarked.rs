@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use casemate::blockdev::samples;
-use casemate_testkit::{TempDir, run, stderr, tool};
+use casemate_testkit::{TempDir, run, skip, stderr, tool};
 
-use super::{folder, half_encrypted, with_key};
+use super::{failure, folder, half_encrypted, has_attributes, with_key};
 
 const MIB: usize = 1 << 20;
 
@@ -282,4 +282,23 @@ fn a_half_encrypted_part_of_a_copy_is_known_by_the_journal_beside_it() {
     assert!(read("1M").status.success() && read("3M").status.success());
     let resumed = casemate(folder.path(), &format!("{} --resume", part("2M")));
     assert!(resumed.status.success() && read("2M").status.success(), "{}", stderr(&resumed));
+}
+
+/// An error tells of the commit, which alone completes what was begun.
+#[test]
+fn the_commit_of_an_overlay_is_not_resumed_as_an_encryption() {
+    let folder = folder(MIB);
+    if !has_attributes(folder.path()) {
+        return skip("this folder's file system has no extended attributes");
+    }
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("changes"), "").unwrap();
+    let mark = format!("commit {} {}", "ab".repeat(32), at("changes").display());
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(at("plain"), "user.casemate.unfinished", mark.as_bytes(), flags).unwrap();
+    let (status, text) =
+        failure(&mut with_key(folder.path(), &["encrypt", "--in-place", "--resume", "plain"]), b"");
+    assert_eq!(status, 2, "{text}");
+    assert!(text.contains("the commit of an overlay was interrupted"), "{text}");
+    assert!(text.contains("changes is the overlay") && !text.contains("journal"), "{text}");
 }

@@ -103,6 +103,9 @@ impl Mapping {
         options: &InPlaceOptions,
         work: &Work<'_>,
     ) -> Result<(), Error> {
+        if let Some(mark) = image.own_mark()?.filter(|mark| mark.work == InPlaceWork::Commit) {
+            return Err(mark.refusal()).at(image.name());
+        }
         // Work that was begun is completed where it was begun.
         if !options.resume {
             image.check_partitions()?;
