@@ -31,6 +31,12 @@ pub const INTEGRITY: &str = "a dm-integrity superblock";
 pub const VERITY: &str = "a dm-verity superblock";
 /// A file with the changes of an image, which `overlay_file` keeps.
 pub const OVERLAY: &str = "a casemate overlay";
+/// Name of the journal of an encryption or decryption in place.
+pub const IN_PLACE_JOURNAL: &str = "the journal of an encryption in place";
+/// Name of the file that keeps a change of a file system until that is complete.
+pub const RECOVERY_FILE: &str = "the recovery file of a file system";
+/// Name of an undo file of e2fsprogs.
+pub const UNDO_FILE: &str = "an undo file of a file system";
 /// An image that must be unpacked first.
 pub const QCOW2: &str = "a qcow2 image";
 /// An image that must be unpacked first.
@@ -172,10 +178,10 @@ const SIGNATURES: &[Signature] = &[
     (66_908, b"\x19\x01\x54\x19", UFS),
     (66_908, b"\x19\x54\x01\x19", UFS),
     (0, b"casemate overlay", OVERLAY),
-    (0, b"casemate-inplace", "the journal of an encryption in place"),
+    (0, b"casemate-inplace", IN_PLACE_JOURNAL),
     // A dump of a journal, too.
-    (0, b"\xc0\x3b\x39\x98\0\0\0\x04", "the recovery file of a file system"),
-    (0, b"E2UNDO02", "an undo file of a file system"),
+    (0, b"\xc0\x3b\x39\x98\0\0\0\x04", RECOVERY_FILE),
+    (0, b"E2UNDO02", UNDO_FILE),
     (0, b"QFI\xfb", QCOW2),
     (0, b"\x3a\xff\x26\xed", SPARSE),
     (0, b"\x1f\x8b\x08", "gzip data"),

@@ -607,3 +607,18 @@ fn the_page_is_shown_by_a_browser() {
     let shot = fs::read(place.path("shot.png")).unwrap();
     assert!(shot.starts_with(b"\x89PNG") && shot.len() > 10_000, "{} bytes", shot.len());
 }
+
+/// Bytes of an overlay are of no use by themselves.
+#[test]
+fn an_overlay_comes_with_the_commands_that_take_one() {
+    let place = Place::new(CASEMATE);
+    let image = vec![7; 1 << 20];
+    place.file("image", &image);
+    let mut server = place.command();
+    server.args(["serve", "image", "--overlay", "changes.ovl", "--exec", "true", "-U", "-"]);
+    run(&mut server);
+    let text = stdout(&place.own("info changes.ovl"));
+    assert!(text.contains("$ casemate serve -r --overlay changes.ovl -U - IMAGE"), "{text}");
+    assert!(text.contains("$ casemate overlay commit -n changes.ovl IMAGE"), "{text}");
+    assert!(!text.contains("- changes.ovl"), "{text}");
+}

@@ -208,7 +208,7 @@ impl Mapping {
     /// it, a layer on it.
     ///
     /// # Errors
-    /// `Argument` if both lie in one file; `Io`; whatever `open` and the consent say.
+    /// `Argument` if both lie in one file; those of [`Medium::check_partitions`]; `Io`; whatever `open` and the consent say.
     pub fn target_on<M: AsRef<Medium>>(
         &self,
         direction: Direction,
@@ -225,7 +225,7 @@ impl Mapping {
     /// The target that [`Mapping::transform_from_stream`] writes to, in an image that is there.
     ///
     /// # Errors
-    /// `Io`; whatever the consent says.
+    /// Errors of [`Medium::check_partitions`] and of the consent; `Io`.
     pub fn target_of_stream<M: AsRef<Medium>>(
         &self,
         direction: Direction,
@@ -242,6 +242,7 @@ impl Mapping {
         made: Made,
         consent: Consent<'_>,
     ) -> Result<Target<M>, Error> {
+        image.as_ref().check_partitions()?;
         if direction == Direction::Decrypt {
             return Target::on(image, made, consent);
         }

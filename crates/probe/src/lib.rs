@@ -45,8 +45,8 @@ pub use self::content::{Content, Look};
 pub use self::scan::{Copy, Scan, Volume, scan};
 pub use self::tags::Tag;
 pub use casemate_blockdev::signatures::{
-    EXT, EXT_JOURNAL, GPT, HEAD, Held, INTEGRITY, LUKS, LUKS_REENCRYPTED, LUKS_SECOND, MBR, QCOW2, SPARSE,
-    VERITY, beginning, device, held, known, note_noise,
+    EXT, EXT_JOURNAL, GPT, HEAD, Held, IN_PLACE_JOURNAL, INTEGRITY, LUKS, LUKS_REENCRYPTED, LUKS_SECOND, MBR,
+    OVERLAY, QCOW2, RECOVERY_FILE, SPARSE, UNDO_FILE, VERITY, beginning, device, held, known, note_noise,
 };
 pub use casemate_blockdev::{Error, ErrorKind};
 

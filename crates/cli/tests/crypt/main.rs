@@ -361,6 +361,14 @@ fn a_partition_is_the_encrypted_side() {
     run(&mut with_key(folder.path(), &["decrypt", "cipher", "disk,partition=2", "--overwrite"]));
     assert!(at("disk") == expected);
 
+    // An offset alone reaches to the end of the disk, and to the table there.
+    for (command, source) in [("encrypt", "plain"), ("decrypt", "cipher"), ("encrypt", "-")] {
+        let mut overwriting = with_key(folder.path(), &[command, source, "disk,offset=2M", "--overwrite"]);
+        let (status, stderr) = failure(&mut overwriting, &at("plain"));
+        assert!(status == 2 && stderr.contains("partition 2 begins at offset 2097152"), "{stderr}");
+        assert!(at("disk") == expected);
+    }
+
     // With a stream on the other side.
     for source in ["disk,partition=2", "disk,offset=2M,size=1M"] {
         let output = with_key(folder.path(), &["encrypt", source, "-"]).output().unwrap();

@@ -159,7 +159,10 @@ fn commands_through_layers(found: &Found, place: &Place) -> Vec<String> {
             vec![format!("casemate luks dump {image}"), format!("casemate info {inner}")]
         }
         Some(probe::INTEGRITY) => vec![format!("casemate integrity dump {image}")],
-        Some(probe::VERITY | probe::GPT | probe::MBR | probe::EXT_JOURNAL) | None => Vec::new(),
+        Some(probe::VERITY | probe::GPT | probe::MBR | probe::EXT_JOURNAL | probe::OVERLAY) | None => {
+            Vec::new()
+        }
+        Some(probe::IN_PLACE_JOURNAL | probe::RECOVERY_FILE | probe::UNDO_FILE) => Vec::new(),
         Some(_) => vec![format!("casemate serve -r -U - {image}   # for any NBD client")],
     }
 }
@@ -203,6 +206,13 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
         Some("xz data") => vec![format!("xz -dc {plain}")],
         Some("zstd data") => vec![format!("zstd -dc {plain}")],
         Some("a tar archive") => vec![format!("casemate ext4 put --tar={image} root.img /")],
+        Some(probe::OVERLAY) => vec![
+            format!(
+                "casemate serve -r --overlay {plain} -U - IMAGE   # IMAGE is the image that it was made of"
+            ),
+            format!("casemate overlay commit -n {plain} IMAGE"),
+        ],
+        Some(probe::IN_PLACE_JOURNAL | probe::RECOVERY_FILE | probe::UNDO_FILE) => Vec::new(),
         Some(_) => vec![format!("casemate serve{at} -r -U - {image}   # for any NBD client")],
         None if found.content.is_some_and(|content| content.look == Look::Random) => {
             vec![format!("casemate info{at} --crypt aes-xts-plain64 --key-file KEY {image}")]
