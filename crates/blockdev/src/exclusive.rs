@@ -11,6 +11,7 @@ use crate::beneath::Beneath;
 use crate::error::{Error, Result};
 use crate::file::{FileDevice, open_to_read};
 use crate::identity::{FileId, all_below};
+use crate::inputs;
 use crate::lock::Sharing;
 use crate::mark;
 use crate::os::{self, FileTypeExt};
@@ -69,9 +70,7 @@ fn claim(file: File) -> Result<Held> {
     let held = Held::lock(file, Sharing::Exclusive)?;
     let id = os::id_of(&held)?;
     // A key, a list or data may be read from there, whatever the command says.
-    if os::is_standard_input(id) {
-        return Err(Error::argument("standard input is this file, and would be overwritten"));
-    }
+    inputs::check_output(id)?;
     // The kernel's own users have no locks, and open the device that they use alone.
     let is_used = |name: &String| {
         let mut options = OpenOptions::new();

@@ -77,6 +77,12 @@ pub fn is_same_storage(one: &Path, other: &Path) -> bool {
     }
 }
 
+/// Whether what is written to one file or device may change the other, as [`is_same_storage`] sees it.
+pub(crate) fn shares(one: FileId, other: FileId) -> bool {
+    let is_device = |id| matches!(id, FileId::BlockDevice(_));
+    one == other || (is_device(one) || is_device(other)) && share_bytes(one, other)
+}
+
 /// Whether two files or devices lie on bytes that both have, over any number of devices.
 fn share_bytes(one: FileId, other: FileId) -> bool {
     let others = places(other);

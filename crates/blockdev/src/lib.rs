@@ -29,6 +29,7 @@ mod events;
 mod exclusive;
 mod file;
 mod identity;
+pub mod inputs;
 pub mod journal;
 mod lease;
 mod lock;

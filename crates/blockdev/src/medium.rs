@@ -10,7 +10,7 @@ use crate::lease::{Extent, Lease, Leased};
 use crate::os::FileTypeExt;
 use crate::{
     Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Named, OutputFile, Result, Trial,
-    is_same_file, is_same_storage, mark, u64_of,
+    inputs, is_same_file, is_same_storage, mark, u64_of,
 };
 
 mod marks;
@@ -151,7 +151,8 @@ impl Medium {
     fn over_file(path: &Path, access: Access, device: FileDevice) -> Result<Medium> {
         let handle = Some(Arc::new(device.file().try_clone().at(path.display())?));
         let is_block_device = device.file().metadata().at(path.display())?.file_type().is_block_device();
-        let id = Some(device.id().at(path.display())?);
+        let id = device.id().at(path.display())?;
+        inputs::note(id, path);
         let mut medium = Medium::over(path.display(), Arc::new(Named::new(path.display(), device)));
         let (whole, is_locked) = (medium.device(), access != Access::ReadUnlocked);
         medium.file = Some(File {
@@ -159,7 +160,7 @@ impl Medium {
             whole,
             start: 0,
             is_block_device,
-            id,
+            id: Some(id),
             is_locked,
             handle,
             is_finished: false,

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use casemate_blockdev::os::FileTypeExt;
 use casemate_blockdev::{
-    Access, BlockDevice, FileDevice, OutputFile, Stream, data_mode, is_same_storage, signatures, u64_of,
+    Access, BlockDevice, FileDevice, FileId, OutputFile, Stream, data_mode, inputs, is_same_storage,
+    signatures, u64_of,
 };
 
 use crate::Error;
@@ -38,7 +39,7 @@ enum Kind {
 
 impl Output {
     /// Whether `path` may be written by a command that reads or writes the files `others`, too, and the files in those that are
-    /// folders.
+    /// folders; and what the process reads through descriptors.
     ///
     /// # Errors
     /// `Argument` if that would replace one of them.
@@ -57,7 +58,12 @@ impl Output {
                         format!("{}: this would replace a file of {}", path.display(), folder.display());
                     Err(Error::argument(text))
                 }
-                None => Ok(()),
+                None => match FileId::at(path) {
+                    Some(id) if !fs::metadata(path).is_ok_and(is_kept) => {
+                        inputs::check_output(id).map_err(|error| error.at(path.display()))
+                    }
+                    _ => Ok(()),
+                },
             },
         }
     }

@@ -19,7 +19,7 @@ use signal_hook::iterator::Signals;
 
 use casemate::blockdev::{Events, u32_of};
 use casemate::target::{self, Loss, Made};
-use casemate::{Access, Error, Image, Output};
+use casemate::{Access, Error, Output};
 
 use crate::answer::Answer;
 use crate::context::Context;
@@ -117,7 +117,7 @@ impl LogArgs {
         target::look_at_path(path, Some(Made::Data), &refuse)?;
         // Nor to an image on which work is unfinished, whatever it begins with.
         if path.exists() {
-            drop(Image::open(path, Access::ReadUnlocked)?);
+            drop(Access::ReadUnlocked.open(path)?);
         }
         let file = File::options().append(true).create(true).open(path);
         file.map(|file| Log(Some(file))).map_err(|error| Error::io(path.display(), error))

@@ -10,10 +10,20 @@ use std::fmt;
 use std::io::{self, IsTerminal, Read};
 use std::time::Duration;
 
-use casemate::blockdev::os;
+use clap::builder::TypedValueParser;
+
+use casemate::blockdev::{inputs, os};
 use casemate::{Error, SecretSource, SecretVec};
 
 use self::terminal::Terminal;
+
+/// Parser of the number of a descriptor that a key is read from: no output of the command takes the place of its file.
+pub fn descriptor() -> impl TypedValueParser<Value = u32> {
+    clap::value_parser!(u32).map(|number| {
+        inputs::keep_descriptor(number);
+        number
+    })
+}
 
 /// How often a passphrase is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -550,6 +550,71 @@ fn standard_input_is_not_an_output() {
     }
 }
 
+/// A key may come through any descriptor, whose file has any name: no output takes the place of that file, nor is anything added to
+/// it.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_file_of_a_descriptor_is_not_an_output() {
+    let Some(place) = place() else { return };
+    let cheap = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+    place.is(&format!("luks format vault --size 20M --key-file disk.key {cheap}"), 0, "");
+    fs::hard_link(place.path("disk.key"), place.path("another")).unwrap();
+    place.is("ext4 put root.img f /key", 0, "");
+    place.is("crypt encrypt root.img tree.enc --key-file disk.key --key-size 512", 0, "");
+    fs::create_dir(place.path("out")).unwrap();
+    fs::hard_link(place.path("disk.key"), place.path("out/key")).unwrap();
+    let (before, image) = (fs::read(place.path("disk.key")).unwrap(), fs::read(place.path("vault")).unwrap());
+    let serve = "--exec true";
+    for line in [
+        "luks extract vault disk.key --key-fd 7".to_owned(),
+        "luks extract vault another --key-fd 7".to_owned(),
+        "luks extract vault,luks,key-fd=7 disk.key".to_owned(),
+        "luks extract vault plain --key-fd 7 --map disk.key --keep-going".to_owned(),
+        "rescue vault,luks,key-fd=7 disk.key".to_owned(),
+        "rescue vault,luks,key-fd=7 plain --map another".to_owned(),
+        "crypt encrypt f disk.key --key-fd 7 --key-size 512".to_owned(),
+        "crypt encrypt f another,offset=0 --overwrite --key-fd 7 --key-size 512".to_owned(),
+        format!("luks format new --size 20M --luks-header disk.key --key-fd 7 {cheap}"),
+        format!("luks format disk.key --size 20M --overwrite --key-fd 7 {cheap}"),
+        "luks dump-volume-key vault disk.key --key-fd 7 --batch-mode".to_owned(),
+        format!("ext4 build disk.key --from folder --luks --key-fd 7 {cheap}"),
+        format!("ext4 build new --from folder --luks --key-fd 7 {cheap} --dm-verity disk.key"),
+        "info vault --luks --key-fd 7 --html disk.key".to_owned(),
+        // Messages are added, and the number of a process is written.
+        format!("serve vault,luks,key-fd=7 --log disk.key {serve}"),
+        format!("serve vault --luks --key-fd 7 --log another {serve}"),
+        format!("serve --export a=vault,luks,key-fd=7 --log disk.key {serve}"),
+        format!("serve vault,luks,key-fd=7 --pid-file disk.key {serve}"),
+        format!("serve vault,luks,key-fd=7 --overlay disk.key {serve}"),
+        // Standard input is a descriptor, too.
+        format!("serve vault,luks,key-file=- --log disk.key {serve} <disk.key"),
+        format!("serve vault --luks --key-file - --log another {serve} <disk.key"),
+        format!("serve vault,luks,key-file=- --pid-file disk.key {serve} <disk.key"),
+        "rescue vault,luks,key-file=- plain --map disk.key <disk.key".to_owned(),
+        "info vault --luks --key-file - --html disk.key <disk.key".to_owned(),
+        // What is unpacked has names of its own, and standard output leads anywhere.
+        "ext4 extract tree.enc,crypt=aes-xts-plain64,key-fd=7,key-size=512 out --overwrite".to_owned(),
+        "luks extract vault - --key-fd 7 1<>another".to_owned(),
+    ] {
+        let _ = fs::create_dir(place.path("folder"));
+        let mut shell = std::process::Command::new("sh");
+        let script = format!("{} {line} 7<disk.key", env!("CARGO_BIN_EXE_casemate"));
+        let output = run_any(shell.args(["-c", &script]).current_dir(place.folder()));
+        let said = stderr(&output);
+        assert!(fs::read(place.path("disk.key")).unwrap() == before, "{line}: the key was changed");
+        assert!(fs::read(place.path("another")).unwrap() == before, "{line}: the key was replaced");
+        assert!(fs::read(place.path("out/key")).unwrap() == before, "{line}: the key was unpacked over");
+        assert!(fs::read(place.path("vault")).unwrap() == image, "{line}: the image was changed");
+        assert_eq!(status(&output), 2, "{line}: {said}");
+        let reasons = ["is this file", "would replace", "not a PID file", "is read by this command"];
+        assert!(reasons.iter().any(|reason| said.contains(reason)), "{line}: {said}");
+    }
+    // Another file is free, and a pipe is nobody's.
+    let program = env!("CARGO_BIN_EXE_casemate");
+    place.sh(&format!("{program} luks extract vault plain --key-fd 7 7<disk.key"));
+    place.sh(&format!("cat disk.key | {program} luks extract vault another --key-file - --overwrite"));
+}
+
 /// Names in an image are its maker's choice: they are not those of the files that the command reads.
 #[test]
 fn a_tree_replaces_none_of_the_files_that_it_is_read_from() {

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{Advice, Error, Stream, u64_of, usize_of};
+use casemate_blockdev::{Advice, Error, Stream, inputs, u64_of, usize_of};
 use casemate_primitives::secret::SecretVec;
 
 /// Place that a key or a passphrase is read from: a file, an open descriptor, standard input, a person, or memory.
@@ -87,8 +87,9 @@ impl SecretSource {
     }
 
     /// A file descriptor that this process has open. Once the secret is read, programs that the process starts don't get the
-    /// descriptor.
+    /// descriptor. As long as it is open, its file is no output of the process.
     pub fn descriptor(number: u32) -> SecretSource {
+        inputs::keep_descriptor(number);
         SecretSource::from(Kind::File(format!("/dev/fd/{number}").into()))
     }
 

@@ -38,8 +38,8 @@ pub use self::family::{
     is_root, mode, open_regular, path, read_input, set_mode, umask,
 };
 pub(crate) use self::family::{
-    has_no_locks, id_at, id_of, is_removed, is_standard_input, next_data, permissions, permissions_after,
-    sync_folder,
+    has_no_locks, id_at, id_of, is_removed, next_data, permissions, permissions_after, standard_input,
+    standard_output, sync_folder,
 };
 
 /// File or device that a block device lies on.

@@ -130,12 +130,20 @@ pub(crate) fn id_of(file: &File) -> io::Result<FileId> {
     Ok(FileId::of(&file.metadata()?))
 }
 
-/// Whether standard input is a regular file with this identity.
-pub(crate) fn is_standard_input(id: FileId) -> bool {
-    use std::os::fd::AsFd;
-    let input = io::stdin().as_fd().try_clone_to_owned().map(File::from);
-    let metadata = input.and_then(|input| input.metadata());
-    metadata.is_ok_and(|metadata| metadata.is_file() && FileId::of(&metadata) == id)
+/// The regular file or block device that standard input is.
+pub(crate) fn standard_input() -> Option<FileId> {
+    stored(io::stdin()).map(|metadata| FileId::of(&metadata))
+}
+
+/// The regular file or block device that standard output is, and whether it has contents.
+pub(crate) fn standard_output() -> Option<(FileId, bool)> {
+    stored(io::stdout()).map(|metadata| (FileId::of(&metadata), !metadata.is_file() || metadata.len() > 0))
+}
+
+/// Metadata of a stream that is a regular file or a block device.
+fn stored(stream: impl AsFd) -> Option<Metadata> {
+    let file = stream.as_fd().try_clone_to_owned().map(File::from).ok()?;
+    file.metadata().ok().filter(|metadata| metadata.is_file() || metadata.file_type().is_block_device())
 }
 
 pub(crate) fn id_at(path: &Path) -> io::Result<FileId> {

@@ -244,8 +244,13 @@ pub(crate) fn id_of(file: &File) -> io::Result<FileId> {
     identity(file)
 }
 
-pub(crate) fn is_standard_input(_: FileId) -> bool {
-    false
+/// Streams have no identity here.
+pub(crate) fn standard_input() -> Option<FileId> {
+    None
+}
+
+pub(crate) fn standard_output() -> Option<(FileId, bool)> {
+    None
 }
 
 fn identity(file: impl winapi_util::AsHandleRef) -> io::Result<FileId> {

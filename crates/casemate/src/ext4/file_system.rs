@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::os::{self, OsStrExt, OsStringExt};
-use casemate_blockdev::{BlockDevice, Events, FileId, usize_of};
+use casemate_blockdev::{BlockDevice, Events, FileId, inputs, usize_of};
 use casemate_providers::{Providers, Work};
 use casemate_trees::Selection;
 use casemate_trees::folder::AsFd;
@@ -304,7 +304,8 @@ impl FileSystem {
         let contents = Checked { policy: self.verity, providers: &work.providers };
         let can_give = matches!(target, Target::Tar(_)) || os::is_root();
         let kept = options.kept.iter().map(PathBuf::as_path).chain([Path::new(&*self.name)]);
-        let kept: Vec<FileId> = kept.filter_map(FileId::at).collect();
+        let kept = kept.filter_map(FileId::at).chain(inputs::through_descriptors());
+        let kept: Vec<FileId> = kept.collect();
         let options = casemate_ext4::ExtractOptions {
             kept: &kept,
             owners: options.owners && can_give,

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use casemate_blockdev::inputs;
 use casemate_blockdev::os::{OsStrExt, OsStringExt};
 use casemate_fscrypt::KeyId;
 use casemate_verity::dm::{BlockSize, HashType, Salt};
@@ -57,7 +58,11 @@ fn key(group: &Group) -> Result<KeyPlace, Error> {
     let from = group.read("keyfile-offset", units::bytes)?.unwrap_or(0);
     Ok(match (path(group.value("key-file")), group.read("key-fd", number)?) {
         (Some(path), _) => KeyPlace::File(path, from),
-        (None, Some(number)) => KeyPlace::Descriptor(number, from),
+        (None, Some(number)) => {
+            // The image is opened later, and outputs may be before that.
+            inputs::keep_descriptor(number);
+            KeyPlace::Descriptor(number, from)
+        }
         (None, None) => KeyPlace::Asked,
     })
 }

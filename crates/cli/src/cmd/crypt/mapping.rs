@@ -10,7 +10,7 @@ use casemate::image_spec::{CryptSpec, KeyPlace};
 
 use crate::cmd::layers::Asking;
 use crate::context::Context;
-use crate::passphrase::Asked;
+use crate::passphrase::{Asked, descriptor};
 use crate::size::{bytes, sectors};
 
 /// The group of options that say that something is decrypted.
@@ -36,7 +36,7 @@ pub struct MappingArgs {
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Read the key from this open file descriptor.
-    #[arg(long, value_name = "NUMBER", conflicts_with = "key_file")]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "key_file", value_parser = descriptor())]
     key_fd: Option<u32>,
     /// Skip N bytes of the key file.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = KEY_SOURCE)]

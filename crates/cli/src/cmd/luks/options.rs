@@ -14,7 +14,7 @@ use super::manners::Wanted;
 use crate::cmd::explained::explained;
 use crate::cmd::place::{PlaceArgs, VolumeKind};
 use crate::context::Context;
-use crate::passphrase::{self, Part};
+use crate::passphrase::{self, Part, descriptor};
 use crate::size::{bytes, place_with_unit};
 
 /// Options that open a LUKS volume, except for where its passphrase is read.
@@ -69,7 +69,7 @@ pub struct PassphraseArgs {
     #[arg(short = 'd', long, value_name = "FILE", action = ArgAction::Set)]
     pub key_file: Vec<PathBuf>,
     /// Read the passphrase from this open file descriptor, until its end.
-    #[arg(long, value_name = "NUMBER", conflicts_with = "key_file")]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "key_file", value_parser = descriptor())]
     pub key_fd: Option<u32>,
     /// Skip N bytes of the key file, or of standard input.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]

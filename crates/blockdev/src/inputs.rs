@@ -1,0 +1,133 @@
+//! Inputs that one run has beside the files that its arguments name, and standard output, which may be one of its inputs.
+//!
+//! A key that comes through a descriptor lies in a file of any name. No argument tells it, so each output asks here
+//! ([`check_output`]): whatever is claimed for changes, replaced or appended to is neither the file on standard input nor that
+//! of a descriptor which a secret is read from.
+//!
+//! Standard output is opened by whoever began the process, and asks nobody. A program that prints has it watched
+//! ([`watch_output`]), and looks before it prints whether an image that it has opened is the same file ([`read_output`]).
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::identity::{FileId, shares};
+use crate::os;
+
+/// Descriptors that secrets are read from, and the files that were open under their numbers.
+static DESCRIPTORS: Mutex<Vec<(u32, FileId)>> = Mutex::new(Vec::new());
+
+/// Standard output of a process that prints.
+static OUTPUT: OnceLock<Output> = OnceLock::new();
+
+/// An image that this process has opened, and that standard output leads to.
+static READ_OUTPUT: OnceLock<PathBuf> = OnceLock::new();
+
+/// File or block device that standard output leads to.
+#[derive(Debug)]
+struct Output {
+    id: FileId,
+    /// True if there was something in it before anything was printed.
+    has_contents: bool,
+}
+
+/// Keeps the outputs of this process from the file that is open under a number: a secret is read from it. Once something else
+/// is open under the number, they are no longer kept from it.
+pub fn keep_descriptor(number: u32) {
+    let Some(id) = id_of_descriptor(number) else { return };
+    let mut known = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !known.contains(&(number, id)) {
+        known.retain(|(other, _)| *other != number);
+        known.push((number, id));
+    }
+}
+
+/// The files and devices that this process reads through standard input and other descriptors.
+pub fn through_descriptors() -> Vec<FileId> {
+    all().into_iter().map(|(_, id)| id).collect()
+}
+
+/// Whether a file or device may be an output of this process.
+///
+/// # Errors
+/// `Argument` if it is read through standard input or another descriptor.
+pub fn check_output(id: FileId) -> Result<()> {
+    match all().into_iter().find(|(_, input)| shares(id, *input)) {
+        None => Ok(()),
+        Some((0, _)) => Err(Error::argument(
+            "standard input is this file, and would be overwritten; choose another output",
+        )),
+        Some((number, _)) => {
+            let text =
+                format!("descriptor {number} is this file, and would be overwritten; choose another output");
+            Err(Error::argument(text))
+        }
+    }
+}
+
+/// All inputs, with the numbers of their descriptors.
+fn all() -> Vec<(u32, FileId)> {
+    let known = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_open = |(number, id): &&(u32, FileId)| id_of_descriptor(*number) == Some(*id);
+    let input = os::standard_input().map(|id| (0, id));
+    input.into_iter().chain(known.iter().filter(is_open).copied()).collect()
+}
+
+fn id_of_descriptor(number: u32) -> Option<FileId> {
+    FileId::at(Path::new(&format!("/dev/fd/{number}")))
+}
+
+/// Watches from now on whether an image that is opened is the file or block device that standard output leads to.
+pub fn watch_output() {
+    if let Some((id, has_contents)) = os::standard_output() {
+        let _ = OUTPUT.set(Output { id, has_contents });
+    }
+}
+
+/// The image, opened so far, that standard output leads to: what is printed would take the place of a part of it.
+pub fn read_output() -> Option<&'static Path> {
+    READ_OUTPUT.get().map(PathBuf::as_path)
+}
+
+/// The first of these files that standard output leads to, and that would lose something to what is printed; nothing has been
+/// printed yet. An empty file has nothing to lose: a shell has just made it.
+pub fn lost_by_output(mut files: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+    let output = OUTPUT.get().filter(|output| output.has_contents)?;
+    let is_output = |id: FileId| shares(id, output.id);
+    match all().into_iter().find(|(_, id)| is_output(*id)) {
+        Some((number, _)) => Some(format!("/dev/fd/{number}").into()),
+        None => files.find(|path| FileId::at(path).is_some_and(is_output)),
+    }
+}
+
+/// Notes that an image is read, or changed.
+pub(crate) fn note(id: FileId, path: &Path) {
+    if OUTPUT.get().is_some_and(|output| shares(id, output.id)) {
+        let _ = READ_OUTPUT.set(path.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_file_of_a_descriptor_is_no_output_as_long_as_it_is_open() {
+        use std::fs::File;
+        use std::os::fd::AsRawFd;
+
+        use super::*;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        std::fs::write(&path, "key").unwrap();
+        let (id, file) = (FileId::at(&path).unwrap(), File::open(&path).unwrap());
+        check_output(id).unwrap();
+        let number = u32::try_from(file.as_raw_fd()).unwrap();
+        keep_descriptor(number);
+        let error = check_output(id).unwrap_err();
+        assert!(error.text().contains(&format!("descriptor {number} is this file")), "{error}");
+        assert!(crate::OutputFile::create(&path).is_err());
+        drop(file);
+        check_output(id).unwrap();
+    }
+}
