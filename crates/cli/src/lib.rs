@@ -66,7 +66,10 @@ pub fn main() -> ExitCode {
     signals::prepare();
     let args: Vec<OsString> = std::env::args_os().collect();
     let code = match tools::called_as(&args) {
-        Some(tool) => tool(&args),
+        Some(tool) => {
+            streams::keep_inputs(tools::files(&args));
+            tool(&args)
+        }
         None => ExitCode::from(run(&cmd::ext4::find::with_two_dashes(&args))),
     };
     // Whoever looks at the memory of a process that has ended, or at its core, finds no keys.
@@ -138,7 +141,8 @@ fn run(args: &[OsString]) -> u8 {
         // What is wrong, and help, is told by all commands.
         _ => parse(Cli::command(), args),
     });
-    let Parsed { cli, command, named } = parsed.unwrap_or_else(|error| refuse(args, error));
+    let Parsed { cli, command, named, read } = parsed.unwrap_or_else(|error| refuse(args, error));
+    streams::keep_inputs(read);
     let (context, result) = match Context::new(cli.common) {
         Ok(context) => {
             let context = context.of_words(&args[1..]);
@@ -191,6 +195,8 @@ struct Parsed {
     command: String,
     /// The files that it names, or an error if an output would replace one of them.
     named: Result<Vec<PathBuf>, Error>,
+    /// Files of the line that are read.
+    read: Vec<PathBuf>,
 }
 
 /// Parses a command line.
@@ -198,7 +204,8 @@ fn parse(commands: clap::Command, args: &[OsString]) -> Result<Parsed, clap::Err
     let matches = help::arranged(commands).try_get_matches_from(args)?;
     let command = words(&matches);
     let named = outputs::check(&command, &matches).map(|()| outputs::named(&matches));
-    Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, command, named })
+    let read = outputs::read(&command, &matches);
+    Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, command, named, read })
 }
 
 /// The names of the command and of those in it, as they are typed.

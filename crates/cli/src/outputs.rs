@@ -65,7 +65,7 @@ pub fn check(command: &str, matches: &ArgMatches) -> Result<(), Error> {
         std::iter::successors(Some(matches), |matches| matches.subcommand().map(|(_, inner)| inner));
     let Some(matches) = innermost.last() else { return Ok(()) };
     let paths = |id: &str| paths(matches, id);
-    let is_output = |id: &str| OUTPUTS.contains(&id) || OUTPUTS_OF.contains(&(command, id));
+    let is_output = |id: &str| is_output(command, id);
     for output in matches.ids().map(clap::Id::as_str).filter(|id| is_output(id)) {
         let is_source = |id: &str| {
             MADE_OF_SOURCES.contains(&output)
@@ -82,6 +82,11 @@ pub fn check(command: &str, matches: &ArgMatches) -> Result<(), Error> {
         matches.ids().map(clap::Id::as_str).filter(|id| is_output(id) || WRITTEN_AS_FILES.contains(id));
     let files = files.filter_map(|id| matches.try_get_many::<PathBuf>(id).ok().flatten());
     files.flatten().try_for_each(|path| refuse_specification(path))
+}
+
+/// Whether an argument of a command names a file that is written.
+fn is_output(command: &str, id: &str) -> bool {
+    OUTPUTS.contains(&id) || OUTPUTS_OF.contains(&(command, id))
 }
 
 /// Refuses to make a new file of a name that reads as the specification of a part of an image: somebody took the argument for
@@ -113,13 +118,20 @@ fn written<'a>(matches: &'a ArgMatches, id: &str) -> Vec<&'a Path> {
 
 /// All files that a command line names, and those of its images: a tree that is unpacked replaces none of them.
 pub fn named(matches: &ArgMatches) -> Vec<PathBuf> {
+    files(matches, &|_| true)
+}
+
+/// The files that a command line names to be read, or changed in place: nothing is printed into them.
+pub fn read(command: &str, matches: &ArgMatches) -> Vec<PathBuf> {
+    files(matches, &|id| !is_output(command, id))
+}
+
+/// The files that these arguments of a command line name, and those of their images.
+fn files(matches: &ArgMatches, is_wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
     let levels = std::iter::successors(Some(matches), |matches| matches.subcommand().map(|(_, inner)| inner));
     let of_level = |matches: &ArgMatches| -> Vec<PathBuf> {
-        let images = |id: &str| {
-            let specs = matches.try_get_many::<ImageSpec>(id).ok().flatten().into_iter().flatten();
-            specs.map(|spec| spec.file().to_owned()).collect::<Vec<_>>()
-        };
-        let ids = || matches.ids().map(clap::Id::as_str);
+        let images = |id: &str| specs(matches, id).map(|spec| spec.file().to_owned()).collect::<Vec<_>>();
+        let ids = || matches.ids().map(clap::Id::as_str).filter(|id| is_wanted(id));
         let beside = ids().flat_map(|id| paths(matches, id)).map(Path::to_owned);
         beside.chain(ids().flat_map(images)).collect()
     };
@@ -130,8 +142,7 @@ pub fn named(matches: &ArgMatches) -> Vec<PathBuf> {
 fn paths<'a>(matches: &'a ArgMatches, id: &str) -> Vec<&'a Path> {
     let values = matches.try_get_many::<PathBuf>(id).ok().flatten();
     let values = values.into_iter().flatten().map(PathBuf::as_path);
-    let specs = matches.try_get_many::<ImageSpec>(id).ok().flatten().into_iter().flatten();
-    let specs = specs.flat_map(ImageSpec::files_beside);
+    let specs = specs(matches, id).flat_map(ImageSpec::files_beside);
     let keys = matches.try_get_many::<KeyFile>(id).ok().flatten().into_iter().flatten();
     let keys = keys.map(|key| key.path.as_path());
     // The folders of a build that are encrypted, each with its key.
@@ -146,6 +157,13 @@ fn paths<'a>(matches: &'a ArgMatches, id: &str) -> Vec<&'a Path> {
     });
     let all = values.chain(specs).chain(keys).chain(encrypted).chain(hashes);
     all.filter(|path| *path != Path::new("-")).collect()
+}
+
+/// The images that an argument names, with a name of an export or without.
+fn specs<'a>(matches: &'a ArgMatches, id: &str) -> impl Iterator<Item = &'a ImageSpec> {
+    let specs = matches.try_get_many::<ImageSpec>(id).ok().flatten().into_iter().flatten();
+    let exports = matches.try_get_many::<(String, ImageSpec)>(id).ok().flatten().into_iter().flatten();
+    specs.chain(exports.map(|(_, spec)| spec))
 }
 
 #[cfg(test)]
@@ -191,7 +209,7 @@ mod tests {
             if !kinds.contains(&arg.get_value_parser().type_id()) {
                 return;
             }
-            let is_output = OUTPUTS.contains(&id) || OUTPUTS_OF.contains(&(words, id));
+            let is_output = is_output(words, id);
             found.extend(is_output.then(|| (words.to_owned(), id.to_owned())));
             let writes = [
                 "Write",

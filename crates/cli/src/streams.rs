@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use casemate::blockdev::inputs;
 use casemate::{Error, Output};
 
 /// Standard output. Bytes go to the system with each write: none waits in memory for the end of the process, where an error
@@ -65,6 +66,7 @@ impl Write for &StandardOutput {
             return Ok(bytes.len());
         }
         check_output()?;
+        check_inputs()?;
         let mut out = io::stdout().lock();
         match out.write_all(bytes).and_then(|()| out.flush()) {
             Err(error) if self.goes_on && error.kind() == io::ErrorKind::BrokenPipe => {
@@ -84,6 +86,7 @@ impl Write for &StandardOutput {
 /// Looks at the standard streams before anything else is done. What stands in the place of one that was closed, and would take
 /// every byte or seem empty, becomes a file that refuses, also when it is opened as `/dev/stdin` or `/dev/stdout`.
 pub fn begin() {
+    inputs::watch_output();
     #[cfg(target_os = "linux")]
     {
         use casemate_sys::standard::{Standard, was_closed};
@@ -98,6 +101,29 @@ pub fn begin() {
             && let Ok(folder) = File::open("/")
         {
             let _ = rustix::stdio::dup2_stdin(folder);
+        }
+    }
+}
+
+/// Files that the command line says are read.
+static INPUTS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+
+/// Tells the files that the command reads: nothing is printed into one of them.
+pub fn keep_inputs(files: Vec<PathBuf>) {
+    let _ = INPUTS.set(files);
+}
+
+/// Refuses to print into a file that the command reads: one that the command line names, as long as nothing is printed yet, and an
+/// image that was opened, at any time.
+fn check_inputs() -> io::Result<()> {
+    static LOST: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let named = || INPUTS.get().into_iter().flatten().cloned();
+    let lost = LOST.get_or_init(|| inputs::lost_by_output(named()));
+    match lost.as_deref().or_else(inputs::read_output) {
+        None => Ok(()),
+        Some(path) => {
+            let text = format!("this would replace {}", path.display());
+            Err(io::Error::other(Error::argument(text).at("/dev/stdout")))
         }
     }
 }

@@ -594,6 +594,7 @@ fn the_file_of_a_descriptor_is_not_an_output() {
         "info vault --luks --key-file - --html disk.key <disk.key".to_owned(),
         // What is unpacked has names of its own, and standard output leads anywhere.
         "ext4 extract tree.enc,crypt=aes-xts-plain64,key-fd=7,key-size=512 out --overwrite".to_owned(),
+        "info vault --luks --key-fd 7 >>disk.key".to_owned(),
         "luks extract vault - --key-fd 7 1<>another".to_owned(),
     ] {
         let _ = fs::create_dir(place.path("folder"));
@@ -613,6 +614,80 @@ fn the_file_of_a_descriptor_is_not_an_output() {
     let program = env!("CARGO_BIN_EXE_casemate");
     place.sh(&format!("{program} luks extract vault plain --key-fd 7 7<disk.key"));
     place.sh(&format!("cat disk.key | {program} luks extract vault another --key-file - --overwrite"));
+}
+
+/// Text is printed into no file that the command reads: at its end it would be a part of the image, at its beginning a header is lost.
+#[test]
+fn text_is_not_printed_into_an_input() {
+    let Some(place) = place() else { return };
+    let cheap = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+    place.is(&format!("luks format vault --size 20M --key-file disk.key {cheap}"), 0, "");
+    place.is("luks format head-less --size 20M --luks-header head --key-file disk.key --pbkdf pbkdf2 --pbkdf-force-iterations 1000", 0, "");
+    fs::hard_link(place.path("root.img"), place.path("root.other")).unwrap();
+    place.file("list", "f\n");
+    let program = env!("CARGO_BIN_EXE_casemate");
+    for (line, file) in [
+        ("luks dump vault", "vault"),
+        ("luks check vault --print-policy", "vault"),
+        ("luks check head-less --luks-header head --print-policy", "head"),
+        ("luks uuid vault", "vault"),
+        ("info vault", "vault"),
+        ("info vault --json", "vault"),
+        #[cfg(target_os = "linux")]
+        ("serve vault -r --fork --socket s", "vault"),
+        ("ext4 ls root.img /", "root.img"),
+        ("ext4 ls root.img /", "root.other"),
+        ("ext4 ls root.img,ext4 /", "root.img"),
+        ("ext4 check root.img", "root.img"),
+        ("ext4 tree root.img", "root.img"),
+        ("ext4 du root.img", "root.img"),
+        ("ext4 stat root.img /etc", "root.img"),
+        ("ext4 find root.img", "root.img"),
+        ("verity dump root.hash", "root.hash"),
+        ("verity verify root.img root.hash @root.txt --json", "root.txt"),
+        ("fsverity digest f", "f"),
+        // The first lines are printed before the last file is read.
+        ("fsverity digest root.txt list f", "f"),
+        ("fsverity digest - <f", "f"),
+        ("info vault --luks --key-file disk.key", "disk.key"),
+    ] {
+        for redirection in [">>", "1<>"] {
+            let before = fs::read(place.path(file)).unwrap();
+            let mut shell = std::process::Command::new("sh");
+            let script = format!("{program} {line} {redirection}{file}");
+            let output = run_any(shell.args(["-c", &script]).current_dir(place.folder()));
+            let said = stderr(&output);
+            assert!(fs::read(place.path(file)).unwrap() == before, "{script}: it was changed");
+            assert_eq!(status(&output), 2, "{script}: {said}");
+            assert!(said.contains("/dev/stdout") && said.contains("this would replace"), "{script}: {said}");
+        }
+    }
+    // So it is where the command has the name and the words of another tool.
+    for (tool, words, file) in [
+        ("cryptsetup", "luksDump vault", "vault"),
+        ("tune2fs", "-l root.img", "root.img"),
+        ("e2fsck", "-fn root.img", "root.img"),
+        ("veritysetup", "dump root.hash", "root.hash"),
+        ("fsverity", "digest root.txt f", "f"),
+    ] {
+        let before = fs::read(place.path(file)).unwrap();
+        let script = format!("{} {words} >>{file}", place.link(tool).display());
+        let output =
+            run_any(std::process::Command::new("sh").args(["-c", &script]).current_dir(place.folder()));
+        let said = stderr(&output);
+        assert!(fs::read(place.path(file)).unwrap() == before, "{script}: it was changed");
+        assert!(status(&output) != 0 && said.contains("this would replace"), "{script}: {said}");
+    }
+    // What prints nothing may read it, what is an output takes messages of the same kind, and a list of files may have its own
+    // name.
+    for script in [
+        "{} ext4 put root.img list /list >>list",
+        "{} serve root.img --exec true --log log >>log",
+        "{} fsverity digest f root.txt >>digests && {} fsverity digest f >>digests",
+        "{} fsverity digest f digests >digests",
+    ] {
+        place.sh(&script.replace("{}", program));
+    }
 }
 
 /// Names in an image are its maker's choice: they are not those of the files that the command reads.

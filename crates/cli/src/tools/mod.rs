@@ -20,7 +20,7 @@ pub use cryptsetup::WRONG_PASSPHRASE;
 pub use links::{HELPERS, LINKS};
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use casemate::Error;
@@ -39,6 +39,13 @@ pub fn called_as(args: &[OsString]) -> Option<fn(&[OsString]) -> ExitCode> {
         None if is_strange(args) => Some(refuse_name),
         None => None,
     }
+}
+
+/// All that may be the name of a file in a tool's command line: its words, and the values of its options.
+pub fn files(args: &[OsString]) -> Vec<PathBuf> {
+    let value =
+        |word: &OsString| word.to_str()?.strip_prefix("--")?.split_once('=').map(|(_, value)| value.into());
+    args.iter().skip(1).map(|word| value(word).unwrap_or_else(|| PathBuf::from(word))).collect()
 }
 
 /// The tools and their versions that the links answer as.
