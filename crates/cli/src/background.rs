@@ -191,12 +191,23 @@ pub fn send_signals<E: Send + 'static>(
     Ok(())
 }
 
-/// Prints what goes wrong meanwhile with single requests: so many messages at once, then a few. A damaged image has as many faults
-/// as it is read, and fills no disk with reports.
+/// Printer of what goes wrong meanwhile with single requests: so many messages at once, then a few. A damaged image has as many faults
+/// as it is read, and fills no disk with reports. At its end it says how many it left out.
 #[derive(Default)]
-pub struct Faults(Mutex<Limit>);
+pub struct Faults(Arc<Told>);
 
-impl Events for Faults {
+/// Messages that were told so far. The threads of clients may have it longer than [`Faults`].
+#[derive(Default)]
+struct Told(Mutex<Limit>);
+
+impl Faults {
+    /// The receiver of messages.
+    pub fn events(&self) -> Arc<dyn Events + Send + Sync> {
+        Arc::clone(&self.0) as _
+    }
+}
+
+impl Events for Told {
     fn note(&self, text: &str) {
         let mut limit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match limit.pass(Instant::now()) {
@@ -211,7 +222,7 @@ impl Events for Faults {
 
 impl Drop for Faults {
     fn drop(&mut self) {
-        let left_out = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).left_out;
+        let left_out = self.0.0.lock().unwrap_or_else(PoisonError::into_inner).left_out;
         if left_out > 0 {
             say(format_args!("casemate: {left_out} messages were left out at the end"));
         }

@@ -3,7 +3,6 @@
 mod kernel_options;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc;
 
 use serde_json::json;
@@ -104,7 +103,8 @@ impl Args {
         options.readers = context.threads();
         options.control = self.control.clone();
         options.files = self.image.files_by_name().map(Path::to_owned).collect();
-        options.events = Some(Arc::new(Faults::default()));
+        let faults = Faults::default();
+        options.events = Some(faults.events());
         let log = self.log.open(&[self.image.file()])?;
         let manager = if self.forked { Manager::none() } else { Manager::of_environment() };
         let (events, incoming) = mpsc::channel();

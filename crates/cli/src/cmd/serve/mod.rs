@@ -82,7 +82,8 @@ impl Args {
         let mut options = ServeOptions::default();
         options.tls = self.tls()?;
         options.limits = self.limits(context);
-        options.events = Some(Arc::new(Faults::default()));
+        let faults = Faults::default();
+        options.events = Some(faults.events());
         let (images, reencrypting) = self.images(context)?;
         let read_only = images.iter().all(|(_, image)| image.is_read_only());
         let files = self.files()?;
