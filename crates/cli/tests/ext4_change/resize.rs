@@ -9,7 +9,7 @@ use super::Place;
 use super::tune::fill;
 
 /// Kinds of file systems: by room for descriptors, maps, checksums, journals and where tables lie.
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 12] = [
     "-b 1024",
     "-b 4096",
     "-b 1024 -O ^metadata_csum,uninit_bg",
@@ -20,6 +20,8 @@ const KINDS: [&str; 10] = [
     "-b 1024 -O quota,inline_data",
     "-b 1024 -O orphan_file",
     "-b 1024 -O ^has_journal,metadata_csum_seed -E resize=20000",
+    "-b 1024 -g 1024 -O ^resize_inode,^metadata_csum,^64bit",
+    "-b 1024 -g 512 -O ^resize_inode,64bit,^has_journal -N 900",
 ];
 
 fn size(place: &Place) -> u64 {
@@ -57,6 +59,38 @@ fn files_stay_as_they_are_whatever_the_size() {
             place.yes("rm -r image /between");
             place.assert_clean();
         }
+    }
+}
+
+/// Descriptors for which there was no room lie near what they describe. Groups with a copy of the superblock have no copies of the
+/// others behind that: something else lies there.
+#[test]
+fn what_grows_over_its_room_for_descriptors_is_sound() {
+    for kind in [
+        "-b 1024 -g 1024 -O ^extent,^64bit,^flex_bg,^metadata_csum,^resize_inode",
+        "-b 1024 -g 1024 -G 1 -O metadata_csum,^resize_inode,64bit,^has_journal -N 900",
+        "-b 1024 -g 512 -O metadata_csum -E resize=26000",
+    ] {
+        let Some(place) = Place::new(kind) else { return };
+        place.tree();
+        place.yes("put -r image tree /tree");
+        place.yes("resize image 77M");
+        place.assert_clean();
+        let before = fs::read(place.path("image")).unwrap();
+        place.yes("check image --strict");
+        for repair in ["--repair", "--repair=all", "--fix-checksums"] {
+            place.yes(&format!("check image --batch-mode {repair}"));
+            assert!(fs::read(place.path("image")).unwrap() == before, "{kind}: {repair}");
+        }
+        // Group 49 has a superblock, and none of the first descriptors.
+        let output = run_any(Command::new(tool("dumpe2fs").unwrap()).arg(place.path("image")));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().skip_while(|line| !line.starts_with("Group 49:")).nth(1).unwrap_or_default();
+        let block =
+            line.trim_start().strip_prefix("Backup superblock at ").and_then(|rest| rest.split(',').next());
+        let block = block.unwrap_or_else(|| panic!("{kind}: {line}"));
+        let listed = place.yes("ls image /tree");
+        assert_eq!(place.yes(&format!("ls image --superblock {block} /tree")), listed, "{kind}");
     }
 }
 

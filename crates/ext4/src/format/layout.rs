@@ -212,7 +212,7 @@ impl Layout {
     /// Where the `index`th block of descriptors lies.
     pub fn descriptor_block(&self, index: u32) -> Block {
         let is_home = self.home != GroupNo::PRIMARY;
-        if is_home && !self.is_meta(index) {
+        if is_home && !self.is_meta(index) && self.has_descriptors(self.home) {
             return self.group_start(self.home) + 1 + u64::from(index);
         }
         if is_home && let Some((_, block)) = self.descriptor_copies(index).next() {
@@ -233,8 +233,15 @@ impl Layout {
         let is_meta = self.is_meta(index);
         let of_meta = if is_meta { self.meta_copies(index) } else { Vec::new() };
         let groups = (!is_meta).then(|| self.copy_groups()).into_iter().flatten();
+        let groups = groups.filter(|group| self.has_descriptors(*group));
         let of_groups = groups.map(move |group| (group, self.group_start(group) + 1 + u64::from(index)));
         of_meta.into_iter().chain(of_groups)
+    }
+
+    /// Whether a group that has a superblock also has copies of the descriptors that lie together: not behind those groups, where
+    /// each group's descriptor lies near it.
+    fn has_descriptors(&self, group: GroupNo) -> bool {
+        !self.is_meta(self.descriptor_position(group).0)
     }
 
     /// Copies of a block of descriptors in its meta group: in the second and in the last group.
