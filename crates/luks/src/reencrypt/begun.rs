@@ -25,6 +25,16 @@ pub(super) fn check(
     if let Some(mode) = options.mode.filter(|mode| *mode != course.mode) {
         return refuse(format!("here, not {}", mode.noun()));
     }
+    if course.mode == Mode::Decrypt {
+        let given = [
+            ("a place of the data", options.offset.is_some()),
+            ("a size of the key", options.key_bits.is_some()),
+            ("a KDF", options.pbkdf.is_some()),
+        ];
+        if let Some((what, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(Error::argument(format!("a decryption has no use for {what}")));
+        }
+    }
     let last = &course.backups.last;
     let differs = |asked: &str, begun: &str| !asked.eq_ignore_ascii_case(begun);
     match &options.cipher {

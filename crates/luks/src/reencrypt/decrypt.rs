@@ -106,8 +106,13 @@ impl Volume {
             (false, None) => match moving {
                 Some(digest) if digest == self.first_digest(&previous, work)?.as_bytes() => true,
                 Some(_) => {
-                    let text = "the data have changed since the header's file was made: they begin at byte";
-                    return Err(Error::argument(format!("{text} {}, and were not moved", previous.offset)));
+                    let text = format!(
+                        "the device is not as it was when the header's file was made: its first data, which are encrypted at byte {}, \
+                         have changed, or it has another length. Keep the header's file: the header before the data may be overwritten \
+                         already",
+                        previous.offset
+                    );
+                    return Err(Error::argument(text).at(self.data.name()));
                 }
                 None if self.is_half_moved(&header, &previous)? => true,
                 None => {

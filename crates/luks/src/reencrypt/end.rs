@@ -8,9 +8,9 @@
 use std::ops::Range;
 
 use crate::Header;
-use crate::luks2::Metadata;
 use crate::luks2::reencrypt::Reencryption;
-use casemate_blockdev::{AtFile, BlockDevice, Medium};
+use crate::luks2::{self, Metadata};
+use casemate_blockdev::{AtFile, BlockDevice, Medium, u64_of, usize_of};
 use casemate_providers::Work;
 
 use super::{ReencryptOptions, begun};
@@ -20,6 +20,10 @@ use crate::random::Source;
 use crate::unlock::{self, Budget};
 use crate::{Advice, Error};
 use crate::{LuksKey, LuksOptions, Volume};
+
+/// Bytes that are compared at once, and of a sector, which is written whole or not at all.
+const CHUNK: usize = 1 << 20;
+const SECTOR: usize = 512;
 
 /// An end that was cut off between both copies of the header.
 pub(super) struct Ending {
@@ -32,36 +36,68 @@ pub(super) struct Ending {
 pub(super) struct Leftovers {
     /// Areas of key slots that the header does not know any more, on the device with the header; whether a key was there.
     areas: Vec<(Range<u64>, bool)>,
-    /// Where no data are any more, on the device with the data.
-    left: Option<Range<u64>>,
+    /// Where plain data lay before they were moved to be encrypted, on the device with the data: runs, in their order.
+    left: Vec<Range<u64>>,
 }
 
 impl Leftovers {
-    /// Compares the metadata of before and after the end, and collects what is of no use any more. `len`: bytes of the
-    /// data.
-    pub fn new(course: &Reencryption, before: &Metadata, after: &Metadata, len: u64) -> Leftovers {
+    /// Compares the metadata of before and after the end, and collects what is of no use any more.
+    pub fn new(course: &Reencryption, before: &Metadata, after: &Metadata) -> Leftovers {
         let kept = after.keyslots();
         let gone = before.keyslots().into_iter().filter(|slot| kept.iter().all(|kept| kept.id != slot.id));
         let areas = gone.map(|slot| {
             let area = slot.area.offset..slot.area.offset.saturating_add(slot.area.size);
             (area, slot.kind != "reencrypt")
         });
-        let (new_end, old_end) = (course.new_place(len), course.backups.previous.offset.saturating_add(len));
-        let left = match &course.backups.moved {
-            // Plain data that were moved out of the way.
-            Some(moved) if moved.kind == "linear" => Some(moved.offset..moved.offset + course.moved_len()),
-            // The end of the device, which the data have left.
-            _ if new_end < old_end => Some(new_end..old_end),
-            _ => None,
-        };
+        // Ciphertext that data have left is of no use without its key, and stays.
+        let moved = course.backups.moved.as_ref().filter(|moved| moved.kind == "linear");
+        let left = moved.map(|moved| moved.offset..moved.offset.saturating_add(course.moved_len()));
+        let left = left.into_iter().collect();
         Leftovers { areas: areas.collect(), left }
     }
 
     /// Leaves out whatever lies beyond data of `size` bytes.
     fn cut_at(mut self, size: u64) -> Leftovers {
-        let left = self.left.map(|left| left.start..left.end.min(size));
-        self.left = left.filter(|left| !left.is_empty());
+        self.left.iter_mut().for_each(|left| left.end = left.end.min(size));
+        self.left.retain(|left| !left.is_empty());
         self
+    }
+
+    /// Leaves out whatever is not the copy of the first data any more: somebody has written there since, as to any of the volume's blocks.
+    /// `plain`: the data of the volume, whose first ones were moved there.
+    fn still_as_moved(
+        self,
+        data: &dyn BlockDevice,
+        plain: &dyn BlockDevice,
+        work: &Work<'_>,
+    ) -> Result<Leftovers, Error> {
+        let Leftovers { areas, left } = self.cut_at(data.size());
+        let mut still: Vec<Range<u64>> = Vec::new();
+        let (mut copy, mut first) = (vec![0; CHUNK], vec![0; CHUNK]);
+        let mut other = 0;
+        for all in left {
+            let mut at = all.start;
+            while at < all.end {
+                let now = usize_of((all.end - at).min(u64_of(CHUNK)));
+                data.read_at(&mut copy[..now], at)?;
+                plain.read_at(&mut first[..now], at - all.start)?;
+                for (copy, first) in copy[..now].chunks(SECTOR).zip(first[..now].chunks(SECTOR)) {
+                    let end = at + u64_of(copy.len());
+                    match still.last_mut() {
+                        _ if copy != first => other += u64_of(copy.len()),
+                        Some(run) if run.end == at => run.end = end,
+                        _ => still.push(at..end),
+                    }
+                    at = end;
+                }
+            }
+        }
+        if other > 0 {
+            work.events.note(&format!(
+                "{other} bytes of the place that the first data were moved to are not their copy any more, and were not wiped"
+            ));
+        }
+        Ok(Leftovers { areas, left: still })
     }
 
     /// Wipes it, until that is on stable storage.
@@ -74,7 +110,7 @@ impl Leftovers {
             }
         }
         header.flush()?;
-        self.left.clone().map_or(Ok(()), |left| wipe(data, left))
+        self.left.iter().try_for_each(|left| wipe(data, left.clone()))
     }
 }
 
@@ -85,11 +121,10 @@ impl Volume {
         let before = header.superseded()?;
         let course = before.reencryption().ok()??;
         let after = course.ended(before, self.is_attached).ok()?;
-        let size = self.data.top().size();
         // The length that was noted also holds on a device that has got another one.
-        let len = course.data_size.or_else(|| course.len(size).ok())?;
+        course.data_size.or_else(|| course.len(self.data.top().size()).ok())?;
         let is_it = after.to_plain() == header.metadata.to_plain();
-        let leftovers = Leftovers::new(&course, before, &after, len);
+        let leftovers = Leftovers::new(&course, before, &after);
         is_it.then(|| Ending { course, before: before.clone(), leftovers })
     }
 
@@ -119,7 +154,7 @@ impl Volume {
     /// Whether an end was cut off that will wipe a part of the data's device: until then nothing may be written there.
     pub(crate) fn is_end_to_be_wiped(&self) -> bool {
         match (self.ending(), &self.header) {
-            (Some(ending), _) => ending.leftovers.left.is_some(),
+            (Some(ending), _) => !ending.leftovers.left.is_empty(),
             // On a device of another length nothing tells what will be wiped once it has its own again.
             (None, Header::Luks2(header)) => header.is_ending(),
             (None, Header::Luks1(_)) => false,
@@ -129,26 +164,46 @@ impl Volume {
     /// Does the rest of an end that was cut off. A key of the data is needed where they have one.
     pub(super) fn go_on_ending(
         &mut self,
-        ending: &Ending,
+        ending: Ending,
         keys: &[LuksKey],
         unlocking: &LuksOptions,
         options: &ReencryptOptions,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
-        let Ending { course, before, leftovers } = ending;
+        let Ending { course, before, mut leftovers } = ending;
         let noun = course.mode.noun();
         if options.init_only {
             let text = format!("{noun} was cut off at its very end");
             return Err(Error::argument(text).advise(Advice::FinishReencryption));
         }
-        begun::check(course, before, &self.data, options)?;
+        begun::check(&course, &before, &self.data, options)?;
         let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
         let device = self.header_image.top();
-        if let Some(digest) = course.digests[1] {
-            let key = keys.first().ok_or_else(|| Error::argument("no passphrase was given"))?;
-            let budget = &mut Budget::new(unlocking.limits);
-            unlock::key_of_digest(header, device, digest, key, unlocking, budget, work)?;
+        match course.digests[1] {
+            Some(digest) => {
+                let key = keys.first().ok_or_else(|| Error::argument("no passphrase was given"))?;
+                let budget = &mut Budget::new(unlocking.limits);
+                let unlocked = unlock::key_of_digest(header, device, digest, key, unlocking, budget, work)?;
+                if !leftovers.left.is_empty() {
+                    let mapping = self.mapping(unlocked, unlocking, &work.providers)?;
+                    let plain = mapping.over(self.data.device())?;
+                    leftovers = leftovers.still_as_moved(self.data.top(), &plain, work)?;
+                }
+            }
+            None => self.refuse_encrypted(work)?,
         }
-        self.wipe_and_mend(leftovers, work).map(|()| true)
+        self.wipe_and_mend(&leftovers, work).map(|()| true)
+    }
+
+    /// Refuses data that begin with the header of the volume that they were before a decryption.
+    fn refuse_encrypted(&self, work: &Work<'_>) -> Result<(), Error> {
+        let Header::Luks2(header) = &self.header else { return Ok(()) };
+        let found = luks2::Header::read(self.data.top(), &work.providers);
+        if self.is_attached || !found.is_ok_and(|found| found.uuid == header.uuid) {
+            return Ok(());
+        }
+        let text = "the data were decrypted by the header, and are the encrypted volume again: this is an earlier copy of the device, and \
+                    the header's file is of no use to it";
+        Err(Error::argument(text).at(self.data.name()))
     }
 }

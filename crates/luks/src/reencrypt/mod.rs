@@ -276,7 +276,7 @@ impl Volume {
         if course.is_none()
             && let Some(ending) = self.ending()
         {
-            return self.go_on_ending(&ending, keys, unlocking, options, work);
+            return self.go_on_ending(ending, keys, unlocking, options, work);
         }
         let (course, found) = match course {
             Some(_) if options.init_only => {

@@ -52,7 +52,7 @@ impl Sampler {
             let places = (k * PLACES..(k + 1) * PLACES).map(|place| first.saturating_add(place * step));
             for position in places.filter(|position| position.saturating_add(LEN) <= len) {
                 if let Some(code) = self.code(course, data, position, State::Old)? {
-                    samples.push(Sample { position, state: State::Old, code });
+                    samples.push(Sample { position, state: State::Old, code, before: None });
                     break;
                 }
             }
@@ -74,18 +74,22 @@ impl Sampler {
                 samples.push(sample);
             } else if zone.start <= range.start && range.end <= zone.end {
                 let code = self.code(course, data, sample.position, State::New)?;
-                samples.extend(code.map(|code| Sample { state: State::New, code, ..sample }));
+                // Where data move, what was there before is still there.
+                let stays = course.new_place(sample.position) == course.old_place(sample.position);
+                let before = Some(sample.code).filter(|_| stays && sample.state == State::Old);
+                samples.extend(code.map(|code| Sample { state: State::New, code, before, ..sample }));
             }
         }
         course.samples = samples;
         Ok(())
     }
 
-    /// Refuses a device of which no sample is as it was. Those are not compared that are in another state than they were noted in:
+    /// Refuses a device of which no sample is as it was, and one that was put back from a copy of before: a transformed place never becomes
+    /// again what it was. Samples are not compared that are in another state than they were noted in:
     /// cryptsetup goes on without them.
     ///
     /// # Errors
-    /// `Argument` for another device.
+    /// `Argument` for another device, or an earlier state of it.
     pub fn check(
         &self,
         course: &Reencryption,
@@ -99,6 +103,17 @@ impl Sampler {
                 part.state == sample.state && part.range.start <= sample.position && end <= part.range.end
             })
         };
+        let is_back = |sample: &Sample| {
+            let code = self.code(course, data, sample.position, sample.state);
+            sample.before.is_some() && code.is_ok_and(|code| code == sample.before)
+        };
+        if let Some(sample) = course.samples.iter().filter(is_there).find(|sample| is_back(sample)) {
+            return Err(Error::argument(format!(
+                "the data at position {} were transformed, and are as before again: this is an earlier copy of the device than the header                  tells of, and nothing is written to it; give the device as it was when the work was stopped, or put back its header, too",
+                sample.position
+            ))
+            .at(name));
+        }
         let mut lost = 0;
         for sample in course.samples.iter().filter(is_there) {
             match self.code(course, data, sample.position, sample.state) {

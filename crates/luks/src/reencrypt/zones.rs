@@ -181,7 +181,7 @@ impl Zones<'_> {
     pub fn finish(&mut self, work: &Work<'_>) -> Result<(), Error> {
         let after = self.course.ended(&self.header.metadata, self.is_attached)?;
         let before = std::mem::replace(&mut self.header.metadata, after);
-        let leftovers = Leftovers::new(&self.course, &before, &self.header.metadata, self.len);
+        let leftovers = Leftovers::new(&self.course, &before, &self.header.metadata);
         let _claim = self.lock.take()?;
         let (device, data) = (self.header_device, self.data);
         let random = &mut |bytes: &mut [u8]| Source::System.fill(bytes);

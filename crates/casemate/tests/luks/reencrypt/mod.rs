@@ -2,6 +2,7 @@
 
 mod cuts;
 mod disk;
+mod ends;
 pub mod medium;
 mod power;
 mod refusals;

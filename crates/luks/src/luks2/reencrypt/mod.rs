@@ -105,6 +105,8 @@ pub struct Sample {
     pub state: State,
     /// The code of the bytes.
     pub code: [u8; 8],
+    /// The code that they had before they were transformed where they lie.
+    pub before: Option<[u8; 8]>,
 }
 
 /// A reencryption that goes on.
@@ -204,12 +206,17 @@ impl Sample {
         };
         let position = words.next()?.parse().ok()?;
         let code = hex::decode_array(words.next()?)?;
-        words.next().is_none().then_some(Sample { position, state, code })
+        let before = match words.next() {
+            Some(word) => Some(hex::decode_array(word)?),
+            None => None,
+        };
+        words.next().is_none().then_some(Sample { position, state, code, before })
     }
 
     fn to_text(self) -> String {
         let state = if self.state == State::New { "new" } else { "old" };
-        format!("{state} {} {}", self.position, hex::encode(&self.code))
+        let before = self.before.map(|code| format!(" {}", hex::encode(&code))).unwrap_or_default();
+        format!("{state} {} {}{before}", self.position, hex::encode(&self.code))
     }
 }
 

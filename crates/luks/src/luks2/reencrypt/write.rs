@@ -67,7 +67,8 @@ impl Reencryption {
         most.extend((0..2).map(|_| Part { state: State::Hot, range: 0..len }));
         let room = metadata.hdr_size() - u64_of(BINARY_LEN);
         let text = Json::Object(self.with_segments(object.clone(), &most, &backups, len)).to_plain();
-        if u64_of(text.len()) >= room {
+        // Samples get another code.
+        if u64_of(text.len() + self.samples.len() * SAMPLE_GROWS) >= room {
             let text = format!(
                 "the LUKS2 header has no room for what a reencryption notes: {} of {room} bytes",
                 text.len()
@@ -254,6 +255,9 @@ impl Reencryption {
         Metadata::new(object, metadata.hdr_size())
     }
 }
+
+/// Bytes by which the text of a sample grows when its place is transformed.
+const SAMPLE_GROWS: usize = 17;
 
 /// Requirement of a header whose volume's first data are being copied over the header before them. It is casemate's own: a
 /// program that does not know it leaves the volume alone, and casemate only reads it, so that nothing changes that was copied.
