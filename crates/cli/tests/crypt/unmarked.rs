@@ -162,6 +162,49 @@ fn what_finished_work_leaves_behind_is_only_removed() {
     }
 }
 
+/// The journal of finished work says of no other image that it is done: not of an older one, of which other things are in the backup.
+#[test]
+fn finished_work_is_told_of_its_own_image_alone() {
+    let Some(strace) = tool("strace") else { return };
+    let (folder, cipher) = with_cipher();
+    let at = |name: &str| folder.path().join(name);
+    let plain = fs::read(at("plain")).unwrap();
+    for (direction, before, after) in [("encrypt", &plain, &cipher), ("decrypt", &cipher, &plain)] {
+        let line = ENCRYPT.replace("encrypt", direction);
+        let _ = fs::remove_file(at("image"));
+        fs::write(at("image"), before).unwrap();
+        assert!(killed(folder.path(), &strace, "unlink,unlinkat", 1, &line));
+        let journal = fs::read(at("image.casemate-journal")).unwrap();
+        let mut older = before.clone();
+        for start in [0, MIB + 4096] {
+            older[start..start + 65_536].fill(7);
+        }
+        let half = [&after[..2 * MIB], &before[2 * MIB..]].concat();
+        for (name, other) in [("older", older), ("zeros", vec![0; after.len()]), ("half", half)] {
+            fs::write(at("image"), &other).unwrap();
+            for more in ["", " -n", " --json"] {
+                let resumed = casemate(folder.path(), &format!("{line} --resume{more}"));
+                let text = stderr(&resumed);
+                assert_eq!(resumed.status.code(), Some(2), "{direction} {name}: {text}");
+                assert!(
+                    resumed.stdout.is_empty() && text.contains("The work was finished"),
+                    "{name}: {text}"
+                );
+                assert!(text.contains("remove the journal") && !text.contains("crypted\n"), "{name}: {text}");
+                assert!(fs::read(at("image")).unwrap() == other, "{direction} {name}");
+                assert!(fs::read(at("image.casemate-journal")).unwrap() == journal, "{direction} {name}");
+            }
+        }
+        // Its owner has written to more than half of it.
+        let mut written = after.clone();
+        written[MIB..].fill(7);
+        fs::write(at("image"), &written).unwrap();
+        let resumed = casemate(folder.path(), &format!("{line} --resume"));
+        assert!(resumed.status.success(), "{}", stderr(&resumed));
+        assert!(fs::read(at("image")).unwrap() == written && !at("image.casemate-journal").exists());
+    }
+}
+
 /// A journal that says nothing of an end, as earlier versions left it, takes back nothing either.
 #[test]
 fn a_hot_zone_that_was_written_to_is_not_overwritten() {

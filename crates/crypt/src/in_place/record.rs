@@ -4,6 +4,7 @@ use casemate_blockdev::journal::{FINISHED, MAGIC, RECORD, RECORD_LEN, VERSION};
 use casemate_blockdev::{BlockDevice, usize_of};
 use casemate_providers::Hash;
 
+use super::end::End;
 use super::{MAX_HOT_ZONE, RECORDS, digest};
 use crate::Error;
 
@@ -20,18 +21,28 @@ pub(super) struct Record {
     pub salt: [u8; 32],
     pub key_tag: [u8; 32],
     pub image_tag: [u8; 32],
+    /// State of the image at the end; `None` of unfinished work, and of finished work of an earlier version.
+    pub end: Option<End>,
 }
 
 impl Record {
-    /// The newer one of the records that are whole; one that says that the work is finished is the last.
+    /// The newer one of the records that are whole; one that says that the work is finished is the last. Without the state of the image
+    /// it was torn there, or an earlier version wrote it: as long as the other one is of unfinished work, that ends once more.
     pub fn newest(sha256: &Hash, journal: &dyn BlockDevice) -> Result<Record, Error> {
         let read = |place: u64| {
             let mut bytes = [0; RECORD_LEN];
             journal.read_at(&mut bytes, place * RECORD).ok()?;
-            Record::from_bytes(sha256, &bytes)
+            let mut record = Record::from_bytes(sha256, &bytes)?;
+            if record.is_finished {
+                let mut bytes = vec![0; End::place_len(record.image_size)];
+                let is_there = journal.read_at(&mut bytes, place * RECORD).is_ok();
+                record.end = if is_there { End::from_place(sha256, &bytes) } else { None };
+            }
+            Some(record)
         };
-        let newest =
-            [read(0), read(1)].into_iter().flatten().max_by_key(|record| (record.is_finished, record.zones));
+        let rank =
+            |record: &Record| (record.is_finished == record.end.is_some(), record.is_finished, record.zones);
+        let newest = [read(0), read(1)].into_iter().flatten().max_by_key(rank);
         newest.ok_or_else(|| {
             Error::corrupt(
                 "in-place journal: it holds no whole record: the file is not a journal, or is damaged",
@@ -47,11 +58,12 @@ impl Record {
 
     /// Writes that the work is finished in place of both records, the older one first, so that the newer one is there until that is on
     /// stable storage.
-    pub fn finish(self, sha256: &Hash, journal: &dyn BlockDevice) -> Result<(), Error> {
+    pub fn finish(self, sha256: &Hash, journal: &dyn BlockDevice, end: &End) -> Result<(), Error> {
         let (older, newer) = ((self.zones + 1) % 2, self.zones % 2);
         let finished = Record { is_finished: true, data_digest: [0; 32], ..self };
+        let bytes = end.to_place(sha256, &finished.to_bytes(sha256));
         for place in [older, newer] {
-            journal.write_at(&finished.to_bytes(sha256), place * RECORD)?;
+            journal.write_at(&bytes, place * RECORD)?;
             journal.flush()?;
         }
         Ok(())
@@ -78,6 +90,7 @@ impl Record {
             salt: array_at(80),
             key_tag: array_at(112),
             image_tag: array_at(144),
+            end: None,
         };
         let sane = body.starts_with(MAGIC)
             && u32_at(16) == VERSION
@@ -135,6 +148,7 @@ mod tests {
             salt: [2; 32],
             key_tag: [3; 32],
             image_tag: [4; 32],
+            end: None,
         };
         let providers = Providers::default();
         let sha256 = &providers.hash("sha256").unwrap();
