@@ -286,6 +286,11 @@ fn a_half_encrypted_copy_is_known_by_the_journal_beside_it() {
         let text = String::from_utf8(told.stdout).unwrap();
         assert!(text.matches("casemate-journal").count() == 1, "{text}");
     }
+    // No mark is spoken of where there is none.
+    let other = casemate(&at(""), &format!("{ENCRYPT} --resume --journal other"));
+    let text = stderr(&other);
+    assert!(other.status.code() == Some(2) && text.contains("other: no journal, and "), "{text}");
+    assert!(text.contains("image.casemate-journal beside image") && !text.contains("mark"), "{text}");
     run(&mut with_key(&at(""), &["encrypt", "--in-place", "--resume", "run/soft"]));
     assert!(fs::read(at("image")).unwrap() == cipher && !at("image.casemate-journal").exists());
     // Other files of that name say nothing.

@@ -190,10 +190,16 @@ impl Mapping {
                 let text = format!("{}: the journal exists: earlier work was stopped", journal.display());
                 Error::coded(Code::Unfinished, text).advise(Advice::Resume)
             }
-            Code::NotFound if resume && matches!(image.mark(), Ok(Some(_))) => Error::argument(format!(
+            Code::NotFound if resume && matches!(image.own_mark(), Ok(Some(_))) => Error::argument(format!(
                 "{}: no journal, and the mark of {} says that its work was not completed: give the journal's new name if it was \
                  moved; if work on a copy of the image has completed that and removed it, go on with the copy",
                 journal.display(),
+                image.name()
+            )),
+            Code::NotFound if resume && let Ok(Some(mark)) = image.mark() => Error::argument(format!(
+                "{}: no journal, and {} beside {} says that work on that was not completed: name that one",
+                journal.display(),
+                mark.journal.display(),
                 image.name()
             )),
             Code::NotFound if resume => Error::argument(format!(
