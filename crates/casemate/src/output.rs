@@ -32,9 +32,11 @@ pub struct Output {
 
 #[derive(Debug)]
 enum Kind {
-    Aside(OutputFile),
+    Aside(Box<OutputFile>),
     BlockDevice(FileDevice),
     Stream(Stream),
+    /// A pipe, say, that is opened with its first byte: who reads it may wait for something else until then.
+    Later,
 }
 
 impl Output {
@@ -83,6 +85,21 @@ impl Output {
         Output::create_anew(path, others, None, &refuse)
     }
 
+    /// Begins an ordinary file as [`Output::create`] does, before the work whose outcome it gets: what can't be written is known at
+    /// once, and a file that gets the name meanwhile stays. What is not a file, a pipe, say, is opened with the first byte.
+    ///
+    /// # Errors
+    /// Errors of [`Output::create`].
+    pub fn begin(path: &Path, others: &[&Path]) -> Result<Output, Error> {
+        let is_stream =
+            |found: fs::Metadata| !found.is_file() && !found.is_dir() && !found.file_type().is_block_device();
+        if path == Path::new("-") || !fs::metadata(path).is_ok_and(is_stream) {
+            return Output::create(path, others);
+        }
+        Output::check(path, others)?;
+        Ok(Output { path: path.to_owned(), kind: Kind::Later, written: 0 })
+    }
+
     /// Begins to write `path` as [`Output::create`] does, with what is `made` there: an image, or an ordinary file if `None`.
     /// `consent` is asked if something would be lost.
     ///
@@ -100,13 +117,14 @@ impl Output {
             return Err(Error::argument(text));
         }
         Output::check(path, others)?;
+        let aside = |path: PathBuf| OutputFile::create(path).map(|file| Kind::Aside(Box::new(file)));
         let create = || match fs::metadata(path) {
             Ok(metadata) if metadata.file_type().is_block_device() => {
                 Access::Change.open(path).map(Kind::BlockDevice)
             }
             Ok(metadata) if !metadata.is_file() => Ok(Kind::Stream(Stream::open_for_writing(path)?)),
-            Ok(_) => OutputFile::create(fs::canonicalize(path)?).map(Kind::Aside),
-            Err(_) => OutputFile::create(path).map(Kind::Aside),
+            Ok(_) => aside(fs::canonicalize(path)?),
+            Err(_) => aside(path.to_owned()),
         };
         let kind = create().map_err(|error| Error::io(path.display(), error))?;
         target::look_at_path(path, made, consent)?;
@@ -135,7 +153,7 @@ impl Output {
         match &self.kind {
             Kind::Aside(file) => Some(file.device()),
             Kind::BlockDevice(device) => Some(device),
-            Kind::Stream(_) => None,
+            Kind::Stream(_) | Kind::Later => None,
         }
     }
 
@@ -143,7 +161,7 @@ impl Output {
     pub fn new_file(&self) -> Option<&FileDevice> {
         match &self.kind {
             Kind::Aside(file) => Some(file.device()),
-            Kind::BlockDevice(_) | Kind::Stream(_) => None,
+            Kind::BlockDevice(_) | Kind::Stream(_) | Kind::Later => None,
         }
     }
 
@@ -178,7 +196,7 @@ impl Output {
         let done = match self.kind {
             Kind::Aside(file) => file.commit(false),
             Kind::BlockDevice(device) => device.flush(),
-            Kind::Stream(_) => Ok(()),
+            Kind::Stream(_) | Kind::Later => Ok(()),
         };
         done.map_err(|error| Error::io(self.path.display(), error))
     }
@@ -187,6 +205,9 @@ impl Output {
 /// One after the other, for those who need no positions.
 impl Write for Output {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        if let Kind::Later = self.kind {
+            self.kind = Kind::Stream(Stream::open_for_writing(&self.path)?);
+        }
         if let Kind::Stream(file) = &mut self.kind {
             return file.write(buf);
         }

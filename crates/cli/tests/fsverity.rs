@@ -23,6 +23,29 @@ fn random(seed: u64, len: usize) -> Vec<u8> {
 
 const EMPTY: &str = "sha256:3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b26128a1f1af95";
 
+/// A file that gets a descriptor's name while the digest is made stays. None replaces the tree of the same run.
+#[test]
+fn a_descriptor_replaces_nothing_that_came_meanwhile() {
+    let place = place();
+    place.sh("mkfifo data");
+    let mut digest = Command::new(CASEMATE);
+    digest.args(["fsverity", "digest", "data", "--out-descriptor", "out"]).current_dir(place.folder());
+    let digest = digest.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut pipe = fs::OpenOptions::new().write(true).open(place.path("data")).unwrap();
+    // More than the pipe takes: all before is done.
+    pipe.write_all(&random(5, 1 << 20)).unwrap();
+    place.file("out", "PRECIOUS");
+    drop(pipe);
+    let output = digest.wait_with_output().unwrap();
+    assert_eq!(status(&output), 2, "{}", stderr(&output));
+    assert!(stderr(&output).contains("out: a file of this name was made meanwhile"), "{}", stderr(&output));
+    assert!(place.read("out") == b"PRECIOUS" && place.names() == ["data", "out"]);
+    place.file("plain", random(6, 9000));
+    let both = place.own("digest plain --out-merkle-tree tree --out-descriptor ./tree");
+    assert_eq!(status(&both), 2, "{}", stderr(&both));
+    assert!(stderr(&both).contains("would replace"), "{}", stderr(&both));
+}
+
 /// Sizes around every boundary of a tree, and salts and algorithms of all lengths: output lines, trees and
 /// descriptors are those of the tool.
 #[test]

@@ -135,6 +135,7 @@ fn bench(rows: &[&Row], time: Duration, plot: Option<&Path>, context: &Context) 
             "ALGORITHM", "DRIVER", "4 KiB MB/s", "batch MB/s"
         ))?;
     }
+    let plot = plot.map(|path| Output::begin(path, &[])).transpose()?;
     let mut measured: Vec<(&Row, Speed)> = Vec::new();
     let mut values = Vec::new();
     for row in rows {
@@ -160,8 +161,8 @@ fn bench(rows: &[&Row], time: Duration, plot: Option<&Path>, context: &Context) 
     if context.json() {
         context.print_json(&json!({ "message_bytes": 4096, "batch_bytes": 131_072, "bench": values }))?;
     }
-    if let Some(path) = plot {
-        Output::write_whole(path, &[], svg(&measured).as_bytes())?;
+    if let Some(plot) = plot {
+        plot.finish(svg(&measured).as_bytes())?;
     }
     Ok(Answer::Yes)
 }

@@ -1,16 +1,18 @@
 //! `casemate rescue`, and the options of other commands that go on behind what can't be read.
 
+use std::fs::{File, Metadata, metadata};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 use serde_json::{Value, json};
 
+use casemate::blockdev::os::FileTypeExt as _;
 use casemate::blockdev::{Advice, Events, u64_of};
 use casemate::image_spec::ImageSpec;
 use casemate::rescue::{LARGEST_MAP, RescueMap, Rescued};
 use casemate::target::Loss;
-use casemate::{Access, Error, Image, Output};
+use casemate::{Access, Code, Error, ErrorKind, Image, Output};
 
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
@@ -105,12 +107,13 @@ impl MapArgs {
         Ok(image)
     }
 
-    /// Refuses a map that would replace what is read or written.
+    /// Refuses a map that would replace what is read or written, or a file that is not a map.
     pub fn check(&self, target: &Path, inputs: &[&Path]) -> Result<(), Error> {
         let Some(map) = &self.map else { return Ok(()) };
         let inputs: Vec<&Path> =
             inputs.iter().copied().chain(self.image_map.as_deref()).chain([target]).collect();
-        check_output(map, &inputs)
+        check_output(map, &inputs)?;
+        check_old_map(map)
     }
 
     /// Copies what can be read, and says what can't. `inputs` are not written.
@@ -126,6 +129,13 @@ impl MapArgs {
         let progress = context.progress(image.name(), image.device().size());
         let work = context.work(context.providers().clone(), &progress);
         let is_stream = target == Path::new("-");
+        let begin = |path: &PathBuf| {
+            let others: Vec<&Path> = inputs.iter().copied().chain([target]).collect();
+            // One may have come while a passphrase was asked for.
+            check_old_map(path)?;
+            Output::begin(path, &others)
+        };
+        let map = self.map.as_ref().map(begin).transpose()?;
         let rescued = match is_stream {
             true => {
                 let mut output = context.output_of_data()?;
@@ -138,10 +148,8 @@ impl MapArgs {
         };
         drop(progress);
         complain(image.name(), &rescued, context);
-        if let Some(path) = &self.map {
-            let text = rescued.map().to_text(rescued.bytes);
-            let others: Vec<&Path> = inputs.iter().copied().chain([target]).collect();
-            Output::write_whole(path, &others, text.as_bytes())?;
+        if let Some(map) = map {
+            map.finish(rescued.map().to_text(rescued.bytes).as_bytes())?;
         }
         if context.json() && !is_stream {
             context.print_json(&value(&rescued))?;
@@ -197,15 +205,32 @@ fn value(rescued: &Rescued) -> Value {
     })
 }
 
+/// Refuses to replace a file that is not a map: nobody can have meant it. One without contents loses nothing.
+fn check_old_map(path: &Path) -> Result<(), Error> {
+    let holds_data =
+        |found: Metadata| found.file_type().is_block_device() || found.is_file() && found.len() > 0;
+    if !metadata(path).is_ok_and(holds_data) {
+        return Ok(());
+    }
+    read_map(path).map(drop).map_err(|error| match error.kind() {
+        ErrorKind::Corrupt => {
+            let text = format!("{}; a map replaces only another map: name another file", error.text());
+            Error::coded(Code::Exists, text)
+        }
+        _ => error,
+    })
+}
+
 fn read_map(path: &Path) -> Result<RescueMap, Error> {
-    let read = || -> std::io::Result<String> {
-        let mut text = String::new();
-        std::fs::File::open(path)?.take(LARGEST_MAP + 1).read_to_string(&mut text)?;
-        Ok(text)
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(LARGEST_MAP + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
     };
-    let text = read().map_err(|error| Error::io(path.display(), error))?;
-    if u64_of(text.len()) > LARGEST_MAP {
+    let bytes = read().map_err(|error| Error::io(path.display(), error))?;
+    if u64_of(bytes.len()) > LARGEST_MAP {
         return Err(Error::corrupt(format!("{}: larger than any map of a disk", path.display())));
     }
-    RescueMap::from_text(&text).map_err(|error| error.at(path.display()))
+    let text = str::from_utf8(&bytes).map_err(|_| Error::corrupt("rescue map: not a text"));
+    text.and_then(RescueMap::from_text).map_err(|error| error.at(path.display()))
 }

@@ -45,6 +45,11 @@ impl SignerArgs {
         Ok(self.print_tbs)
     }
 
+    /// Whether what is signed is printed, and nothing is signed.
+    pub fn prints_tbs(&self) -> bool {
+        self.print_tbs
+    }
+
     /// The signature of `message`, made or checked, and the signer's certificate.
     pub fn signature(
         &self,

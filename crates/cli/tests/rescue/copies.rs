@@ -1,7 +1,9 @@
 //! Copies of images that can be read in part: what is lost is zeros, and is told.
 
 use std::fs::{self, OpenOptions};
+use std::io::Read as _;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::{Command, Stdio};
 
 use casemate_testkit::{Place, Rng, status, stderr, stdout, tool};
 
@@ -113,6 +115,45 @@ fn a_copy_goes_on_behind_wrong_tags_and_digests() {
     says(&place.own("luks extract vault copy --key-file key --map x"), 2, "--keep-going");
     says(&place.own("rescue vault none --map ./none"), 2, "would replace");
     says(&place.own("rescue plain copy --map plain"), 2, "would replace");
+}
+
+/// A map replaces an older map, and no other file: not one that is there, and not one that comes while the copy is made.
+#[test]
+fn a_map_replaces_a_map_alone() {
+    let place = Place::new(CASEMATE);
+    place.file("disk", Rng::new(3).bytes(4 << 20));
+    let random = Rng::new(4).bytes(5000);
+    for other in [&b"PRECIOUS"[..], b"# not a map\n", &random] {
+        place.file("map", other);
+        says(&place.own("rescue disk copy --map map"), 2, "a map replaces only another map");
+        assert!(place.read("map") == other && place.names() == ["disk", "map"]);
+    }
+    for old in [&b""[..], b"0 + 1\n0 4096 -\n"] {
+        place.file("map", old);
+        says(&place.own("rescue disk copy --map map --overwrite"), 0, "");
+        assert!(place.read("map").ends_with(b"0x00000000  0x00400000  +\n"));
+    }
+    fs::remove_file(place.path("map")).unwrap();
+    // The copy is on its way as soon as the pipe opens, and more than the pipe takes.
+    place.sh("mkfifo copied");
+    let line = ["rescue", "disk", "copied", "--map", "map"];
+    let mut rescue = Command::new(CASEMATE);
+    let rescue = rescue.args(line).current_dir(place.folder()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut pipe = fs::File::open(place.path("copied")).unwrap();
+    place.file("map", "0 + 1\n0 4096 -\n");
+    let mut copy = Vec::new();
+    pipe.read_to_end(&mut copy).unwrap();
+    says(&rescue.wait_with_output().unwrap(), 2, "a file of this name was made meanwhile");
+    assert!(copy == place.read("disk") && place.read("map") == b"0 + 1\n0 4096 -\n");
+    assert_eq!(place.names(), ["copied", "copy", "disk", "map"]);
+    // A map may go to a pipe itself, which is opened when the copy is there.
+    place.sh("mkfifo told");
+    let line = ["rescue", "disk", "copied", "--map", "told"];
+    let mut rescue = Command::new(CASEMATE).args(line).current_dir(place.folder()).spawn().unwrap();
+    for (name, end) in [("copied", &copy[copy.len() - 8..]), ("told", b"  +\n")] {
+        assert!(place.read(name).ends_with(end), "{name}");
+    }
+    assert!(rescue.wait().unwrap().success());
 }
 
 /// Parts that a map of ddrescue does not call finished are not read, and are lost through a mapping in whole sectors.

@@ -69,9 +69,11 @@ impl Args {
             let progress = context.progress(&name.display().to_string(), input.size().unwrap_or(0));
             let work = context.work(providers, &progress);
             let tree = self.out_merkle_tree.as_deref();
+            let others: Vec<&Path> = [&**file].into_iter().chain(tree).collect();
+            let output = self.out_descriptor.as_ref().map(|path| Output::begin(path, &others)).transpose()?;
             let descriptor = fsverity::describe(&name, input, &parameters, &work, tree)?;
-            if let Some(path) = &self.out_descriptor {
-                Output::write_whole(path, &[file], &descriptor.to_bytes())?;
+            if let Some(output) = output {
+                output.finish(&descriptor.to_bytes())?;
             }
             drop(progress);
             context.print(self.line(context, file, &descriptor)?)?;

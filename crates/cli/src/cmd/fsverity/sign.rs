@@ -61,10 +61,17 @@ impl Args {
         let progress = context.progress(&name.display().to_string(), input.size().unwrap_or(0));
         let tree = self.out_merkle_tree.as_deref();
         let work = context.work(providers, &progress);
+        let inputs: Vec<&Path> = self.signer.inputs().chain([&*self.file]).collect();
+        let others: Vec<&Path> = inputs.iter().copied().chain(tree).collect();
+        let output = self.out_descriptor.as_ref().map(|path| Output::begin(path, &others)).transpose()?;
+        let others: Vec<&Path> = others.into_iter().chain(self.out_descriptor.as_deref()).collect();
+        let is_file = |path: &&PathBuf| path.as_os_str() != "-" && !self.signer.prints_tbs();
+        let signed = self.out.as_ref().filter(is_file);
+        let signed = signed.map(|path| Output::begin(path, &others)).transpose()?;
         let descriptor = fsverity::describe(&name, input, &parameters, &work, tree)?;
         drop(progress);
-        if let Some(path) = &self.out_descriptor {
-            Output::write_whole(path, &[&self.file], &descriptor.to_bytes())?;
+        if let Some(output) = output {
+            output.finish(&descriptor.to_bytes())?;
         }
         let digest = descriptor.digest(context.providers())?;
         let message = digest.bytes_to_sign();
@@ -72,16 +79,15 @@ impl Args {
             return Ok(Answer::Yes);
         }
         let (signature, _) = self.signer.signature(&message, message_digest(&digest), context)?;
-        let out = self.out.ok_or_else(|| Error::argument("no file for the signature"))?;
-        let inputs: Vec<&Path> = self.signer.inputs().chain([&*self.file]).collect();
-        if out == Path::new("-") {
+        let out = self.out.as_ref().ok_or_else(|| Error::argument("no file for the signature"))?;
+        let Some(signed) = signed else {
             context
                 .output_of_data()?
                 .write_all(signature.der())
                 .map_err(|error| Error::io("standard output", error))?;
             return Ok(Answer::Yes);
-        }
-        Output::write_whole(&out, &inputs, signature.der())?;
+        };
+        signed.finish(signature.der())?;
         if context.json() {
             context.print_json(&serde_json::json!({
                 "file": self.file.to_string_lossy(),
