@@ -69,6 +69,28 @@ const PUT: PutOptions = {
     put
 };
 
+/// A file that gets the name of the recovery file between two changes stays.
+#[test]
+fn a_foreign_file_of_the_name_is_not_replaced_between_changes() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = Place::new();
+    place.make(&mke2fs, "-O ^has_journal", "8M");
+    let mut writer = place.writer();
+    let redo = place.0.path().join("image.redo");
+    writer.make_directory(b"/one", &NewNode::new(0o755), true).unwrap();
+    writer.commit().unwrap();
+    assert!(!redo.exists());
+    std::fs::write(&redo, "PRECIOUS").unwrap();
+    writer.make_directory(b"/two", &NewNode::new(0o755), true).unwrap();
+    let error = writer.commit().unwrap_err();
+    assert!(error.to_string().contains("is not a file of an interrupted change"), "{error}");
+    drop(writer);
+    assert_eq!(std::fs::read(&redo).unwrap(), b"PRECIOUS");
+    std::fs::remove_file(&redo).unwrap();
+    let reader = place.reader();
+    assert!(reader.resolve(b"/one", true).is_ok() && reader.resolve(b"/two", true).is_err());
+}
+
 #[test]
 fn trees_are_written_as_they_are_read() {
     let (Some(mke2fs), Some(e2fsck)) = (tool("mke2fs"), tool("e2fsck")) else { return };

@@ -68,6 +68,9 @@ struct Pending {
     blocks: BTreeMap<Block, u64>,
 }
 
+/// Text against a file of another kind that has the name.
+const FOREIGN: &str = "is not a file of an interrupted change; move it away";
+
 /// Outcome of a change that was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
@@ -197,10 +200,7 @@ impl RecoveryFile {
             Err(error) => return Err(error.at(name)),
         };
         let damaged = "is damaged; run e2fsck on the image, then nothing of this file is needed";
-        let mut header = [0; HEADER];
-        if file.size() >= u64_of(HEADER) {
-            file.read_at(&mut header, 0)?;
-        }
+        let header = header_of(&file)?;
         match format::version(&header) {
             Version::This => {}
             Version::Another => {
@@ -208,7 +208,7 @@ impl RecoveryFile {
                     "is of another version of casemate; run e2fsck on the image, then remove this file",
                 );
             }
-            Version::None => return refuse("is not a file of an interrupted change; move it away"),
+            Version::None => return refuse(FOREIGN),
         }
         let Header { uuid, block_size, count, sum: expected_sum } = Header::from_bytes(&header);
         let superblock = read_primary(device, crc)?;
@@ -281,6 +281,12 @@ impl RecoveryFile {
         let sum = crc.update(crc.update(!0, format::summed(&header.to_bytes())), &body);
         let header = Header { sum, ..header }.to_bytes();
         let output = OutputFile::create(&self.path)?;
+        // The one of the transaction before is gone. A file that has the name since is somebody's.
+        if self.path.exists()
+            && let Version::None = format::version(&header_of(&FileDevice::open(&self.path)?)?)
+        {
+            return Err(Error::argument(format!("{}: {FOREIGN}", self.path.display())));
+        }
         output.device().write_at(&header, 0)?;
         output.device().write_at(&body, u64_of(header.len()))?;
         if let Some(image) = &self.image {
@@ -326,6 +332,15 @@ impl RecoveryFile {
     fn forget(&self) -> Result<()> {
         self.image.as_ref().map_or(Ok(()), Medium::remove_recovery_path)
     }
+}
+
+/// The file's header; zeros if it is too short for one.
+fn header_of(file: &FileDevice) -> Result<[u8; HEADER]> {
+    let mut header = [0; HEADER];
+    if file.size() >= u64_of(HEADER) {
+        file.read_at(&mut header, 0)?;
+    }
+    Ok(header)
 }
 
 /// Numbers of files that were renamed.
