@@ -203,7 +203,8 @@ struct Told(Mutex<Limit>);
 impl Faults {
     /// The receiver of messages.
     pub fn events(&self) -> Arc<dyn Events + Send + Sync> {
-        Arc::clone(&self.0) as _
+        let told: Arc<Told> = Arc::clone(&self.0);
+        told
     }
 }
 
