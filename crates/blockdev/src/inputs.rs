@@ -7,15 +7,34 @@
 //! Standard output is opened by whoever began the process, and asks nobody. A program that prints has it watched
 //! ([`watch_output`]), and looks before it prints whether an image that it has opened is the same file ([`read_output`]).
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 use crate::identity::{FileId, shares};
 use crate::os;
 
 /// Descriptors that secrets are read from, and the files that were open under their numbers.
-static DESCRIPTORS: Mutex<Vec<(u32, FileId)>> = Mutex::new(Vec::new());
+static DESCRIPTORS: Mutex<Vec<Descriptor>> = Mutex::new(Vec::new());
+
+/// A descriptor, and the file that was open under its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Descriptor {
+    number: u32,
+    id: FileId,
+    /// When the file was made, where the system tells: its number is given to another file as soon as it is gone.
+    created: Option<SystemTime>,
+}
+
+impl Descriptor {
+    fn of(number: u32) -> Option<Descriptor> {
+        let path = format!("/dev/fd/{number}");
+        let created = fs::metadata(&path).ok().and_then(|found| found.created().ok());
+        FileId::at(Path::new(&path)).map(|id| Descriptor { number, id, created })
+    }
+}
 
 /// Standard output of a process that prints.
 static OUTPUT: OnceLock<Output> = OnceLock::new();
@@ -34,12 +53,10 @@ struct Output {
 /// Keeps the outputs of this process from the file that is open under a number: a secret is read from it. Once something else
 /// is open under the number, they are no longer kept from it.
 pub fn keep_descriptor(number: u32) {
-    let Some(id) = id_of_descriptor(number) else { return };
+    let Some(descriptor) = Descriptor::of(number) else { return };
     let mut known = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
-    if !known.contains(&(number, id)) {
-        known.retain(|(other, _)| *other != number);
-        known.push((number, id));
-    }
+    known.retain(|other| other.number != number);
+    known.push(descriptor);
 }
 
 /// The files and devices that this process reads through standard input and other descriptors.
@@ -68,13 +85,9 @@ pub fn check_output(id: FileId) -> Result<()> {
 /// All inputs, with the numbers of their descriptors.
 fn all() -> Vec<(u32, FileId)> {
     let known = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_open = |(number, id): &&(u32, FileId)| id_of_descriptor(*number) == Some(*id);
+    let open = known.iter().filter(|known| Descriptor::of(known.number) == Some(**known));
     let input = os::standard_input().map(|id| (0, id));
-    input.into_iter().chain(known.iter().filter(is_open).copied()).collect()
-}
-
-fn id_of_descriptor(number: u32) -> Option<FileId> {
-    FileId::at(Path::new(&format!("/dev/fd/{number}")))
+    input.into_iter().chain(open.map(|known| (known.number, known.id))).collect()
 }
 
 /// Watches from now on whether an image that is opened is the file or block device that standard output leads to.

@@ -255,6 +255,16 @@ impl Medium {
         self.new.as_deref().map(|new| new.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Looks whether a new file can get its name, before others of the same work get theirs.
+    ///
+    /// # Errors
+    /// Errors of [`OutputFile::check_name`].
+    pub fn check_name(&self) -> Result<()> {
+        let new = self.output();
+        let new = new.as_ref().and_then(|new| new.as_ref());
+        new.map_or(Ok(()), OutputFile::check_name).at(&self.name)
+    }
+
     /// Gives a new file its name, once its contents are on stable storage. What has its name already stays as it is.
     ///
     /// # Errors

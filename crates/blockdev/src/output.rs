@@ -60,6 +60,23 @@ impl Before {
     fn is_free(&self) -> bool {
         self.link.is_none() && self.len_and_time.is_none()
     }
+
+    /// Whether the name is free now, and what has it may be replaced.
+    ///
+    /// # Errors
+    /// [`Code::Exists`] or [`Code::Changed`] if it is not what it was, and not free.
+    fn check(&self, path: &Path) -> Result<bool> {
+        let now = Before::of(path);
+        match now.is_free() {
+            true => Ok(true),
+            false if now == *self => Ok(false),
+            false if self.is_free() => Err(taken()),
+            false => {
+                let text = "the file changed while its replacement was written, and was not replaced";
+                Err(Error::coded(Code::Changed, text))
+            }
+        }
+    }
 }
 
 /// A file under its temporary name, which goes with it.
@@ -150,6 +167,14 @@ impl OutputFile {
         *self.modified.lock().unwrap_or_else(PoisonError::into_inner) = Some(time);
     }
 
+    /// Looks whether the file can get its name: of several outputs none is to replace anything where another one can't.
+    ///
+    /// # Errors
+    /// Errors of [`OutputFile::commit`] that can be known before it.
+    pub fn check_name(&self) -> Result<()> {
+        self.before.check(&self.path).map(drop)
+    }
+
     /// Gives the file its name. With `sync` its contents are on stable storage before, and its name is afterwards.
     ///
     /// # Errors
@@ -191,16 +216,8 @@ impl OutputFile {
 
 /// Gives a file its name, unless what had it at the beginning is another now: nobody has asked for that to be replaced.
 fn give_name(temporary: NamedTempFile, path: &Path, before: &Before) -> Result<()> {
-    let now = Before::of(path);
-    let taken = || Error::coded(Code::Exists, "a file of this name was made meanwhile, and was not replaced");
-    if before.is_free() && !now.is_free() {
-        return Err(taken());
-    }
-    if now != *before && !now.is_free() {
-        let text = "the file changed while its replacement was written, and was not replaced";
-        return Err(Error::coded(Code::Changed, text));
-    }
-    if !now.is_free() {
+    let is_free = before.check(path)?;
+    if !is_free {
         return temporary.persist(path).map(drop).map_err(|error| error.error.into());
     }
     match temporary.persist_noclobber(path) {
@@ -209,6 +226,10 @@ fn give_name(temporary: NamedTempFile, path: &Path, before: &Before) -> Result<(
         // The file system can only replace.
         Err(PersistError { file, .. }) => file.persist(path).map(drop).map_err(|error| error.error.into()),
     }
+}
+
+fn taken() -> Error {
+    Error::coded(Code::Exists, "a file of this name was made meanwhile, and was not replaced")
 }
 
 #[cfg(test)]

@@ -372,9 +372,11 @@ impl Image {
             };
             let encoded = fec::encode(&made, &devices, work).and_then(|()| parity.flush());
             encoded.map_err(|error| left_behind(error, &fec.image))?;
+            [self, hash, &fec.image].into_iter().try_for_each(|image| image.check_name())?;
             fec.image.commit()?;
             fec_layout = Some(made);
         }
+        [self, hash].into_iter().try_for_each(|image| image.check_name())?;
         hash.commit()?;
         Ok(Formatted { layout, root_hash, fec: fec_layout, fec_on_hash_device: on_hash_device })
     }

@@ -46,7 +46,9 @@ pub fn start(what: &str, ending: fn(u32) -> Option<String>, context: &Context) -
         // It has said why.
         return Ok(Answer::Status(exit_status(child.wait().map_err(at)?)));
     }
-    if let Err(error) = context.print(said) {
+    // Also where a service goes on without a reader: this is how it is found.
+    let told = (&StandardOutput::default()).write_all(&said);
+    if let Err(error) = told.map_err(|error| Error::io("standard output", error)) {
         // Nobody would know where to find it. It ends with the stream.
         drop(talk);
         let _ = child.wait();

@@ -51,6 +51,10 @@ fn a_server_goes_into_the_background_when_clients_can_connect() {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     assert_eq!(status(&run_any(unheard.stdout(full))), 2);
     assert!(!place.path("s").exists());
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(status(&run_any(unheard.stdout(closed))), 141);
+    assert!(!place.path("s").exists());
     // What keeps it from beginning is its own.
     place.is("serve none -r --socket s --fork", 2, "none: No such file");
     place.is("serve image -r --socket none/s --fork", 2, "none/s");
