@@ -124,6 +124,26 @@ kinds_of_advice! {
     FinishReencryption = "finish-reencryption" "finish the reencryption";
     /// A reencryption has to be begun first.
     BeginReencryption = "begin-reencryption" "begin a reencryption first";
+    /// Two builds of a file system become more alike with one size of blocks, in bytes.
+    BuildBlockSize(bytes: u64) = "build-block-size" "build both with blocks of {bytes} bytes";
+    /// Two builds of a file system become more alike with one size, in bytes.
+    BuildSize(bytes: u64) = "build-size" "build both with a size of {bytes} bytes";
+    /// Two builds of a file system become more alike with one size of inodes, in bytes.
+    BuildInodeSize(bytes: u64) = "build-inode-size" "build both with inodes of {bytes} bytes";
+    /// Two builds of a file system become more alike with one number of inodes.
+    BuildInodes(count: u64) = "build-inodes" "build both with {count} inodes";
+    /// Features to add, and with a `^` to remove, that give the second build those of the first one.
+    BuildFeatures(list: String) = "build-features" "change the features of the second build by {list}";
+    /// Two builds of a file system become more alike with one label.
+    BuildLabel(label: String) = "build-label" "build both with the label '{label}'";
+    /// Two builds of a file system become more alike with one UUID.
+    BuildUuid(uuid: String) = "build-uuid" "build both with the UUID {uuid}";
+    /// Two builds of a file system become more alike with one seed of the directory hash.
+    BuildHashSeed(seed: String) = "build-hash-seed" "build both with the hash seed {seed}";
+    /// Two builds of a file system become more alike with one time, which no time of a file is later than.
+    BuildTime = "build-time" "build both at one time, and let no file be later";
+    /// Two builds of a file system become more alike with one owner of all files.
+    BuildOwner = "build-owner" "give all files one owner";
 }
 
 /// End of a text about an error: `; do this (--option), or do that (--other)`, in which `word` says what the caller's

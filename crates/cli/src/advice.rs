@@ -83,6 +83,16 @@ pub fn option(advice: &Advice) -> Option<String> {
         Advice::ConvertToLuks2 => "casemate luks convert --type luks2",
         Advice::FinishReencryption => "casemate luks reencrypt --resume-only",
         Advice::BeginReencryption => "casemate luks reencrypt --init-only",
+        Advice::BuildBlockSize(bytes) => return Some(format!("casemate ext4 build --block-size {bytes}")),
+        Advice::BuildSize(bytes) => return Some(format!("casemate ext4 build --size {bytes}")),
+        Advice::BuildInodeSize(bytes) => return Some(format!("casemate ext4 build --inode-size {bytes}")),
+        Advice::BuildInodes(count) => return Some(format!("casemate ext4 build --inodes {count}")),
+        Advice::BuildFeatures(list) => return Some(format!("casemate ext4 build --features {list}")),
+        Advice::BuildLabel(label) => return Some(format!("casemate ext4 build --label '{label}'")),
+        Advice::BuildUuid(uuid) => return Some(format!("casemate ext4 build --uuid {uuid}")),
+        Advice::BuildHashSeed(seed) => return Some(format!("casemate ext4 build --hash-seed {seed}")),
+        Advice::BuildTime => "SOURCE_DATE_EPOCH=SECONDS casemate ext4 build",
+        Advice::BuildOwner => "casemate ext4 build --owner UID:GID",
         _ => return None,
     };
     Some(option.to_owned())

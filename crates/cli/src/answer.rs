@@ -25,6 +25,7 @@ pub const CUT: u8 = 141;
 /// an error says that the command could not do its work. No other command may answer with [`Answer::No`].
 const QUESTIONS: &[(&str, Option<ErrorKind>)] = &[
     ("ext4 check", Some(ErrorKind::Corrupt)),
+    ("ext4 diff", None),
     ("fsverity check", Some(ErrorKind::Mismatch)),
     ("fsverity verify-signature", Some(ErrorKind::Mismatch)),
     ("info", None),

@@ -370,11 +370,7 @@ impl Failures {
 pub fn error_value(error: &Error) -> Value {
     let place = error.place();
     let option = advice::option;
-    let advice: Vec<Value> = error
-        .advice()
-        .iter()
-        .map(|advice| json!({"name": advice.name(), "text": advice.to_string(), "option": option(advice)}))
-        .collect();
+    let advice: Vec<Value> = error.advice().iter().map(advice_value).collect();
     json!({
         "kind": error.kind().name(),
         "code": error.code().name(),
@@ -388,6 +384,11 @@ pub fn error_value(error: &Error) -> Value {
         "text": error.text_worded(&option),
         "advice": advice,
     })
+}
+
+/// Advice for programs.
+pub fn advice_value(advice: &Advice) -> Value {
+    json!({"name": advice.name(), "text": advice.to_string(), "option": advice::option(advice)})
 }
 
 /// Refuses a driver that was named for the hash `name`, and does not make it.

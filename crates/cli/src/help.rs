@@ -313,6 +313,7 @@ const JOBS: &[(&str, &[(&str, &str)])] = &[
         "Check",
         &[
             ("ext4 check", "Check an ext4 file system, and repair it with --repair"),
+            ("ext4 diff", "Tell what differs between two ext4 images, to the last byte"),
             ("verity verify", "Verify an image against a dm-verity root hash"),
             ("fsverity check", "Check files against a list of digests"),
             ("integrity verify", "Verify all tags of a dm-integrity volume"),

@@ -29,6 +29,8 @@ const HINTS: &[(&str, &str)] = &[
     ("decrypt", "casemate luks extract, or without a header casemate crypt decrypt"),
     ("delete", "casemate ext4 rm for files, casemate luks remove-key for a passphrase"),
     ("df", "casemate ext4 df"),
+    ("diff", "casemate ext4 diff"),
+    ("diffoscope", "casemate ext4 diff"),
     ("du", "casemate ext4 du"),
     ("dump", "casemate info, casemate luks dump, casemate verity dump, casemate integrity dump"),
     ("dump2fs", "casemate ext4 info"),

@@ -792,6 +792,8 @@ fn no_text_of_an_image_steers_a_terminal() {
     place.sh(&format!(
         "tune2fs -L '\x1b[2J\nstate:' root.img >&2; mkdir -p 'tree/{evil}'; echo > 'tree/{evil}/f'"
     ));
+    fs::copy(place.path("root.img"), place.path("plain.img")).unwrap();
+    place.is("ext4 mkdir plain.img /tree", 0, "");
     place.is("ext4 put -r root.img tree /", 0, "");
     place.file("name", evil);
     for line in [
@@ -806,6 +808,8 @@ fn no_text_of_an_image_steers_a_terminal() {
         "ext4 du -a root.img",
         "ext4 stat root.img \"/tree/$(cat name)\"",
         "ext4 digest --tree root.img",
+        "ext4 diff root.img plain.img",
+        "ext4 diff --json root.img plain.img",
         // Errors and notes.
         "ext4 cat root.img \"/tree/$(cat name)\"",
         "ext4 cat --json root.img \"/tree/$(cat name)\"",

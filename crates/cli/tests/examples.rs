@@ -346,6 +346,7 @@ fn json_is_as_documented() {
         ("ext4 readlink", "root.img /new/l"),
         ("ext4 find", "root.img /etc --type f"),
         ("ext4 digest", "root.img /etc"),
+        ("ext4 diff", "root.img new.img"),
         ("ext4 du", "root.img /etc"),
         ("ext4 df", "root.img"),
         ("ext4 truncate", "root.img /new/m 1K"),

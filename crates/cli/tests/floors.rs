@@ -84,6 +84,7 @@ const ROOMS_OF_EXT4: &[&str] = &[
     "edit",
     "open",
     "check",
+    "diff",
     "repair",
     "build",
     "tune",

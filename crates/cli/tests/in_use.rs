@@ -156,6 +156,8 @@ const READERS: &[&str] = &[
     "ext4 check IMAGE",
     "ext4 check -n --repair IMAGE",
     "ext4 cat IMAGE /lost+found",
+    "ext4 diff IMAGE fs",
+    "ext4 diff fs IMAGE",
     "ext4 digest IMAGE",
     "ext4 extract IMAGE out",
     "ext4 undelete IMAGE out",

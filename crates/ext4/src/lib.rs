@@ -43,6 +43,7 @@
 mod alloc;
 mod build;
 mod check;
+mod diff;
 mod edit;
 mod error;
 mod format;
@@ -64,6 +65,7 @@ pub use check::{
     CheckOptions, CheckReport, Finding, FindingKind, Level, VerityCount, VerityDemand, VerityFiles, check,
     check_size, copy_to_read_by, fix_checksums,
 };
+pub use diff::{Area, DiffOptions, DiffReport, DiffSide, Difference, Side, diff, diff_size};
 pub use edit::{
     Body, NewAttributes, NewNode, Presence, PutOptions, PutReport, RawAttributes, SetId, WriteOptions, Writer,
 };
@@ -83,6 +85,7 @@ pub use format::superblock::{
     ExternalJournal, FoundError, HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
     SuperblockDetails,
 };
+pub use format::value::FieldValue;
 pub use format::xattr::{XattrEntries, XattrEntry};
 pub use read::casefold::fold as casefold;
 pub use read::deleted::{Deleted, DeletedBlocks, DeletedFile, DeletedSource};

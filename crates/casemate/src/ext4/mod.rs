@@ -9,6 +9,7 @@ mod build;
 mod bulk;
 mod change;
 mod contents;
+mod diff;
 mod encrypt;
 mod encrypted;
 mod file_system;
@@ -59,6 +60,7 @@ pub use change::{
     source_date_epoch,
 };
 pub use contents::{VerityInfo, VerityPolicy, open_file, sha256, verity_info};
+pub use diff::{Area, DiffImage, DiffOptions, DiffReport, Difference, FieldValue, Side};
 use encrypted::KeyUse;
 pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};

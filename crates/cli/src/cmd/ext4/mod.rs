@@ -7,6 +7,7 @@ pub mod check;
 mod chmod;
 mod chown;
 mod df;
+mod diff;
 mod digest;
 mod du;
 pub mod entry;
@@ -76,6 +77,7 @@ commands! {
         Extract(extract::Args),
         Undelete(undelete::Args),
         Check(check::Args),
+        Diff(diff::Args),
         Put(put::Args),
         Mkdir(mkdir::Args),
         Rm(rm::Args),

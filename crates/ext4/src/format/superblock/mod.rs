@@ -5,6 +5,7 @@
 mod details;
 mod edit;
 mod external_journal;
+pub(crate) mod fields;
 pub(crate) mod guess;
 mod new;
 
