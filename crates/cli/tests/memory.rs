@@ -106,6 +106,10 @@ fn long_paths() {
     ] {
         limited(&place, 16, line);
     }
+    // Two of them at once.
+    std::fs::copy(place.path("image"), place.path("other")).unwrap();
+    place.yes("ext4 chmod other 700 /lost+found");
+    limited(&place, 32, "ext4 diff image other");
 }
 
 /// Files whose contents are one.

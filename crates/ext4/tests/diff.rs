@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, MemoryDevice};
+use casemate_blockdev::{BlockDevice, Error, MemoryDevice, Result};
 use casemate_ext4::{
     Area, DiffOptions, DiffReport, DiffSide, Difference, Ext4, OpenOptions, diff, diff_size,
 };
@@ -143,7 +143,7 @@ fn equal_images_have_no_line() {
 
 #[test]
 fn each_byte_that_differs_has_a_line() {
-    let cases = if slow_tests() { 600 } else { 25 };
+    let cases = if slow_tests() { 600 } else { 10 };
     for (name, bytes) in images() {
         let image = Image::new(bytes);
         for case in 0..cases {
@@ -180,5 +180,58 @@ fn any_two_images_are_compared() {
         for (name_b, b) in &images {
             compared(a, b, true, &format!("{name_a} {name_b}"));
         }
+    }
+}
+
+/// A device of which the last block can't be read.
+struct Torn(MemoryDevice);
+
+impl BlockDevice for Torn {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.0)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        match offset + buf.len() as u64 > self.size() - 1024 {
+            true => Err(Error::from(std::io::ErrorKind::TimedOut)),
+            false => self.0.read_at(buf, offset),
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_the_rest_compared() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let image = fixture(folder.join("1k-64bit.img.xz"));
+    let torn = |bytes: Vec<u8>| {
+        let device: Arc<dyn BlockDevice> = Arc::new(Torn(MemoryDevice::new(bytes)));
+        DiffSide::new(Ext4::open(Arc::clone(&device), &OpenOptions::default()).unwrap(), device)
+    };
+    let whole = side(&image, true).unwrap();
+    let mut other = image.clone();
+    let at = other.len() - 3000;
+    other[at] ^= 1;
+    for (bytes, expected) in [(image, vec!["unread"]), (other, vec!["unread", "bytes"])] {
+        let mut kinds = Vec::new();
+        let sides = [&whole, &torn(bytes)];
+        let report = diff(sides, DiffOptions::new(), &Work::default(), &mut |line| {
+            kinds.push(line.kind());
+            Ok(())
+        });
+        let report = report.unwrap();
+        assert_eq!((kinds, report.is_equal, report.unread), (expected.clone(), false, 1));
+        assert_eq!(report.differences, expected.len() as u64 - 1);
     }
 }

@@ -134,11 +134,14 @@ impl Diff<'_> {
         let size = u64::from(layout.inode_size);
         let index = (at - table) / size;
         let start = table + index * size;
-        let number = layout.inode_at(group, u32::try_from(index).ok()?)?;
+        let index = u32::try_from(index).ok()?;
+        let number = layout.inode_at(group, index)?;
         let is_used = Side::BOTH.into_iter().any(|side| {
-            let mut raw = vec![0; layout.inode_len()];
             let side = self.sides[side.index()];
-            side.device.0.read_at(&mut raw, start).is_ok() && hidden::is_used(&side.fs, number, &raw)
+            let mut raw = vec![0; layout.inode_len()];
+            hidden::used_slots(&side.fs, group).is_ok_and(|used| index < used)
+                && side.device.0.read_at(&mut raw, start).is_ok()
+                && hidden::is_used(&side.fs, number, &raw)
         });
         Some((start..start + size, is_used))
     }

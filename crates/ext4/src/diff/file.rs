@@ -50,7 +50,8 @@ impl Diff<'_> {
                 }
                 // Areas tell of what the file system keeps in files of its own.
                 let is_own = |(side, inode): (Side, &&Inode)| {
-                    self.sides[side.index()].fs.superblock().is_reserved(inode.number())
+                    let (superblock, number) = (self.sides[side.index()].fs.superblock(), inode.number());
+                    superblock.is_reserved(number) || superblock.names(number)
                 };
                 if Side::BOTH.into_iter().zip(&inodes).any(is_own) {
                     return Ok(());

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use casemate_blockdev::u64_of;
+use casemate_blockdev::{u64_of, usize_of};
 
 use super::Diff;
 use super::difference::{Difference, Side};
@@ -173,7 +173,7 @@ impl Diff<'_> {
         }
         let first = a.iter().zip(b).position(|(a, b)| a != b).map_or(0, u64_of);
         let values = [a, b].map(|names| {
-            let name = names.iter().nth(casemate_blockdev::usize_of(first)).cloned().unwrap_or_default();
+            let name = names.get(usize_of(first)).cloned().unwrap_or_default();
             FieldValue::Text(String::from_utf8_lossy(&name).into_owned())
         });
         self.stored(path, "order of names", values)

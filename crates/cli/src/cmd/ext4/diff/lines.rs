@@ -27,13 +27,24 @@ pub fn text(difference: &Difference) -> Vec<u8> {
             (Some(path), format!("only in {name} ({}{below})", kind.name()))
         }
         Difference::File { path, field, values } => {
-            let [a, b] = [&values[0], &values[1]].map(|value| value.as_ref().map_or_else(none, word));
-            (Some(path), format!("{field}: {a} -> {b}"))
+            let shown = match values {
+                [Some(FieldValue::Bytes(a)), Some(FieldValue::Bytes(b))] => both_bytes(a, b),
+                [a, b] => {
+                    let [a, b] = [a, b].map(|value| value.as_ref().map_or_else(none, word));
+                    format!("{a} -> {b}")
+                }
+            };
+            (Some(path), format!("{field}: {shown}"))
         }
         Difference::Xattr { path, name, values } => {
-            let value = |value: &Option<Vec<u8>>| value.as_deref().map_or_else(none, bytes);
-            let name = visible(&String::from_utf8_lossy(name));
-            (Some(path), format!("attribute {name}: {} -> {}", value(&values[0]), value(&values[1])))
+            let shown = match values {
+                [Some(a), Some(b)] => both_bytes(a, b),
+                [a, b] => {
+                    let [a, b] = [a, b].map(|value| value.as_deref().map_or_else(none, bytes));
+                    format!("{a} -> {b}")
+                }
+            };
+            (Some(path), format!("attribute {}: {shown}", visible(&String::from_utf8_lossy(name))))
         }
         Difference::Contents { path, first, blocks } => {
             (Some(path), format!("contents: {} from byte {first} on", count(*blocks, "block")))
@@ -73,7 +84,19 @@ fn none() -> String {
 }
 
 fn both(values: &[FieldValue; 2]) -> String {
-    format!("{} -> {}", word(&values[0]), word(&values[1]))
+    match values {
+        [FieldValue::Bytes(a), FieldValue::Bytes(b)] => both_bytes(a, b),
+        [a, b] => format!("{} -> {}", word(a), word(b)),
+    }
+}
+
+/// Two values, from their first difference on if they begin alike for longer than is shown.
+fn both_bytes(a: &[u8], b: &[u8]) -> String {
+    let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    match same < SHOWN {
+        true => format!("{} -> {}", bytes(a), bytes(b)),
+        false => format!("from byte {same} on: {} -> {}", bytes(&a[same..]), bytes(&b[same..])),
+    }
 }
 
 /// A value as a person reads it, in one line.

@@ -16,6 +16,7 @@ use crate::answer::Answer;
 use crate::cmd::explained::explained;
 use crate::cmd::layers::{Asking, spec_parser};
 use crate::context::{Context, advice_value, error_value};
+use crate::streams::visible;
 
 /// List all differences between two ext4 images.
 ///
@@ -91,7 +92,8 @@ impl Args {
             }
             for advice in &report.advice {
                 let option = advice::option(advice).map_or_else(String::new, |option| format!(" ({option})"));
-                context.note(&format!("{advice}{option}"));
+                // A label is anybody's text.
+                context.note(&visible(&format!("{advice}{option}")));
             }
         }
         for image in [&a, &b] {
