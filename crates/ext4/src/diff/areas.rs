@@ -73,7 +73,7 @@ impl Diff<'_> {
             for side in Side::BOTH {
                 let buffer = &mut buffers[side.index()];
                 buffer.resize(len, 0);
-                self.sides[side.index()].device.0.read_at(buffer, start)?;
+                self.sides[side.index()].device.read_at(buffer, start)?;
             }
             let [a, b] = &buffers;
             let parts = a.chunks(usize_of(unit)).zip(b.chunks(usize_of(unit)));
@@ -140,7 +140,7 @@ impl Diff<'_> {
             let side = self.sides[side.index()];
             let mut raw = vec![0; layout.inode_len()];
             hidden::used_slots(&side.fs, group).is_ok_and(|used| index < used)
-                && side.device.0.read_at(&mut raw, start).is_ok()
+                && side.device.read_at(&mut raw, start).is_ok()
                 && hidden::is_used(&side.fs, number, &raw)
         });
         Some((start..start + size, is_used))

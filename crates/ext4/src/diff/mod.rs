@@ -26,6 +26,7 @@ mod storage;
 mod walk;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use casemate_blockdev::{Advice, BlockDevice};
@@ -42,21 +43,17 @@ use self::bytes::Compared;
 pub use self::difference::{Area, Difference, Side};
 
 /// A file system to compare.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct DiffSide {
     /// The file system, its journal replayed.
     pub fs: Ext4,
     /// The device as it is, whose bytes are compared.
-    pub device: DiffDevice,
+    pub device: Arc<dyn BlockDevice>,
 }
 
-/// Device whose bytes are compared.
-#[derive(Clone)]
-pub struct DiffDevice(pub Arc<dyn BlockDevice>);
-
-impl std::fmt::Debug for DiffDevice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DiffDevice").finish_non_exhaustive()
+impl fmt::Debug for DiffSide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiffSide").field("fs", &self.fs).finish_non_exhaustive()
     }
 }
 
@@ -110,14 +107,14 @@ pub fn diff(
     work: &Work<'_>,
     found: &mut dyn FnMut(&Difference) -> Result<()>,
 ) -> Result<DiffReport> {
-    let devices = sides.map(|side| &side.device.0);
+    let devices = sides.map(|side| &side.device);
     let unit = sides.map(|side| side.fs.layout().block_size);
     let compared = bytes::compare(devices, sides.map(DiffSide::end), unit[0].min(unit[1]).into(), work)?;
     let bytes = compared.bytes.saturating_add(compared.tail);
     if compared.is_equal() {
         return Ok(DiffReport { is_equal: true, differences: 0, unread: 0, bytes, advice: Vec::new() });
     }
-    let is_direct = sides.iter().all(|side| Arc::ptr_eq(side.fs.device(), &side.device.0));
+    let is_direct = sides.iter().all(|side| Arc::ptr_eq(side.fs.device(), &side.device));
     let mut diff = Diff {
         sides,
         compared,
@@ -147,13 +144,13 @@ pub fn diff_size(sides: [&DiffSide; 2]) -> u64 {
 impl DiffSide {
     /// A file system that was opened on a device, and the device as it is, without the file system's journal replayed.
     pub fn new(fs: Ext4, device: Arc<dyn BlockDevice>) -> DiffSide {
-        DiffSide { fs, device: DiffDevice(device) }
+        DiffSide { fs, device }
     }
 
     /// The byte behind the file system, as far as the device goes.
     fn end(&self) -> u64 {
         let layout = self.fs.layout();
-        layout.blocks.saturating_mul(layout.block_size.into()).min(self.device.0.size())
+        layout.blocks.saturating_mul(layout.block_size.into()).min(self.device.size())
     }
 }
 
@@ -222,7 +219,7 @@ impl Diff<'_> {
     fn superblock(&mut self) -> Result<()> {
         let mut raw = [[0; SUPERBLOCK_SIZE]; 2];
         for (side, raw) in Side::BOTH.into_iter().zip(&mut raw) {
-            let read = self.sides[side.index()].device.0.read_at(raw, SUPERBLOCK_OFFSET);
+            let read = self.sides[side.index()].device.read_at(raw, SUPERBLOCK_OFFSET);
             if let Err(error) = read {
                 return self.skip(side, b"superblock", error);
             }
