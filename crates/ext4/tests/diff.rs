@@ -183,6 +183,21 @@ fn any_two_images_are_compared() {
     }
 }
 
+/// A map that leads nowhere is told by its bytes.
+#[test]
+fn a_damaged_map_of_a_hidden_inode_has_a_line() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let image = Image::new(fixture(folder.join("1k-inline-512.img.xz")));
+    // One of the seeds of the test above.
+    let mutation = image.mutation_with(&mut Rng::new(252), |rng| rng.below(3) > 0);
+    let mut changed = image.bytes.clone();
+    for (at, part) in &mutation.writes {
+        changed[*at..at + part.len()].copy_from_slice(part);
+    }
+    let (_, lines) = compared(&image.bytes, &changed, false, "the resize inode").unwrap();
+    assert_eq!(lines[0].kind(), "storage", "{lines:?}");
+}
+
 /// A device of which the last block can't be read.
 struct Torn(MemoryDevice);
 

@@ -89,14 +89,14 @@ impl Diff<'_> {
         let sides = self.sides;
         let mut runs = [Runs::new(&sides[0].fs, inodes[0]), Runs::new(&sides[1].fs, inodes[1])];
         let mut at = 0;
-        loop {
+        'runs: loop {
             let mut found = [None, None];
             for side in Side::BOTH {
                 match runs[side.index()].at_or_after(at) {
                     Ok(run) => found[side.index()] = run,
-                    // The first pass has told of damage.
                     Err(error) if error.is_interrupt() => return Err(error),
-                    Err(_) => return Ok(()),
+                    // Bytes tell of a damaged map what its runs can't.
+                    Err(_) => break 'runs,
                 }
             }
             let starts = found.map(|run| run.map(|run| (run.start.max(at), run.place(run.start.max(at)))));
