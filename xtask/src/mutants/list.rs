@@ -233,7 +233,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "crypt-in-place-record-not-flushed",
-        file: "crates/crypt/src/in_place.rs",
+        file: "crates/crypt/src/in_place/record.rs",
         text: r"        journal.write_at(&self.to_bytes(sha256), (self.zones % 2) * RECORD)?;
         journal.flush()",
         by: "        journal.write_at(&self.to_bytes(sha256), (self.zones % 2) * RECORD)",
@@ -258,14 +258,14 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "crypt-in-place-slots-do-not-take-turns",
-        file: "crates/crypt/src/in_place.rs",
+        file: "crates/crypt/src/in_place/record.rs",
         text: "RECORDS + (zone % 2) * self.hot_zone",
         by: "RECORDS + zone % 1",
         suites: &[CRYPT_LIB],
     },
     Mutation {
         name: "crypt-in-place-record-checksum-skipped",
-        file: "crates/crypt/src/in_place.rs",
+        file: "crates/crypt/src/in_place/record.rs",
         text: "(sane && digest(sha256, body) == *checksum).then_some(record)",
         by: "(sane && digest(sha256, body).len() == checksum.len()).then_some(record)",
         suites: &[CRYPT_LIB],

@@ -49,7 +49,7 @@ impl Volume {
         self.decrypt_here(moving.as_deref(), key, export, unlocking, options, work).at(name)
     }
 
-    fn decrypt_here(
+    pub(super) fn decrypt_here(
         &mut self,
         moving: Option<&[u8]>,
         key: &LuksKey,

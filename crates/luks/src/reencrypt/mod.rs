@@ -255,9 +255,14 @@ impl Volume {
         work: &Work<'_>,
     ) -> Result<bool, Error> {
         let _lease = Medium::lease_all(&[&self.header_image, &self.data])?;
+        let moving = self.forget_move()?;
         self.check_policy(unlocking.policy.as_ref(), &work.providers)?;
         self.data.check_partitions()?;
         let name = self.header_image.name().to_owned();
+        if let Some(digest) = moving {
+            let key = keys.first().ok_or_else(|| Error::argument("no passphrase was given"))?;
+            return self.decrypt_here(Some(&digest), key, None, unlocking, options, work).at(name);
+        }
         self.reencrypt_here(keys, unlocking, options, work).at(name)
     }
 

@@ -544,7 +544,11 @@ fn data_that_are_being_moved_take_no_writes() {
         drop(opened);
         let error = medium.volume().remove_token(0, &work).unwrap_err();
         assert!(error.to_string().contains("requires casemate-move"), "{error}");
-        assert!(medium.volume().decrypt(&key, None, &unlocking, &options, &work).unwrap());
+        // The same work, or what goes on with whatever was begun.
+        match moving % 2 {
+            0 => assert!(medium.volume().decrypt(&key, None, &unlocking, &options, &work).unwrap()),
+            _ => assert!(medium.resume(&key, &work).unwrap()),
+        }
         assert!(medium.end(&key, plaintext.len()) == plaintext, "{operations}");
     }
     assert!(moving > 3, "{moving}");
