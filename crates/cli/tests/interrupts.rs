@@ -239,8 +239,8 @@ fn sigquit_leaves_no_half_file() {
 }
 
 /// Without a journal the state in between is one that only casemate completes.
-#[test]
 #[cfg(target_os = "linux")]
+#[test]
 fn a_signal_waits_for_the_end_of_a_commit() {
     use casemate_testkit::{mke2fs, run_any, tool};
 
