@@ -15,7 +15,7 @@
 //! is done so far and compares. So work goes on when image and journal were copied elsewhere, and is refused when
 //! somebody has put the image back as it was.
 //!
-//! After the last zone both records say that the work is finished, and how the image is then ([`End`]). From then on the image may be
+//! After the last zone both records say that the work is finished, and how the image is then (`End`). From then on the image may be
 //! written to, and nothing of the journal is written to it any more. [`resume`] says of an image only that it is done if it is still
 //! known by that.
 //!
