@@ -10,7 +10,7 @@ use crate::luks2::reencrypt::{Backups, Direction, Mode, Part, Reencryption, Resi
 use crate::luks2::{self, Segment, SegmentSize};
 use casemate_blockdev::{AtFile, Medium, u64_of, usize_of};
 use casemate_primitives::hex;
-use casemate_providers::Work;
+use casemate_providers::{Hmac, Work};
 
 use super::encrypt::{copy_within, linear};
 use super::sides::Keys;
@@ -25,6 +25,9 @@ use crate::{LuksKey, LuksOptions, Volume};
 
 /// Bytes of the first data that are moved, at most, as cryptsetup has it.
 const MOST_MOVED: u64 = 20 << 20;
+
+/// Text before the data that their code is of.
+const MOVE_CONTEXT: &[u8] = b"first data of a decryption";
 
 impl Volume {
     /// Decrypts the data where they lie. A header before the data goes to `export`, a new file, and the data move to the
@@ -97,14 +100,14 @@ impl Volume {
             (true, Some(export)) => {
                 refuse_header_in_data(export, header.metadata.keyslots_area().end, &self.data, 0)?;
                 copy_header(&header, &self.header_image, export)?;
-                header.metadata = header.metadata.with_moving(&self.first_digest(&previous, work)?)?;
+                header.metadata = header.metadata.with_moving(&self.first_code(&previous, &keys, work)?)?;
                 header.write(export.top(), &work.providers, &mut |bytes| Source::System.fill(bytes))?;
                 (self.header_image, self.is_attached) = (export.clone(), false);
                 true
             }
             (false, Some(_)) => return Err(Error::argument("the header lies in a file of its own already")),
             (false, None) => match moving {
-                Some(digest) if digest == self.first_digest(&previous, work)?.as_bytes() => true,
+                Some(code) if code == self.first_code(&previous, &keys, work)?.as_bytes() => true,
                 Some(_) => {
                     let text = format!(
                         "the device is not as it was when the header's file was made: its first data, which are encrypted at byte {}, \
@@ -186,24 +189,28 @@ impl Volume {
         }
     }
 
-    /// Takes the header as it was before the first data began to be copied over it. Returns the digest that they had, in
+    /// Takes the header as it was before the first data began to be copied over it. Returns the code that they had, in
     /// hexadecimal, if they did.
     pub(crate) fn forget_move(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let digest = self.moving().map(<[u8]>::to_vec);
+        let code = self.moving().map(<[u8]>::to_vec);
         if let Header::Luks2(header) = &mut self.header
-            && digest.is_some()
+            && code.is_some()
         {
             header.metadata = header.metadata.without_moving()?;
         }
-        Ok(digest)
+        Ok(code)
     }
 
-    /// SHA-256, in hexadecimal, of all data that may be moved, encrypted as they are.
-    fn first_digest(&self, previous: &Segment, work: &Work<'_>) -> Result<String, Error> {
+    /// Code, in hexadecimal, of all data that may be moved, encrypted as they are. It is made under the key of the data: whoever
+    /// forges a header can't have a decryption go on that its user has not begun.
+    fn first_code(&self, previous: &Segment, keys: &Keys, work: &Work<'_>) -> Result<String, Error> {
+        let [Some(key), _] = keys.refs() else { return Err(Error::corrupt("no key is that of the data")) };
         let len = self.data.top().size().saturating_sub(previous.offset);
-        let mut data = vec![0; usize_of(len.min(MOST_MOVED))];
-        self.data.top().read_at(&mut data, previous.offset)?;
-        Ok(hex::encode(&work.providers.hash("sha256")?.digest(&data)))
+        let mut message = MOVE_CONTEXT.to_vec();
+        message.resize(MOVE_CONTEXT.len() + usize_of(len.min(MOST_MOVED)), 0);
+        self.data.top().read_at(&mut message[MOVE_CONTEXT.len()..], previous.offset)?;
+        let hmac = Hmac::new(work.providers.hash("sha256")?, key.expose());
+        Ok(hex::encode(hmac.tag(&message).expose()))
     }
 
     /// Whether the header says that a decryption is done, so that nothing but the header is left to be removed. Nothing proves

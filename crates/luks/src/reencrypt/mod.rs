@@ -259,9 +259,9 @@ impl Volume {
         self.check_policy(unlocking.policy.as_ref(), &work.providers)?;
         self.data.check_partitions()?;
         let name = self.header_image.name().to_owned();
-        if let Some(digest) = moving {
+        if let Some(code) = moving {
             let key = keys.first().ok_or_else(|| Error::argument("no passphrase was given"))?;
-            return self.decrypt_here(Some(&digest), key, None, unlocking, options, work).at(name);
+            return self.decrypt_here(Some(&code), key, None, unlocking, options, work).at(name);
         }
         self.reencrypt_here(keys, unlocking, options, work).at(name)
     }

@@ -84,9 +84,9 @@ impl Sampler {
         Ok(())
     }
 
-    /// Refuses a device of which no sample is as it was, and one that was put back from a copy of before: a transformed place never becomes
-    /// again what it was. Samples are not compared that are in another state than they were noted in:
-    /// cryptsetup goes on without them.
+    /// Refuses a device of which no sample is as it was, and one that was put back from a copy of before: a place that was transformed
+    /// never becomes what it was. Samples are not compared where the data are in another state than that of the sample: cryptsetup
+    /// goes on without them.
     ///
     /// # Errors
     /// `Argument` for another device, or an earlier state of it.
@@ -109,7 +109,8 @@ impl Sampler {
         };
         if let Some(sample) = course.samples.iter().filter(is_there).find(|sample| is_back(sample)) {
             return Err(Error::argument(format!(
-                "the data at position {} were transformed, and are as before again: this is an earlier copy of the device than the header                  tells of, and nothing is written to it; give the device as it was when the work was stopped, or put back its header, too",
+                "the data at position {} were transformed, and are as before again: this is an earlier copy of the device than the header tells \
+                 of, and nothing is written to it; give the device as it was when the work was stopped, or put back its header, too",
                 sample.position
             ))
             .at(name));

@@ -544,6 +544,16 @@ fn data_that_are_being_moved_take_no_writes() {
         drop(opened);
         let error = medium.volume().remove_token(0, &work).unwrap_err();
         assert!(error.to_string().contains("requires casemate-move"), "{error}");
+        // Whoever can't read the data can't make the code of them.
+        let forged = Medium::new(bytes_of(&medium.data), Some(bytes_of(medium.header_device())));
+        let Header::Luks2(mut header) = forged.volume().header().clone() else { panic!() };
+        let plain = header.metadata.without_moving().unwrap();
+        header.metadata = plain.with_moving(&"00".repeat(32)).unwrap();
+        header.write(forged.header_device(), &providers, &mut |_| Ok(())).unwrap();
+        let before = bytes_of(&forged.data);
+        let error = forged.resume(&key, &work).unwrap_err();
+        assert!(error.text().contains("Keep the header's file"), "{error}");
+        assert!(bytes_of(&forged.data) == before);
         // The same work, or what goes on with whatever was begun.
         match moving % 2 {
             0 => assert!(medium.volume().decrypt(&key, None, &unlocking, &options, &work).unwrap()),

@@ -264,22 +264,22 @@ const SAMPLE_GROWS: usize = 17;
 pub const MOVING: &str = "casemate-move";
 
 impl Metadata {
-    /// Digest, in hexadecimal, of the first data, which are being copied over the header before them; `None` if they are not.
+    /// Code, in hexadecimal, of the first data, which are being copied over the header before them; `None` if they are not.
     pub fn moving(&self) -> Option<&[u8]> {
         let is_moving = self.requirements() == [MOVING];
         Some(self.config().get(MOVING).and_then(Json::bytes).unwrap_or_default()).filter(|_| is_moving)
     }
 
-    /// Metadata of a volume whose first data, of this digest, are to be copied over the header before them.
+    /// Metadata of a volume whose first data, of this code, are to be copied over the header before them.
     ///
     /// # Errors
     /// `Argument` if the header has no room for it.
-    pub fn with_moving(&self, digest: &str) -> Result<Metadata> {
+    pub fn with_moving(&self, code: &str) -> Result<Metadata> {
         let mut object = self.object().clone();
         let mandatory = Json::from(vec![Json::from(MOVING)]);
         let config = member(&mut object, "config");
         config.set("requirements", Object::default().with("mandatory", mandatory).into());
-        config.set(MOVING, digest.into());
+        config.set(MOVING, code.into());
         Metadata::new(object, self.hdr_size())
     }
 
