@@ -16,9 +16,17 @@ pub struct Step {
 }
 
 /// `cargo` with these arguments; the same cargo that runs this program.
+///
+/// It gets nothing of what cargo told this program about its own package: build scripts that look at such variables would run
+/// again, and a third of the workspace would be built anew, each time that somebody calls cargo alone between.
 pub fn cargo<const N: usize>(args: [&str; N]) -> Step {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    step(cargo, args)
+    let mut step = step(cargo, args);
+    let is_of_package = |name: &str| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_of_package)) {
+        step.command.env_remove(name);
+    }
+    step
 }
 
 /// Any program with these arguments.
