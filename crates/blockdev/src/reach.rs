@@ -12,8 +12,8 @@ use std::ops::Range;
 
 use crate::medium::InWindow;
 use crate::{
-    Advice, AtFile, BlockDevice, Code, Error, Medium, Partition, Result, partitions, signatures,
-    table_to_read, target,
+    Advice, AtFile, BlockDevice, Code, Error, Events, Medium, Partition, Result, Window, partitions,
+    signatures, table_to_read, target,
 };
 
 impl Medium {
@@ -59,6 +59,25 @@ impl Medium {
         let windows = self.windows_below();
         let len = windows.last().map_or(0, |(_, window)| window.end - window.start);
         begun_around(windows.iter().rev().cloned(), 0..len).at(self.name())
+    }
+
+    /// Overwrites all signatures of the medium from byte `start` on, as [`signatures::erase`] does. Those that are counted from the
+    /// end stay where the medium is a part of something larger: the backup of the disk's GPT, the superblock of an array.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn erase_signatures(&self, start: u64, events: &dyn Events) -> Result<()> {
+        let (named, len) = (self.named(), self.top().size().saturating_sub(start));
+        let rest = Window::<&dyn BlockDevice>::new(&named, start, len).at(self.name())?;
+        let ends_here = !self.ends_with_table() && self.enclosing(0..self.top().size())?.is_none();
+        signatures::erase_own(&rest, ends_here, self.name(), events).at(self.name())
+    }
+
+    /// Whether the medium's end is that of a disk that has a GPT before the medium, and its backup there.
+    fn ends_with_table(&self) -> bool {
+        let to_end = |(below, window): &InWindow| window.end >= below.size();
+        let mut around = self.windows_outwards().take_while(to_end);
+        around.any(|(below, window)| window.start > 0 && has_gpt(&*below))
     }
 
     /// Something known that some bytes of the medium are a part of, and not all: what [`Medium::enclosing`] finds, and what reaches
@@ -108,6 +127,12 @@ fn begun_around(
 fn partition_of(disk: &dyn BlockDevice, window: &Range<u64>) -> Option<Partition> {
     let end = |one: &Partition| one.start.saturating_add(one.len).min(disk.size());
     partitions_of(disk).into_iter().find(|one| one.start == window.start && end(one) == window.end)
+}
+
+/// Whether a GPT lies at the beginning of a device, which may be damaged.
+fn has_gpt(device: &dyn BlockDevice) -> bool {
+    let mut magic = [0; 8];
+    [512, 4096].into_iter().any(|at| device.read_at(&mut magic, at).is_ok() && &magic == b"EFI PART")
 }
 
 /// Partitions of a device; none where there is no table that can be read.
@@ -317,5 +342,27 @@ mod tests {
         assert_eq!((from(3 * MIB), around(file(), MIB)), (None, Some(signatures::EXT.into())));
         let first = |len: u64| around(file().window(0, Some(len)).unwrap(), 0);
         assert_eq!((first(3 * MIB), first(3 * MIB - 1)), (None, Some(signatures::EXT.into())));
+    }
+
+    #[test]
+    fn a_table_at_the_end_stays_where_its_beginning_does() {
+        const MIB: u64 = 1 << 20;
+        let last = 4 * MIB - 512;
+        let erased = |part: &dyn Fn(Medium) -> Medium| {
+            let disk = disk();
+            for at in [512, last] {
+                disk.write_at(b"EFI PART", at).unwrap();
+            }
+            part(disk.clone()).erase_signatures(0, &crate::NoEvents).unwrap();
+            let mut magic = [0; 8];
+            disk.top().read_at(&mut magic, last).unwrap();
+            &magic != b"EFI PART"
+        };
+        assert!(erased(&|disk| disk));
+        for (start, len) in
+            [(3 * MIB, None), (3 * MIB, Some(MIB)), (2 * MIB + 512, None), (last, None), (0, Some(last))]
+        {
+            assert!(!erased(&|disk| disk.window(start, len).unwrap()), "{start}");
+        }
     }
 }

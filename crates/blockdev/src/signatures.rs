@@ -256,15 +256,26 @@ pub fn held(device: &dyn BlockDevice) -> io::Result<Held> {
 
 /// Overwrites all signatures of a device with zeros, wherever they lie, before something new is made on it: what is left of what
 /// was there would be found by other tools. The listener hears of each kind, but for that by which the contents were known if
-/// it lies in the first MiB.
+/// it lies in the first MiB. Of a part of something larger, [`Medium::erase_signatures`](crate::Medium::erase_signatures) knows what
+/// is not its own.
 ///
 /// # Errors
 /// Errors of reading and writing.
 pub fn erase(device: &dyn BlockDevice, name: impl fmt::Display, events: &dyn Events) -> crate::Result<()> {
+    erase_own(device, true, name, events)
+}
+
+/// Overwrites signatures as [`erase`] does; those that are counted from the end only if `ends_here`.
+pub(crate) fn erase_own(
+    device: &dyn BlockDevice,
+    ends_here: bool,
+    name: impl fmt::Display,
+    events: &dyn Events,
+) -> crate::Result<()> {
     let head = first_mib(device)?;
     let mut found = in_head(&head);
     elsewhere(device, &mut found)?;
-    found.retain(|place| !is_archive(place.what));
+    found.retain(|place| !is_archive(place.what) && (ends_here || !place.from_end));
     for Place { at, len, .. } in &found {
         device.write_zeroes(*at, *len, false)?;
     }
@@ -291,6 +302,8 @@ struct Place {
     at: u64,
     len: u64,
     what: &'static str,
+    /// Whether the place is counted from the device's end.
+    from_end: bool,
 }
 
 fn first_mib(device: &dyn BlockDevice) -> io::Result<Vec<u8>> {
@@ -305,14 +318,14 @@ fn in_head(head: &[u8]) -> Vec<Place> {
     let mut found = Vec::new();
     for (at, bytes, what) in SIGNATURES {
         if head.get(*at..).is_some_and(|rest| rest.starts_with(bytes)) {
-            found.push(Place { at: u64_of(*at), len: u64_of(bytes.len()), what });
+            found.push(Place { at: u64_of(*at), len: u64_of(bytes.len()), what, from_end: false });
         }
     }
     if let Some(what) = ext(head) {
-        found.push(Place { at: 1080, len: 2, what });
+        found.push(Place { at: 1080, len: 2, what, from_end: false });
     }
     if is_mbr(head) {
-        found.push(Place { at: 510, len: 2, what: MBR });
+        found.push(Place { at: 510, len: 2, what: MBR, from_end: false });
     }
     found
 }
@@ -381,27 +394,36 @@ fn elsewhere(device: &dyn BlockDevice, found: &mut Vec<Place>) -> io::Result<()>
         let copy = bytes(at, 264)?;
         if copy.starts_with(b"SKUL\xba\xbe\0\x02") && copy[256..] == at.to_be_bytes() {
             let is_alone = !found.iter().any(|place| place.what == LUKS);
-            found.push(Place { at, len: 6, what: if is_alone { LUKS_SECOND } else { LUKS } });
+            let what = if is_alone { LUKS_SECOND } else { LUKS };
+            found.push(Place { at, len: 6, what, from_end: false });
         }
     }
     // The first two labels of four, and the last two.
     const LABEL: u64 = 256 << 10;
     let back = |count| (size / LABEL).checked_sub(count).map(|label| label * LABEL);
-    let mut labels: Vec<u64> = [Some(0), Some(LABEL), back(1), back(2)].into_iter().flatten().collect();
+    let mut labels: Vec<(u64, bool)> =
+        [(Some(0), false), (Some(LABEL), false), (back(1), true), (back(2), true)]
+            .into_iter()
+            .filter_map(|(label, from_end)| Some((label?, from_end)))
+            .collect();
     labels.sort_unstable();
-    labels.dedup();
-    for label in labels {
+    labels.dedup_by_key(|(label, _)| *label);
+    for (label, from_end) in labels {
         let places = uberblocks(&bytes(label, usize_of(LABEL))?);
-        found.extend(places.into_iter().map(|at| Place { at: label + at, len: 8, what: ZFS }));
+        found.extend(places.into_iter().map(|at| Place { at: label + at, len: 8, what: ZFS, from_end }));
     }
-    let mut look = |at: Option<u64>, magic: &[u8], what| -> io::Result<()> {
+    let mut look_at = |at: Option<u64>, magic: &[u8], what, from_end| -> io::Result<()> {
         if let Some(at) = at
             && bytes(at, magic.len())? == magic
         {
-            found.push(Place { at, len: u64_of(magic.len()), what });
+            found.push(Place { at, len: u64_of(magic.len()), what, from_end });
         }
         Ok(())
     };
+    for (at, magic, what) in BEHIND {
+        look_at(Some(*at), magic, what, false)?;
+    }
+    let mut look = |at, magic: &[u8], what| look_at(at, magic, what, true);
     // MD 0.90: the last whole 64 KiB but one, in the byte order of the machine; 1.0: 8 to 12 KiB before the end.
     let old = (size & !0xffff).checked_sub(0x1_0000);
     look(old, b"\xfc\x4e\x2b\xa9\0\0\0\0", MD)?;
@@ -415,9 +437,6 @@ fn elsewhere(device: &dyn BlockDevice, found: &mut Vec<Place>) -> io::Result<()>
     let meta = (size & !4095).checked_sub(4096);
     for magic in [b"\x83\x74\x02\x6b", b"\x83\x74\x02\x6c", b"\x83\x74\x02\x6d"] {
         look(meta.map(|at| at + 60), magic, DRBD)?;
-    }
-    for (at, magic, what) in BEHIND {
-        look(Some(*at), magic, what)?;
     }
     for (sectors, into, magic) in FIRMWARE_RAID {
         look((size / 512).checked_sub(*sectors).map(|sector| sector * 512 + into), magic, RAID)?;

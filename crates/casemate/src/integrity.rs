@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::{AtFile, BlockDevice, Buffer, fill_random, signatures, u64_of, usize_of};
+use casemate_blockdev::{AtFile, BlockDevice, Buffer, fill_random, u64_of, usize_of};
 use casemate_integrity::{IntegrityDevice, JournalSeal, Tagger};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -210,7 +210,7 @@ impl IntegrityOptions {
         let superblock = Superblock::new(target.top().size(), &format).at(target.name())?;
         let tagger = self.tagger(&superblock, &work.providers).at(target.name())?;
         if !target.is_new() {
-            signatures::erase(target.top(), target.name(), work.events).at(target.name())?;
+            target.erase_signatures(0, work.events)?;
         }
         casemate_integrity::format(target.top(), &superblock, &tagger, from, work).at(target.name())?;
         Ok(superblock)

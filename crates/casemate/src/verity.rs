@@ -10,7 +10,7 @@ mod place;
 
 use std::sync::Arc;
 
-use casemate_blockdev::{AtFile, BlockDevice, Medium, Overlay, signatures};
+use casemate_blockdev::{BlockDevice, Medium, Overlay, signatures};
 use casemate_providers::{Providers, Work};
 use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary, VerifiedDevice};
@@ -352,7 +352,7 @@ impl Image {
             && hash.is_in_block_device()
             && !self.is_changed_by(self.top().size(), hash, 0..hash.top().size());
         if is_alone {
-            signatures::erase(hash.top(), hash.name(), work.events).at(hash.name())?;
+            hash.erase_signatures(0, work.events)?;
         }
         let (named_data, named_hash) = (self.named(), hash.named());
         let root_hash = dm::format(&layout, &named_data, &named_hash, work);

@@ -54,14 +54,6 @@ fn refuse_same(source: &Medium, target: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Erases signatures in a target from byte `start` on. What is left behind the data would be found by other tools: a backup GPT, the
-/// superblock of an array.
-fn erase_behind(target: &Medium, start: u64, work: &Work<'_>) -> Result<(), Error> {
-    let (named, behind) = (target.named(), target.top().size().saturating_sub(start));
-    let behind = Window::<&dyn BlockDevice>::new(&named, start, behind).at(target.name())?;
-    signatures::erase(&behind, target.name(), work.events)
-}
-
 impl Mapping {
     /// Keys a mapping.
     ///
@@ -318,7 +310,8 @@ impl Mapping {
         // So that a hole at the end is there, and a window can be had.
         target.grow_to(end)?;
         if !target.is_new() {
-            erase_behind(target, write_to, work)?;
+            // What is left behind the data would be found by other tools: a backup GPT, the superblock of an array.
+            target.erase_signatures(write_to, work.events)?;
         }
         let output = Window::<&dyn BlockDevice>::new(&output, write_to, data_size).at(target.name())?;
         transform(&self.cipher, direction, &input, &output, holes, work)?;
@@ -366,7 +359,7 @@ impl Mapping {
             Direction::Encrypt => self.data_range(size).at(target.name())?,
             Direction::Decrypt => 0..size,
         };
-        erase_behind(target, room.start, work)?;
+        target.erase_signatures(room.start, work.events)?;
         let mut output = Sequential::new(bytes, room);
         let output: (&str, &mut (dyn Write + Send)) = (target.name(), &mut output);
         self.transform_stream(direction, input, output, work)?;

@@ -74,7 +74,7 @@ impl NewVolume {
             NewData::Mapping(_) => place.lease()?,
             NewData::Protected(_) => Medium::lease_all(&[image, place])?,
         };
-        signatures::erase(place.top(), place.name(), work.events).at(place.name())?;
+        place.erase_signatures(0, work.events)?;
         self.wipe_header(place).at(place.name())?;
         if let NewData::Protected(sealed) = &self.data {
             sealed.fill(&image.clone().window(self.offset, None)?, None, work)?;
@@ -135,7 +135,7 @@ impl NewVolume {
         if !target.is_new() {
             // What lies behind stays.
             let own = target.clone().window(0, Some(end))?;
-            signatures::erase(own.top(), own.name(), work.events).at(own.name())?;
+            own.erase_signatures(0, work.events)?;
         }
         self.wipe_header(place).at(place.name())?;
         let (params, key) = (mapping.params.clone(), self.volume_key.clone());
@@ -325,6 +325,5 @@ pub(crate) fn refuse_header_in_data(
 /// Erases what is left of what was on targets that are written in place.
 fn erase_all(targets: &[&Medium], work: &Work<'_>) -> Result<(), Error> {
     let mut in_place = targets.iter().filter(|target| !target.is_new());
-    in_place
-        .try_for_each(|target| signatures::erase(target.top(), target.name(), work.events).at(target.name()))
+    in_place.try_for_each(|target| target.erase_signatures(0, work.events))
 }

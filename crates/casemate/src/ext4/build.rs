@@ -374,8 +374,9 @@ impl Build {
                 let window = image.device();
                 let window = Window::new(window, *offset, self.size())
                     .map_err(|error| Error::io(path.display(), error))?;
+                let place = image.clone().window(*offset, Some(self.size()))?;
                 Target::on(image.window(*offset, None)?, EXT, consent)?;
-                signatures::erase(&window, path.display(), work.events).at(path.display())?;
+                place.erase_signatures(0, work.events)?;
                 self.plan.write(&window, false, work).map_err(|error| error.within(path.display()))
             }
             BuildTarget::InPlace { path, offset } => {
@@ -388,8 +389,8 @@ impl Build {
                 if is_file {
                     image.grow_to(end)?;
                 }
+                image.clone().window(*offset, Some(self.size()))?.erase_signatures(0, work.events)?;
                 let window = Window::new(image.device(), *offset, self.size()).at(path.display())?;
-                signatures::erase(&window, path.display(), work.events).at(path.display())?;
                 let is_zeroed = is_file
                     && match window.zero_fast(0, self.size(), true) {
                         Err(error) if error.kind() == ErrorKind::Unsupported => false,
@@ -478,7 +479,7 @@ impl Build {
         let (size, mut format) = (self.size(), self.verity(image, hash, format)?);
         image.grow_to(size)?;
         if !image.is_new() {
-            signatures::erase(image.top(), image.name(), work.events).at(image.name())?;
+            image.erase_signatures(0, work.events)?;
         }
         let report = self.plan.write(&*image.device(), image.is_new(), work);
         let report = report.map_err(|error| error.within(image.name()))?;
@@ -561,7 +562,7 @@ impl Build {
         }
         let _lease = image.lease()?;
         let target = Target::on(image, EXT, consent)?;
-        signatures::erase(target.top(), target.name(), work.events).at(target.name())?;
+        target.erase_signatures(0, work.events)?;
         self.plan.write(&*target.device(), false, work)
     }
 

@@ -236,6 +236,31 @@ fn a_new_volume_in_a_specification_asks_and_locks_as_one_of_the_options() {
 }
 
 #[test]
+fn nothing_that_is_made_within_a_disk_erases_the_table_at_its_end() {
+    let Some(place) = partitioned() else { return };
+    if tool("mke2fs").is_none() {
+        return;
+    }
+    let before = place.read("disk");
+    place.file("plain", "plain".repeat(4096 * 16));
+    place.file("cipher.key", (0..32).collect::<Vec<u8>>());
+    fs::create_dir(place.path("tree")).unwrap();
+    let key = "--cipher aes-xts-plain64 --key-size 256 --key-file cipher.key";
+    for line in [
+        // In the middle of a partition, and in room that no partition has.
+        format!("luks format disk,offset=20M --key-file key {CHEAP}"),
+        format!("crypt encrypt plain disk,offset=20M {key}"),
+        format!("crypt decrypt plain disk,offset=36M {key}"),
+        "ext4 build disk --from tree --offset 36M --size 2M".to_owned(),
+    ] {
+        place.file("disk", &before);
+        yes(place.own(&format!("{line} --overwrite")));
+        let after = place.read("disk");
+        assert!(after != before && after[after.len() - 512..] == before[before.len() - 512..], "{line}");
+    }
+}
+
+#[test]
 fn every_command_of_luks_takes_the_place_of_its_volume_in_a_specification() {
     let Some(place) = partitioned() else { return };
     yes(place.own(&format!("luks format disk,partition=2 --overwrite --key-file key {CHEAP}")));
