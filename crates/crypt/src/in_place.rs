@@ -177,6 +177,21 @@ pub fn resume(
     go_on(job, image, journal, record)
 }
 
+/// Whether the journal is that of this work, finished, and the image is the one that it left.
+///
+/// # Errors
+/// `Corrupt` if the journal has no whole record; `Io`.
+pub fn is_done(job: &Job<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevice) -> Result<bool, Error> {
+    let record = Record::newest(job.sha256, journal)?;
+    let is_of_job = record.decrypt == (job.direction == Direction::Decrypt)
+        && record.image_size == image.size()
+        && constant_time_eq(&record.key_tag, &key_tag(job, &record.salt));
+    match record.end.as_ref().filter(|_| record.is_finished && is_of_job) {
+        Some(end) => end.fits(job, &record.salt, image),
+        None => Ok(false),
+    }
+}
+
 /// Whether the image is the one that the work was begun with, transformed as far as the record says. `hot` is what
 /// belongs to the zone that may be there in part.
 fn check_image(job: &Job<'_>, record: &Record, image: &dyn BlockDevice, hot: &[u8]) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! Data that visibly are something else than the ciphertext of a detached header: the header is of another device, or its
 //! data are decrypted already. They are looked at before they are written.
 
+use casemate_blockdev::target::holds_data;
 use casemate_blockdev::{AtFile, Medium, signatures};
 
 use crate::luks2::reencrypt::{Mode, Reencryption, State};
@@ -42,6 +43,9 @@ impl Volume {
         if start > 0 {
             self.refuse_other_header(is_rekeyed, providers)?;
         }
+        if is_rekeyed {
+            self.refuse_whole_volume(start)?;
+        }
         let data = self.data.clone().window(start, None)?;
         let is_superblock =
             |what: &&str| *what == signatures::INTEGRITY && self.protected_segment().is_some();
@@ -76,6 +80,23 @@ impl Volume {
             }
         };
         Err(Error::argument(text).advise(Advice::OtherData).at(self.data.name()))
+    }
+
+    /// Refuses a header in a file of its own that has data behind it, as far into the file as the device has its own: it is their header,
+    /// too, and they would lose their key. `start`: the first byte of the data.
+    fn refuse_whole_volume(&self, start: u64) -> Result<(), Error> {
+        let (header, end) = (self.header_image.top(), self.header.metadata_end());
+        let has_room = start >= end && start < header.size();
+        let is_volume = has_room && holds_data(header, start..header.size()).at(self.header_image.name())?;
+        match is_volume {
+            false => Ok(()),
+            true => Err(Error::argument(
+                "this is a whole volume, with data behind its header, and not a header alone: those data would lose their key; give a \
+                 backup of the header",
+            )
+            .advise(Advice::OtherData)
+            .at(self.header_image.name())),
+        }
     }
 
     /// The beginning of the data as the header has them; `None` where it says nothing.

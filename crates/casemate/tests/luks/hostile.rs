@@ -97,11 +97,11 @@ impl Sample {
                 &work,
             ),
             "decryption" => {
-                let header = Arc::new(MemoryDevice::new(sample.data[..180_224].to_vec()));
-                let apart = Image::over("header", header.clone());
-                let volume = on.luks_volume(Some(&apart), &Providers::default()).unwrap();
+                let header = Arc::new(MemoryDevice::new(vec![0; 180_224]));
+                let export = Image::over("header", header.clone());
+                let volume = on.luks_volume(None, &Providers::default()).unwrap();
                 let key = passphrase(b"pass");
-                let done = volume.decrypt(&key, None, &LuksOptions::default(), &options, &work);
+                let done = volume.decrypt(&key, Some(&export), &LuksOptions::default(), &options, &work);
                 sample.header = Some(bytes_of(&header));
                 sample.is_part_plain = true;
                 done

@@ -145,6 +145,10 @@ fn what_finished_work_leaves_behind_is_only_removed() {
         let decrypt = ENCRYPT.replace("encrypt", "decrypt");
         let other = casemate(folder.path(), &format!("{decrypt} --resume"));
         assert!(other.status.code() == Some(2) && stderr(&other).contains("belongs to an encryption"));
+        // The command that was killed at its end does not do all of it once more.
+        let again = casemate(folder.path(), ENCRYPT);
+        assert!(again.status.code() == Some(2) && stderr(&again).contains("this was done before"));
+        assert!(fs::read(at("image")).unwrap() == expected && journal.exists());
         let line = match how {
             "resumed" => format!("{ENCRYPT} --resume"),
             _ => {

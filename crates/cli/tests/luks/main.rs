@@ -16,6 +16,7 @@ mod online;
 mod others;
 mod policy;
 mod protected;
+mod put_back;
 mod random;
 mod reencrypt;
 mod slots;

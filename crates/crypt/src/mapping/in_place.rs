@@ -162,10 +162,18 @@ impl Mapping {
         let open =
             || -> Result<Box<dyn BlockDevice>, Error> { Ok(Box::new(FileDevice::open_exclusive(journal)?)) };
         let is_own = image.beside(journal::SUFFIX).is_some_and(|own| own == journal);
+        let is_left = is_own && !resume && journal::is_finished(journal);
+        if is_left && in_place::is_done(&job, &data, &*open().at(journal.display())?).at(journal.display())? {
+            let text = format!(
+                "{}: this was done before, and only the journal was left: going on removes that; to do all of it once more, remove the journal first",
+                journal.display()
+            );
+            return Err(Error::coded(Code::Unfinished, text).advise(Advice::Resume));
+        }
         let log = match (resume, dry_run) {
             (true, _) => open(),
             // What finished work has left under the image's own name is replaced.
-            (false, _) if journal.exists() && !(is_own && journal::is_finished(journal)) => {
+            (false, _) if journal.exists() && !is_left => {
                 Err(io::Error::from(io::ErrorKind::AlreadyExists).into())
             }
             // Whether it could be made.

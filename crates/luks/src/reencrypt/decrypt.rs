@@ -117,7 +117,6 @@ impl Volume {
                     );
                     return Err(Error::argument(text).at(self.data.name()));
                 }
-                None if self.is_half_moved(&header, &previous)? => true,
                 None => {
                     self.refuse_late_beginning(options.allow_window)?;
                     self.refuse_other_data(true, unlocking, &work.providers)?;
@@ -201,14 +200,15 @@ impl Volume {
         Ok(code)
     }
 
-    /// Code, in hexadecimal, of all data that may be moved, encrypted as they are. It is made under the key of the data: whoever
+    /// Code, in hexadecimal, of the data's length and of all data that may be moved, encrypted as they are. It is made under the key of the data: whoever
     /// forges a header can't have a decryption go on that its user has not begun.
     fn first_code(&self, previous: &Segment, keys: &Keys, work: &Work<'_>) -> Result<String, Error> {
         let [Some(key), _] = keys.refs() else { return Err(Error::corrupt("no key is that of the data")) };
         let len = self.data.top().size().saturating_sub(previous.offset);
-        let mut message = MOVE_CONTEXT.to_vec();
-        message.resize(MOVE_CONTEXT.len() + usize_of(len.min(MOST_MOVED)), 0);
-        self.data.top().read_at(&mut message[MOVE_CONTEXT.len()..], previous.offset)?;
+        let mut message = [MOVE_CONTEXT, &len.to_le_bytes()].concat();
+        let head = message.len();
+        message.resize(head + usize_of(len.min(MOST_MOVED)), 0);
+        self.data.top().read_at(&mut message[head..], previous.offset)?;
         let hmac = Hmac::new(work.providers.hash("sha256")?, key.expose());
         Ok(hex::encode(hmac.tag(&message).expose()))
     }
@@ -241,29 +241,6 @@ impl Volume {
             header.write(self.header_image.top(), &work.providers, &mut |bytes| Source::System.fill(bytes))
         };
         end().at(name)
-    }
-
-    /// Whether an earlier decryption was cut off between the header's copy and what the copy says of it: the data's device
-    /// still begins with that header, or with a mixture of it and the first data.
-    fn is_half_moved(&self, header: &luks2::Header, previous: &Segment) -> Result<bool, Error> {
-        let area = header.metadata.keyslots_area();
-        let len = area.start.min(previous.offset);
-        if previous.offset < area.start || self.data.top().size() < previous.offset.saturating_add(len) {
-            return Ok(false);
-        }
-        // Two copies of a header have at most 8 MiB.
-        let read = |image: &Medium, at: u64| {
-            let mut bytes = vec![0; usize_of(len)];
-            image.top().read_at(&mut bytes, at).map(|()| bytes)
-        };
-        let (here, head) = (read(&self.data, 0)?, read(&self.header_image, 0)?);
-        let first = read(&self.data, previous.offset)?;
-        let mut sectors = here.chunks(512).zip(head.chunks(512)).zip(first.chunks(512));
-        let is_zero = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
-        let is_known =
-            |((here, head), first): ((&[u8], &[u8]), &[u8])| here == head || here == first || is_zero(here);
-        // The device may begin with zeros for other reasons.
-        Ok(sectors.all(is_known) && !is_zero(&here))
     }
 }
 

@@ -8,11 +8,13 @@
 use std::ops::Range;
 
 use crate::Header;
-use crate::luks2::reencrypt::Reencryption;
+use crate::luks2::reencrypt::{Part, Reencryption, State};
 use crate::luks2::{self, Metadata};
 use casemate_blockdev::{AtFile, BlockDevice, Medium, u64_of, usize_of};
 use casemate_providers::Work;
 
+use super::samples::Sampler;
+use super::sides::Keys;
 use super::{ReencryptOptions, begun};
 use crate::change::wipe;
 use crate::locks::HeaderLock;
@@ -24,6 +26,9 @@ use crate::{LuksKey, LuksOptions, Volume};
 /// Bytes that are compared at once, and of a sector, which is written whole or not at all.
 const CHUNK: usize = 1 << 20;
 const SECTOR: usize = 512;
+
+/// Bytes of a key's area that are zeros once it is wiped.
+const HEAD: u64 = 4096;
 
 /// An end that was cut off between both copies of the header.
 pub(super) struct Ending {
@@ -102,15 +107,30 @@ impl Leftovers {
 
     /// Wipes it, until that is on stable storage.
     pub fn wipe(&self, header: &dyn BlockDevice, data: &dyn BlockDevice) -> Result<(), Error> {
+        // All of a key is needed to open anything. Noise does not tell what was a key: zeros do.
         for (area, is_key) in &self.areas {
-            // Of the reencryption's own area nobody needs more than that it is gone.
-            match is_key {
-                true => wipe(header, area.clone())?,
-                false => header.write_zeroes(area.start, area.end - area.start, false)?,
-            }
+            let len = if *is_key { HEAD.min(area.end - area.start) } else { area.end - area.start };
+            header.write_zeroes(area.start, len, false)?;
+        }
+        header.flush()?;
+        for (area, _) in self.areas.iter().filter(|(_, is_key)| *is_key) {
+            wipe(header, area.start.saturating_add(HEAD).min(area.end)..area.end)?;
         }
         header.flush()?;
         self.left.iter().try_for_each(|left| wipe(data, left.clone()))
+    }
+}
+
+impl Leftovers {
+    /// Whether none of the keys is there any more, as far as their areas can be read. Of zeros that were on their way one sector is
+    /// enough: all of an area is needed.
+    fn are_keys_gone(&self, header: &dyn BlockDevice) -> bool {
+        let is_gone = |area: &Range<u64>| {
+            let mut head = vec![0; usize_of(HEAD.min(area.end - area.start))];
+            let is_zero = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
+            header.read_at(&mut head, area.start).is_err() || head.chunks(SECTOR).any(is_zero)
+        };
+        self.areas.iter().filter(|(_, is_key)| *is_key).all(|(area, _)| is_gone(area))
     }
 }
 
@@ -179,20 +199,54 @@ impl Volume {
         begun::check(&course, &before, &self.data, options)?;
         let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
         let device = self.header_image.top();
-        match course.digests[1] {
-            Some(digest) => {
-                let key = keys.first().ok_or_else(|| Error::argument("no passphrase was given"))?;
-                let budget = &mut Budget::new(unlocking.limits);
-                let unlocked = unlock::key_of_digest(header, device, digest, key, unlocking, budget, work)?;
+        let unlock = |header: &luks2::Header, digest| {
+            let key = keys.first().ok_or_else(|| Error::argument("no passphrase was given"))?;
+            let budget = &mut Budget::new(unlocking.limits);
+            unlock::key_of_digest(header, device, digest, key, unlocking, budget, work)
+        };
+        match course.digests {
+            [_, Some(digest)] => {
+                let unlocked = unlock(header, digest)?;
+                let keys = Keys::of_new_work([None, Some(unlocked.volume_key.clone())], false);
+                self.refuse_other_samples(&course, &keys, unlocking, work)?;
                 if !leftovers.left.is_empty() {
                     let mapping = self.mapping(unlocked, unlocking, &work.providers)?;
                     let plain = mapping.over(self.data.device())?;
                     leftovers = leftovers.still_as_moved(self.data.top(), &plain, work)?;
                 }
             }
-            None => self.refuse_encrypted(work)?,
+            [Some(digest), None] if !leftovers.are_keys_gone(device) => {
+                self.refuse_encrypted(work)?;
+                let mut header = header.clone();
+                header.metadata = before;
+                let unlocked = unlock(&header, digest)?;
+                let keys = Keys::of_new_work([Some(unlocked.volume_key), None], false);
+                self.refuse_other_samples(&course, &keys, unlocking, work)?;
+            }
+            _ => {
+                self.refuse_encrypted(work)?;
+                work.events.note(
+                    "no key is left that could prove the data to be those that were decrypted, or be lost: only the header is ended",
+                );
+            }
         }
         self.wipe_and_mend(&leftovers, work).map(|()| true)
+    }
+
+    /// Refuses a device that is not as the work has left it: all of it was transformed.
+    fn refuse_other_samples(
+        &self,
+        course: &Reencryption,
+        keys: &Keys,
+        unlocking: &LuksOptions,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let sampler = Sampler::new(keys, &work.providers)?;
+        let Some(sampler) = sampler.filter(|_| !self.is_attached && !unlocking.allow_other_data) else {
+            return Ok(());
+        };
+        let all = Part { state: State::New, range: 0..course.len(self.data.top().size())? };
+        sampler.check(course, &[all], self.data.top(), self.data.name())
     }
 
     /// Refuses data that begin with the header of the volume that they were before a decryption.

@@ -1,17 +1,18 @@
 //! The data of a volume, read and written while they are reencrypted.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::Header;
-use crate::luks2::reencrypt::{Part, Reencryption, State};
+use crate::luks2::reencrypt::{Part, Reencryption, Sample, State};
 use casemate_blockdev::{
     AtFile, BlockDevice, Error as DeviceError, Result as DeviceResult, u64_of, usize_of,
 };
 use casemate_providers::{Direction, Work};
 
 use super::claims::Claims;
-use super::samples::Sampler;
+use super::samples::{self, Sampler};
 use super::sides::{Keys, Side, Sides};
 use super::zones::Zones;
 use crate::locks::HeaderLock;
@@ -28,6 +29,8 @@ pub(super) struct Online {
     sides: Sides,
     data: Arc<dyn BlockDevice>,
     parts: RwLock<Vec<Part>>,
+    /// Positions of samples that were written to since they were taken.
+    written: Mutex<BTreeSet<u64>>,
     pub claims: Claims,
     len: u64,
     unit: u64,
@@ -80,8 +83,8 @@ impl Volume {
             let (len, course, parts) = (zones.len, zones.course, RwLock::new(zones.parts));
             let sides = Sides::new(&course, &keys, options, &work.providers)?;
             let unit = course.sector_unit();
-            let claims = Claims::default();
-            let online = Online { course, sides, data: data.device(), parts, claims, len, unit };
+            let (written, claims) = (Mutex::default(), Claims::default());
+            let online = Online { course, sides, data: data.device(), parts, written, claims, len, unit };
             Ok((keys, Arc::new(online)))
         };
         let (keys, online) = open().at(name)?;
@@ -159,6 +162,22 @@ impl Online {
         self.parts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Positions of samples that were written to since the last call.
+    pub fn take_written(&self) -> BTreeSet<u64> {
+        std::mem::take(&mut *self.written.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes which samples some bytes are a part of, which are being written, or were.
+    fn note_written(&self, start: u64, len: usize) {
+        let end = start.saturating_add(u64_of(len));
+        let is_in =
+            |sample: &&Sample| sample.position < end && start < sample.position.saturating_add(samples::LEN);
+        let mut positions = self.course.samples.iter().filter(is_in).map(|sample| sample.position).peekable();
+        if positions.peek().is_some() {
+            self.written.lock().unwrap_or_else(PoisonError::into_inner).extend(positions);
+        }
+    }
+
     /// Replaces the states of the data's parts. The caller holds the claim on the zone that is being rewritten.
     pub fn set_parts(&self, parts: &[Part]) {
         *self.parts.write().unwrap_or_else(PoisonError::into_inner) = parts.to_vec();
@@ -210,10 +229,14 @@ impl Online {
     }
 
     fn write_units(&self, data: &mut [u8], position: u64) -> DeviceResult<()> {
-        self.each_piece(data, position, |piece, side, position, place| {
+        let len = data.len();
+        let done = self.each_piece(data, position, |piece, side, position, place| {
             self.sides.run(side, Direction::Encrypt, position, piece)?;
             self.data.write_from(piece, place)
-        })
+        });
+        // Behind the write: a sample that is taken before it is taken again.
+        self.note_written(position, len);
+        done
     }
 }
 

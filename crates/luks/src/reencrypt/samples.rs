@@ -3,8 +3,9 @@
 //!
 //! A header that lies apart from its data may be given with any device of their length. What protects a hot zone tells the right one
 //! ([`super::evidence`]); where nothing is hot these samples do. The contents may rightly change meanwhile: the volume can be used.
-//! But nobody changes all of some blocks that are spread over the device. So a device is refused of which not one block is as it was,
-//! and which blocks those are is not to be guessed from the header: codes are made under the key of the data.
+//! But nobody changes all of some blocks that are spread over the device. So a device is refused of which not one block is as it was
+//! among those that are still to be transformed, or not one among those that were: plain data that were put in place of data half
+//! decrypted fit the one half. Which blocks those are is not to be guessed from the header: codes are made under the key of the data.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ use crate::luks2::reencrypt::{Part, Reencryption, Sample, State};
 use crate::{Advice, Error};
 
 /// Bytes of a sample.
-const LEN: u64 = 4096;
+pub(super) const LEN: u64 = 4096;
 const BYTES: usize = 4096;
 
 /// Samples that are taken, each of the first of so many places that has more than one repeated byte: such blocks lie on many devices.
@@ -26,6 +27,13 @@ const PLACES: u64 = 4;
 
 /// Samples that do not fit, at least, in a device that is refused.
 const FEWEST: usize = 3;
+
+/// Counts of samples.
+#[derive(Clone, Copy, Default)]
+struct Fits {
+    fitting: usize,
+    lost: usize,
+}
 
 /// Maker of samples' codes.
 pub(super) struct Sampler(Hmac);
@@ -84,6 +92,26 @@ impl Sampler {
         Ok(())
     }
 
+    /// Takes anew the samples of places that were written to since, each in its state.
+    pub fn take_anew(
+        &self,
+        course: &mut Reencryption,
+        data: &dyn BlockDevice,
+        was_written: impl Fn(&Range<u64>) -> bool,
+    ) -> Result<(), Error> {
+        let mut samples = Vec::new();
+        for sample in std::mem::take(&mut course.samples) {
+            if !was_written(&(sample.position..sample.position.saturating_add(LEN))) {
+                samples.push(sample);
+                continue;
+            }
+            let code = self.code(course, data, sample.position, sample.state)?;
+            samples.extend(code.map(|code| Sample { code, ..sample }));
+        }
+        course.samples = samples;
+        Ok(())
+    }
+
     /// Refuses a device of which no sample is as it was, and one that was put back from a copy of before: a place that was transformed
     /// never becomes what it was. Samples are not compared where the data are in another state than that of the sample: cryptsetup
     /// goes on without them.
@@ -115,20 +143,24 @@ impl Sampler {
             ))
             .at(name));
         }
-        let mut lost = 0;
+        let (mut old, mut new) = (Fits::default(), Fits::default());
         for sample in course.samples.iter().filter(is_there) {
+            let fits = if sample.state == State::New { &mut new } else { &mut old };
             match self.code(course, data, sample.position, sample.state) {
-                Ok(code) if code == Some(sample.code) => return Ok(()),
-                Ok(_) => lost += 1,
+                Ok(code) if code == Some(sample.code) => fits.fitting += 1,
+                Ok(_) => fits.lost += 1,
                 // What can't be read says nothing.
                 Err(_) => {}
             }
         }
-        match lost >= FEWEST {
-            false => Ok(()),
-            true => Err(Error::argument(format!(
-                "none of {lost} blocks spread over the data is as it was when the work was begun or stopped: this is another device, or \
-                 all of it was written anew since, and nothing is written to it; give the right device"
+        let all = Fits { fitting: old.fitting + new.fitting, lost: old.lost + new.lost };
+        let kinds =
+            [(all, ""), (old, ", of those that are still to be rewritten,"), (new, " that were rewritten")];
+        match kinds.into_iter().find(|(fits, _)| fits.fitting == 0 && fits.lost >= FEWEST) {
+            None => Ok(()),
+            Some((Fits { lost, .. }, which)) => Err(Error::argument(format!(
+                "none of {lost} blocks spread over the data{which} is as it was when the work was begun or stopped: this is another \
+                 device, or all of it was written anew since, and nothing is written to it; give the right device"
             ))
             .advise(Advice::OtherData)
             .at(name)),

@@ -108,7 +108,11 @@ impl Zones<'_> {
             self.step(&zone, &inner)?;
             is_ahead = true;
         }
-        Ok(())
+        // The end may be cut off: samples of all that is new tell its device from others then.
+        match is_ahead && self.sampler.is_some() {
+            true => self.commit(&inner),
+            false => Ok(()),
+        }
     }
 
     /// Does all that is left, but for the end, while others read and write: each zone is claimed until the header says that
@@ -123,12 +127,16 @@ impl Zones<'_> {
         patient.advance(done.map(|part| part.range.end - part.range.start).sum())?;
         while let Some(zone) = self.next(&inner)? {
             if patient.is_stopped.load(Ordering::Relaxed) {
+                if self.take_anew(online)? {
+                    self.commit(&inner)?;
+                }
                 return work.events.advance(0);
             }
             let _claim = online.claims.claim(zone.clone(), true);
             // What protects the zone is made of what others have written.
             let done = self.data.flush();
-            let done = done.and_then(|()| self.step(&zone, &inner)).and_then(|()| self.commit(&inner));
+            let done = done.and_then(|()| self.step(&zone, &inner));
+            let done = done.and_then(|()| self.take_anew(online)).and_then(|_| self.commit(&inner));
             if done.is_err() {
                 // Whatever the header says, the zone may be neither as before nor as after.
                 self.set(&zone, State::Hot);
@@ -175,6 +183,15 @@ impl Zones<'_> {
     fn set_new(&mut self, zone: &Range<u64>) -> Result<(), Error> {
         self.set(zone, State::New);
         self.sampler.as_ref().map_or(Ok(()), |sampler| sampler.renew(&mut self.course, self.data, zone))
+    }
+
+    /// Takes samples anew where others have written since; returns whether they have.
+    fn take_anew(&mut self, online: &Online) -> Result<bool, Error> {
+        let Some(sampler) = &self.sampler else { return Ok(false) };
+        let written = online.take_written();
+        let was_written = |place: &Range<u64>| written.iter().any(|at| place.contains(at));
+        sampler.take_anew(&mut self.course, self.data, was_written)?;
+        Ok(!written.is_empty())
     }
 
     /// Ends it: the header knows one segment and one key, and what is of no use is wiped.
