@@ -5,7 +5,7 @@
 //! of a descriptor which a secret is read from.
 //!
 //! Standard output is opened by whoever began the process, and asks nobody. A program that prints has it watched
-//! ([`watch_output`]), and looks before it prints whether an image that it has opened is the same file ([`read_output`]).
+//! ([`watch_output`]), and looks before it prints whether an image or a file that it has opened is the same one ([`read_output`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Descriptor {
 /// Standard output of a process that prints.
 static OUTPUT: OnceLock<Output> = OnceLock::new();
 
-/// An image that this process has opened, and that standard output leads to.
+/// An image or a file that this process has opened, and that standard output leads to.
 static READ_OUTPUT: OnceLock<PathBuf> = OnceLock::new();
 
 /// File or block device that standard output leads to.
@@ -115,7 +115,16 @@ pub fn lost_by_output(mut files: impl Iterator<Item = PathBuf>) -> Option<PathBu
 
 /// Notes that an image is read, or changed.
 pub(crate) fn note(id: FileId, path: &Path) {
-    if OUTPUT.get().is_some_and(|output| shares(id, output.id)) {
+    note_if(id, path, |_| true);
+}
+
+/// Notes that a file is read. One that was empty has nothing to lose: a list of files may have its own name.
+pub(crate) fn note_file(id: FileId, path: &Path) {
+    note_if(id, path, |output| output.has_contents);
+}
+
+fn note_if(id: FileId, path: &Path, counts: impl Fn(&Output) -> bool) {
+    if OUTPUT.get().is_some_and(|output| counts(output) && shares(id, output.id)) {
         let _ = READ_OUTPUT.set(path.to_owned());
     }
 }

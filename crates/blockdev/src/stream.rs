@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::{mark, os};
+use crate::{inputs, mark, os};
 
 static STOP: OnceLock<fn() -> bool> = OnceLock::new();
 
@@ -49,6 +49,9 @@ impl Stream {
         let path = path.as_ref();
         let file = os::open_stream(path)?;
         mark::check_stream(&file, path)?;
+        if let Ok(id) = os::id_of(&file) {
+            inputs::note_file(id, path);
+        }
         Stream::over(file)
     }
 

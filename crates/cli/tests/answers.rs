@@ -625,6 +625,7 @@ fn text_is_not_printed_into_an_input() {
     place.is("luks format head-less --size 20M --luks-header head --key-file disk.key --pbkdf pbkdf2 --pbkdf-force-iterations 1000", 0, "");
     fs::hard_link(place.path("root.img"), place.path("root.other")).unwrap();
     place.file("list", "f\n");
+    place.file("sums", place.yes("fsverity digest f"));
     let program = env!("CARGO_BIN_EXE_casemate");
     for (line, file) in [
         ("luks dump vault", "vault"),
@@ -650,6 +651,8 @@ fn text_is_not_printed_into_an_input() {
         ("fsverity digest root.txt list f", "f"),
         ("fsverity digest - <f", "f"),
         ("info vault --luks --key-file disk.key", "disk.key"),
+        // No argument names it.
+        ("fsverity check sums", "f"),
     ] {
         for redirection in [">>", "1<>"] {
             let before = fs::read(place.path(file)).unwrap();
