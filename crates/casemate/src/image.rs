@@ -19,7 +19,7 @@ use casemate_ext4::RecoveryFile;
 use casemate_integrity::IntegrityDevice;
 use casemate_luks::Protected;
 use casemate_providers::{Providers, Work};
-use casemate_verity::tree::VerifiedDevice;
+use casemate_verity::tree::Verified;
 
 pub use casemate_blockdev::Access;
 pub use casemate_crypt::CryptStatistics;
@@ -56,7 +56,7 @@ pub(crate) enum Layer {
     Integrity(Arc<IntegrityDevice<Below, Below>>),
     /// Data of a LUKS2 volume with integrity protection, which are encrypted, too.
     Protected(Arc<Protected>),
-    Verity(Arc<VerifiedDevice<Below, Below>>),
+    Verity(Verified),
     Overlay(Arc<OverlayFile<Below, FileDevice>>),
 }
 
@@ -72,9 +72,6 @@ pub enum LayerStatistics {
     /// How many blocks of 4096 bytes an overlay holds.
     Overlay(u64),
 }
-
-/// Reason why what dm-verity verifies takes no writes.
-const VERIFIED: &str = "data under dm-verity can't be changed: the root hash would no longer match";
 
 /// Reason why data in the middle of a reencryption take no writes.
 const REENCRYPTED: &str = "the volume is being reencrypted, and can only be read until that is finished";
@@ -247,8 +244,8 @@ impl Image {
     }
 
     /// The image with a layer that checks each block of what is below against a digest, and takes no writes.
-    pub(crate) fn with_verity(self, device: Arc<VerifiedDevice<Below, Below>>, block: u32) -> Image {
-        let medium = self.medium.clone().laid_reading(device.clone()).refusing_writes(VERIFIED, None);
+    pub(crate) fn with_verity(self, device: Verified, block: u32) -> Image {
+        let medium = device.laid_on(self.medium.clone());
         self.with_layer(Layer::Verity(device), medium, block)
     }
 
@@ -551,6 +548,12 @@ impl Deref for Image {
 impl AsRef<Medium> for Image {
     fn as_ref(&self) -> &Medium {
         &self.medium
+    }
+}
+
+impl From<Image> for Medium {
+    fn from(image: Image) -> Medium {
+        image.medium
     }
 }
 

@@ -337,19 +337,15 @@ impl IntegritySpec {
 
 impl VeritySpec {
     fn over(&self, image: Image, opener: &dyn LayerOpener) -> Result<Image, Error> {
-        let options = VerityOptions {
-            algorithm: self.algorithm.clone(),
-            hash_type: self.hash_type,
-            data_block_size: self.data_block_size,
-            hash_block_size: self.hash_block_size,
-            salt: self.salt.clone(),
-            // 0 says nothing, as in veritysetup.
-            data_blocks: self.data_blocks.filter(|blocks| *blocks > 0),
-            hash_offset: self.hash_offset,
-            superblock: self.superblock,
-            fec: None,
-            driver: self.driver.clone(),
-        };
+        let mut options = VerityOptions::default();
+        options.algorithm.clone_from(&self.algorithm);
+        (options.hash_type, options.salt) = (self.hash_type, self.salt.clone());
+        options.data_block_size = self.data_block_size;
+        options.hash_block_size = self.hash_block_size;
+        // 0 says nothing, as in veritysetup.
+        options.data_blocks = self.data_blocks.filter(|blocks| *blocks > 0);
+        (options.hash_offset, options.superblock) = (self.hash_offset, self.superblock);
+        options.driver.clone_from(&self.driver);
         let root_hash = read_root_hash(&self.root_hash)?;
         let drivers: Vec<String> = self.driver.iter().cloned().collect();
         let providers = opener.work(&drivers).providers;

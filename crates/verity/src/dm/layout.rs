@@ -1,6 +1,6 @@
 //! The layout of a dm-verity device: where data, superblock and tree lie.
 
-use casemate_blockdev::{Uuid, u64_of};
+use casemate_blockdev::{Medium, Uuid, u64_of};
 
 use super::{Parameters, SUPERBLOCK_SIZE, Superblock};
 use crate::tree::Geometry;
@@ -52,6 +52,29 @@ impl Layout {
             return Err(argument(format!("the hash area at byte {hash_offset} is too far away")));
         };
         Ok(Layout { parameters, geometry, hash_offset, uuid, hash_start_block })
+    }
+
+    /// The layout that the superblock says which begins at byte `hash_offset` of a hash device.
+    ///
+    /// # Errors
+    /// `Argument` for a wrong offset; `Corrupt` or `Unsupported` if there is no superblock that makes sense; `Io`.
+    pub fn read(hash: &Medium, hash_offset: u64) -> Result<Layout, Error> {
+        if !hash_offset.is_multiple_of(512) {
+            return Err(argument(format!("hash offset {hash_offset} is not a multiple of 512")));
+        }
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        hash.top().read_at(&mut bytes, hash_offset).map_err(|error| match error.code() {
+            Code::CutOff => {
+                let (name, size) = (hash.name(), hash.top().size());
+                let text =
+                    format!("{name}: no verity superblock at {hash_offset}: the file has {size} bytes");
+                Error::coded(Code::NotThisFormat, text)
+            }
+            _ => error.at(hash.name()),
+        })?;
+        let superblock = Superblock::from_bytes(&bytes);
+        let layout = superblock.and_then(|found| Layout::from_superblock(found, hash_offset));
+        layout.map_err(|error| error.at(hash.name()))
     }
 
     /// The layout that a superblock at `hash_offset` describes.

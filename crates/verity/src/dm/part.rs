@@ -1,6 +1,6 @@
 //! Hash areas that are made in parts.
 
-use casemate_blockdev::{BlockDevice, Uuid};
+use casemate_blockdev::{BlockDevice, Medium, Uuid};
 use casemate_providers::{Providers, SaltedHash, Work};
 
 use super::{Layout, SUPERBLOCK_SIZE, Superblock};
@@ -64,5 +64,19 @@ pub fn join(
     let sink = TreeDevice::new(Layout::geometry(layout), hash_device, layout.tree_offset());
     let root_hash = Part::join(parts, &sink, work)?;
     super::format::finish(layout, hash_device)?;
+    Ok(root_hash)
+}
+
+/// Completes a hash area as [`join`] does on a medium, which grows to its length. A new file gets its name.
+///
+/// # Errors
+/// Errors of [`join`]; `Argument` if the medium was opened for reading.
+pub fn join_on(parts: &[Part<Layout>], hash: &Medium, work: &Work<'_>) -> Result<Vec<u8>, Error> {
+    let _lease = hash.lease()?;
+    if let Some(part) = parts.first() {
+        hash.grow_to(part.whole().hash_device_size())?;
+    }
+    let root_hash = join(parts, &hash.named(), work)?;
+    hash.commit()?;
     Ok(root_hash)
 }

@@ -1,0 +1,187 @@
+//! Making hash areas, and parity with them.
+
+use casemate_blockdev::target::{Consent, Made};
+use casemate_blockdev::{Advice, AtFile, BlockDevice, Code, Medium, Uuid, signatures};
+use casemate_providers::{Providers, Seed, Work};
+
+use super::driver::driven;
+use super::fec::{self, FecDevices, FecLayout};
+use super::parity;
+use super::place::{self, Place};
+use super::remains::left_behind;
+use super::{Fec, Layout, Salt, VerityOptions};
+use crate::Error;
+use crate::tree::Ranges;
+
+/// Hash area that [`FormatOptions::format`] is to make.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct FormatOptions {
+    /// The hash area.
+    pub area: VerityOptions,
+    /// The UUID in the superblock; a random one if `None`, or one of the seed.
+    pub uuid: Option<Uuid>,
+    /// The seed of salt and UUID where they are not said, so that they are the same each time.
+    pub seed: Option<Seed>,
+    /// Whether what lies where hash area and parity go may be lost. A hash area that is there may, always.
+    pub overwrite: bool,
+}
+
+/// Hash area that [`FormatOptions::format`] has made.
+#[derive(Clone, Debug)]
+pub struct Formatted {
+    /// The layout of data and hash area.
+    pub layout: Layout,
+    /// The root hash.
+    pub root_hash: Vec<u8>,
+    /// The layout of the parity, if there is one.
+    pub fec: Option<FecLayout>,
+    /// Whether the parity lies on the hash device.
+    pub fec_on_hash_device: bool,
+}
+
+impl FormatOptions {
+    /// Bytes that [`FormatOptions::format`] will work on.
+    pub fn work_size(&self, data: &Medium) -> u64 {
+        let block_size = u64::from(self.area.data_block_size.unwrap_or_default().bytes());
+        let blocks = self.area.data_blocks.map(|blocks| blocks.saturating_mul(block_size));
+        let size = blocks.unwrap_or(data.top().size());
+        if self.area.fec.is_some() { size.saturating_mul(2) } else { size }
+    }
+
+    /// Asks for consent if hash area or parity would take the place of something else than those that are made again.
+    ///
+    /// # Errors
+    /// `Io`; whatever the consent says.
+    fn look(
+        &self,
+        area: &Place<'_>,
+        parity: Option<&Place<'_>>,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        area.look(consent, work)?;
+        let (Some(place), Some(fec)) = (parity, &self.area.fec) else { return Ok(()) };
+        match self.made_again(fec, area, work)? {
+            None => place.look(consent, work),
+            Some(end) => place.look_behind(end, consent),
+        }
+    }
+
+    /// Where the parity of the hash area that is there ends, if it begins where the new one will.
+    fn made_again(&self, fec: &Fec, area: &Place<'_>, work: &Work<'_>) -> Result<Option<u64>, Error> {
+        let (data, hash) = (area.data, area.medium);
+        if !self.area.superblock || hash.is_new() || fec.medium.is_new() {
+            return Ok(None);
+        }
+        let Some(layout) = place::hash_area(hash, self.area.hash_offset, work)? else { return Ok(None) };
+        let on_hash_device = fec.medium.is_same(hash);
+        let hash_end = layout.hash_device_size().max(if on_hash_device { fec.offset } else { 0 });
+        let is_whole = layout.geometry().data_size() <= data.top().size() && hash_end <= hash.top().size();
+        let Ok(parity) = fec.found(&layout, data, hash) else { return Ok(None) };
+        // Behind its hash area, parity is known by its size as well.
+        let fits = on_hash_device && parity.fitting.is_some();
+        let is_there = is_whole && (fits || parity.is_there(&layout, data, hash, &Ranges::new(), work)?);
+        Ok(is_there.then_some(parity.place(data)?.bytes.end))
+    }
+
+    /// Where everything will lie.
+    ///
+    /// # Errors
+    /// `Argument` for what can't be; `Unsupported` for an unknown algorithm; `Io` if there are no random numbers.
+    pub fn layout(&self, data: &Medium, providers: &Providers) -> Result<Layout, Error> {
+        let parameters = self.area.parameters(|| match &self.seed {
+            Some(seed) => Salt::from_seed(seed, providers),
+            None => Salt::random(),
+        })?;
+        let uuid = match (self.area.superblock, self.uuid, &self.seed) {
+            (false, ..) => None,
+            (true, Some(uuid), _) => Some(uuid),
+            (true, None, Some(seed)) => Some(seed.uuid(providers)?),
+            (true, None, None) => Some(Uuid::random()?),
+        };
+        self.area.layout_over(data, parameters, uuid)
+    }
+
+    /// Makes a hash area for data, and parity if it is wanted. `consent` is asked if something would be lost, unless the options
+    /// give it.
+    ///
+    /// A new file ([`Medium::create`]) gets its name at the end, so it is there whole or not at all. A file that exists, or a
+    /// device, is written in place, the superblock last. `hash` may be a clone of the data's medium, for a hash area behind
+    /// the data.
+    ///
+    /// # Errors
+    /// `Argument` for what can't be; whatever the consent says; `Io` says which file; if an existing file was left with half a
+    /// hash area, it says this too.
+    pub fn format(
+        &self,
+        data: &Medium,
+        hash: &Medium,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<Formatted, Error> {
+        let layout = self.layout(data, &work.providers)?;
+        let work = &driven(work, layout.parameters().algorithm(), self.area.driver.as_deref())?;
+        let area = self.area.hash_offset..layout.hash_device_size();
+        if data.is_same(hash) {
+            layout.check_one_device()?;
+        } else if data.is_changed_by(layout.geometry().data_size(), hash, area.clone()) {
+            let text =
+                "data area overlaps with hash area: both are in one file; give the partition of the data";
+            let error = Error::coded(Code::Overlap, text).advise(Advice::DataBlocks);
+            return Err(error.at(hash.name()));
+        }
+        let parity = self.area.fec.as_ref().map(|fec| &fec.medium);
+        let _lease = Medium::lease_all(&[hash].into_iter().chain(parity).collect::<Vec<_>>())?;
+        let mut fec_layout = None;
+        let mut on_hash_device = false;
+        let made = if self.area.superblock { Made::Known(signatures::VERITY) } else { Made::Data };
+        let area = Place { medium: hash, bytes: area, data, made };
+        area.check_room("a hash area")?;
+        let mut parity = None;
+        if let Some(fec) = &self.area.fec {
+            on_hash_device = fec.check_place(&layout, data, hash)?;
+            // With a parity that can't be, nothing should be written at all.
+            let hash_end = layout.hash_device_size().max(hash.top().size());
+            let made = fec.new_layout(&layout, on_hash_device, hash_end)?;
+            let place = parity::place(&fec.medium, fec.offset, &made, data)?;
+            place.check_room("parity")?;
+            parity = Some(place);
+        }
+        if !self.overwrite {
+            self.look(&area, parity.as_ref(), consent, work)?;
+        }
+        // Of a hash area that has its device for itself: what lies before it, or is protected, stays.
+        let is_alone = self.area.hash_offset == 0
+            && hash.is_in_block_device()
+            && !data.is_changed_by(data.top().size(), hash, 0..hash.top().size());
+        if is_alone {
+            hash.erase_signatures(0, work.events)?;
+        }
+        let (named_data, named_hash) = (data.named(), hash.named());
+        let root_hash = super::format(&layout, &named_data, &named_hash, work);
+        let root_hash = root_hash.map_err(|error| left_behind(error, hash))?;
+        if let Some(fec) = &self.area.fec {
+            if on_hash_device && hash.top().size() < fec.offset {
+                // What lies between hash area and parity is covered, so it must be there.
+                named_hash.write_at(&[0], fec.offset - 1).map_err(|error| left_behind(error, hash))?;
+            }
+            let made = fec.new_layout(&layout, on_hash_device, hash.top().size())?;
+            let parity = fec.medium.named();
+            let devices = FecDevices {
+                data: &named_data,
+                hash: &named_hash,
+                parity: &parity,
+                parity_offset: fec.offset,
+            };
+            let encoded = fec::encode(&made, &devices, work).and_then(|()| parity.flush());
+            encoded.map_err(|error| left_behind(error, &fec.medium))?;
+            [data, hash, &fec.medium].into_iter().try_for_each(Medium::check_name)?;
+            fec.medium.commit()?;
+            fec_layout = Some(made);
+        }
+        [data, hash].into_iter().try_for_each(Medium::check_name)?;
+        hash.commit()?;
+        Ok(Formatted { layout, root_hash, fec: fec_layout, fec_on_hash_device: on_hash_device })
+    }
+}

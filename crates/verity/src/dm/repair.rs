@@ -1,0 +1,88 @@
+//! Volumes with parity: it is compared, and restores what is damaged.
+
+use casemate_blockdev::{BlockDevice, Medium, Overlay};
+use casemate_providers::Work;
+
+use super::Volume;
+use super::fec::{self, FecDevices, FecLayout, Repaired};
+use super::parity::Parity;
+use crate::Error;
+use crate::tree::Ranges;
+
+/// A repair that was tried, and of which nothing was written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct TriedRepair {
+    /// The blocks that it would restore, and those that it can't.
+    pub repaired: Repaired,
+    /// Bytes that it would change.
+    pub changed_bytes: u64,
+}
+
+impl Volume {
+    /// Compares the parity with data and hash device; returns the numbers of the rounds that differ.
+    ///
+    /// # Errors
+    /// `Argument` if the volume was opened without parity, `Corrupt` if it is cut off, `Io`.
+    pub fn check_parity(&self, work: &Work<'_>) -> Result<Ranges, Error> {
+        let (data, hash) = (self.data.named(), self.hash.named());
+        self.with_parity(&data, &hash, |layout, devices| fec::check(layout, devices, work))
+    }
+
+    /// Restores damaged data and hash blocks in place.
+    ///
+    /// # Errors
+    /// `Argument` if the volume was opened without parity, data or hash device were opened for reading, or the root hash
+    /// has a wrong length; `Corrupt` if something is cut off; `Io`.
+    pub fn repair(&self, root_hash: &[u8], work: &Work<'_>) -> Result<Repaired, Error> {
+        let _lease = Medium::lease_all(&[&self.data, &self.hash])?;
+        let work = &self.driven(work)?;
+        let (data, hash) = (self.data.named(), self.hash.named());
+        self.with_parity(&data, &hash, |layout, devices| {
+            fec::repair(&self.layout, layout, devices, root_hash, work)
+        })
+    }
+
+    /// The changes that [`Volume::repair`] would make; nothing is written.
+    ///
+    /// # Errors
+    /// Errors of [`Volume::repair`], but for how the media were opened.
+    pub fn try_repair(&self, root_hash: &[u8], work: &Work<'_>) -> Result<TriedRepair, Error> {
+        let work = &self.driven(work)?;
+        let (data, hash) = (Overlay::new(self.data.named()), Overlay::new(self.hash.named()));
+        let repaired = self.with_parity(&data, &hash, |layout, devices| {
+            fec::repair(&self.layout, layout, devices, root_hash, work)
+        })?;
+        let changed = data.changed_bytes().and_then(|bytes| Ok(bytes + hash.changed_bytes()?));
+        Ok(TriedRepair { repaired, changed_bytes: changed.map_err(|error| Error::io("input", error))? })
+    }
+
+    /// Bytes that [`Volume::check_parity`] reads: all that the parity covers.
+    pub fn parity_size(&self) -> u64 {
+        self.fec_layout().map_or(0, |fec| fec.blocks().saturating_mul(fec.block_size()))
+    }
+
+    /// The layout of the parity, if the volume was opened with one.
+    pub fn fec_layout(&self) -> Option<&FecLayout> {
+        self.parity.as_ref().map(|parity| &parity.layout)
+    }
+
+    /// The number of roots that the parity seems to have been made with, if the volume was opened with another one.
+    pub fn other_fec_roots(&self) -> Option<u32> {
+        let parity = self.parity.as_ref()?;
+        parity.fitting.filter(|roots| *roots != parity.layout.roots())
+    }
+
+    pub(super) fn with_parity<T>(
+        &self,
+        data: &dyn BlockDevice,
+        hash: &dyn BlockDevice,
+        work: impl FnOnce(&FecLayout, &FecDevices<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let Some(Parity { medium, layout, offset, .. }) = &self.parity else {
+            return Err(Error::argument("there is no device with parity"));
+        };
+        let parity = medium.named();
+        work(layout, &FecDevices { data, hash, parity: &parity, parity_offset: *offset })
+    }
+}
