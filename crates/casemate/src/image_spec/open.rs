@@ -313,14 +313,12 @@ impl IntegritySpec {
             Some((name, path)) => read(path).map(|key| Some(Keyed { algorithm: name.clone(), key })),
             None => Ok(None),
         };
-        let options = IntegrityOptions {
-            algorithm: self.algorithm.clone(),
-            key: self.key_file.as_deref().map(read).transpose()?,
-            journal_code: sealed(&self.journal_code)?,
-            journal_cipher: sealed(&self.journal_cipher)?,
-            bitmap: self.bitmap,
-            goes_without_journal: false,
-        };
+        let mut options = IntegrityOptions::default();
+        options.algorithm.clone_from(&self.algorithm);
+        options.key = self.key_file.as_deref().map(read).transpose()?;
+        options.journal_code = sealed(&self.journal_code)?;
+        options.journal_cipher = sealed(&self.journal_cipher)?;
+        options.bitmap = self.bitmap;
         let data = self.data_device.as_ref().map(|path| image.open_alike(path)).transpose()?;
         let work = opener.work(&[]);
         let over = image.clone().integrity(data.as_ref(), &options, &work.providers);

@@ -1,7 +1,7 @@
 //! Making hash areas, and parity with them.
 
 use casemate_blockdev::target::{Consent, Made};
-use casemate_blockdev::{Advice, AtFile, BlockDevice, Code, Medium, Uuid, signatures};
+use casemate_blockdev::{Advice, BlockDevice, Code, Medium, Uuid, signatures};
 use casemate_providers::{Providers, Seed, Work};
 
 use super::driver::driven;
