@@ -3,11 +3,11 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use casemate_blockdev::{BlockDevice, u64_of};
+use casemate_blockdev::{BlockDevice, Medium, u64_of};
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::{Providers, SaltedHash, Work};
 
-use crate::tree::{Geometry, Job, TreeSink, build_part, check_part, join, unit};
+use crate::tree::{Geometry, Job, Kept, TreeBlocks, TreeSink, build_part, check_part, join, unit};
 use crate::{Code, Error};
 
 /// The data that a tree covers, in parts: a file for fs-verity, the data of a dm-verity device.
@@ -90,6 +90,26 @@ impl<W: Whole> Part<W> {
         let digests = build_part(&job, &geometry, start, data, sink)?;
         // OK to add: checked where it is built.
         Ok(Part { whole, range: start..start + data.size(), digests })
+    }
+
+    /// Builds the tree over the part that a medium's bytes are, from byte `start` of the whole on: as [`Part::build`] does, with the
+    /// hash blocks of it, in order, if they are wanted.
+    ///
+    /// # Errors
+    /// Errors of [`Part::build`].
+    pub fn of_medium(
+        whole: W,
+        start: u64,
+        data: &Medium,
+        with_tree: bool,
+        work: &Work<'_>,
+    ) -> Result<(Part<W>, Vec<TreeBlocks>), Error> {
+        let geometry = whole.geometry()?;
+        let kept = Kept::new(&geometry);
+        let sink: &dyn TreeSink = if with_tree { &kept } else { &() };
+        let part = Part::build(whole, start, &data.named(), sink, work);
+        let part = part.map_err(|error| error.at(data.name()))?;
+        Ok((part, kept.into_blocks()))
     }
 
     /// The bytes of the data that it is of.
