@@ -20,6 +20,7 @@
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod advice;
+pub mod android_sparse;
 mod beneath;
 mod buffer;
 mod code;
@@ -40,6 +41,7 @@ mod named;
 mod number;
 pub mod os;
 mod output;
+mod output_file;
 mod overlay;
 mod overlay_file;
 mod partition;
@@ -76,7 +78,8 @@ pub use medium::{Access, Medium, data_mode};
 pub use memory::MemoryDevice;
 pub use named::{Named, NamedStream};
 pub use number::{u32_of, u64_of, usize_of};
-pub use output::OutputFile;
+pub use output::Output;
+pub use output_file::OutputFile;
 pub use overlay::Overlay;
 pub use overlay_file::{ConstantBase, OverlayBase, OverlayEdition, OverlayFile};
 pub use partition::{

@@ -1,235 +1,224 @@
-//! A file that is there whole or not at all.
+//! Files that commands write: there whole or not at all, where that can be had.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
 
-use tempfile::{NamedTempFile, PersistError};
+use crate::os::FileTypeExt;
+use crate::target::{self, Consent, Loss, Made};
+use crate::{
+    Access, BlockDevice, Error, FileDevice, FileId, OutputFile, Stream, data_mode, inputs, is_same_storage,
+    signatures, u64_of,
+};
 
-use crate::code::Code;
-use crate::device::BlockDevice;
-use crate::error::{Error, Result};
-use crate::exclusive::{Held, claim_name};
-use crate::file::FileDevice;
-use crate::identity::{FileId, folder_of, sync_name};
-use crate::lease::check_process;
-use crate::os::{self, OpenOptionsExt};
-use crate::unfinished;
+/// Whether a path leads to a file that is there, in a folder or below it.
+fn is_file_below(path: &Path, folder: &Path) -> bool {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    folder.is_dir()
+        && path.is_file()
+        && real(path).zip(real(folder)).is_some_and(|(path, folder)| path.starts_with(folder))
+}
 
-/// A new file, written beside its final name and renamed to it by [`OutputFile::commit`].
-///
-/// Dropped without a commit, it leaves nothing behind. A file that had the name before stays as it was until
-/// the rename. Until then the new one is its owner's alone. Its permissions then are those of the file that it replaces, if this user
-/// owns that, else those of any new file (0666 less the umask); or fewer with [`OutputFile::narrow`], or others with
-/// [`OutputFile::set_mode`].
+/// A file to be written. A regular file is written aside and gets its name at the end; a block device, a pipe, a
+/// terminal or `/dev/null` is written to as it is.
 #[derive(Debug)]
-pub struct OutputFile {
-    device: FileDevice,
-    temporary: Temporary,
+pub struct Output {
     path: PathBuf,
-    /// The file that has the name so far: nobody shall begin to change what is going to be replaced.
-    replaced: Option<Held>,
-    /// State of the name at the beginning: whoever asked for this file knew of nothing else.
-    before: Before,
-    /// The permissions of the file when it has its name; if `None`, those that it has.
-    mode: Mutex<Option<u32>>,
-    modified: Mutex<Option<SystemTime>>,
+    kind: Kind,
+    written: u64,
 }
 
-/// State of what has a name: the link that it may be, and the file that it leads to.
-#[derive(Debug, PartialEq, Eq)]
-struct Before {
-    link: Option<PathBuf>,
-    file: Option<FileId>,
-    len_and_time: Option<(u64, Option<SystemTime>)>,
-}
-
-impl Before {
-    fn of(path: &Path) -> Before {
-        let found = fs::metadata(path).ok();
-        Before {
-            link: fs::read_link(path).ok(),
-            file: FileId::at(path),
-            len_and_time: found.map(|found| (found.len(), found.modified().ok())),
-        }
-    }
-
-    fn is_free(&self) -> bool {
-        self.link.is_none() && self.len_and_time.is_none()
-    }
-
-    /// Whether the name is free now, and what has it may be replaced.
-    ///
-    /// # Errors
-    /// [`Code::Exists`] or [`Code::Changed`] if it is not what it was, and not free.
-    fn check(&self, path: &Path) -> Result<bool> {
-        let now = Before::of(path);
-        match now.is_free() {
-            true => Ok(true),
-            false if now == *self => Ok(false),
-            false if self.is_free() => Err(taken()),
-            false => {
-                let text = "the file changed while its replacement was written, and was not replaced";
-                Err(Error::coded(Code::Changed, text))
-            }
-        }
-    }
-}
-
-/// A file under its temporary name, which goes with it.
 #[derive(Debug)]
-struct Temporary {
-    file: Option<NamedTempFile>,
-    /// The process that made it. One that was forked off must leave the name alone.
-    process: u32,
+enum Kind {
+    Aside(Box<OutputFile>),
+    BlockDevice(FileDevice),
+    Stream(Stream),
+    /// A pipe, say, that is opened with its first byte: who reads it may wait for something else until then.
+    Later,
 }
 
-impl Temporary {
-    fn reopen(&self) -> std::io::Result<File> {
-        match &self.file {
-            Some(file) => file.reopen(),
-            None => Err(std::io::ErrorKind::NotFound.into()),
-        }
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let Some(mut file) = self.file.take() else { return };
-        let path = file.path().to_owned();
-        unfinished::end(&path, || {
-            if check_process(self.process).is_err() {
-                file.disable_cleanup(true);
+impl Output {
+    /// Whether `path` may be written by a command that reads or writes the files `others`, too, and the files in those that are
+    /// folders; and what the process reads through descriptors.
+    ///
+    /// # Errors
+    /// `Argument` if that would replace one of them.
+    pub fn check(path: &Path, others: &[&Path]) -> Result<(), Error> {
+        // A pipe, or /dev/null, is not replaced.
+        let is_kept = |metadata: fs::Metadata| !metadata.is_file() && !metadata.file_type().is_block_device();
+        let replaced = others.iter().find(|other| is_same_storage(path, other));
+        match replaced.filter(|_| !fs::metadata(path).is_ok_and(is_kept)) {
+            Some(other) => {
+                let text = format!("{}: this would replace {}", path.display(), other.display());
+                Err(Error::argument(text))
             }
-            drop(file);
-        });
+            None => match others.iter().find(|other| is_file_below(path, other)) {
+                Some(folder) => {
+                    let text =
+                        format!("{}: this would replace a file of {}", path.display(), folder.display());
+                    Err(Error::argument(text))
+                }
+                None => match FileId::at(path) {
+                    Some(id) if !fs::metadata(path).is_ok_and(is_kept) => {
+                        inputs::check_output(id).map_err(|error| error.at(path.display()))
+                    }
+                    _ => Ok(()),
+                },
+            },
+        }
     }
-}
 
-impl OutputFile {
-    /// Begins a file that will be called `path`.
+    /// Begins to write `path`, an ordinary file such as a signature, a list or an archive; a symbolic link is followed. `others`
+    /// are the files that the same command reads or writes, none of which it may replace. Nor does an ordinary file replace a
+    /// file system, a volume or a partition table.
     ///
     /// # Errors
-    /// `Busy` when a file of this name is in use, as [`FileDevice::open_exclusive`] sees it; `Argument` when what has the
-    /// name is not a regular file: a device, a pipe.
-    pub fn create(path: impl Into<PathBuf>) -> Result<OutputFile> {
-        let path = path.into();
-        let before = Before::of(&path);
-        let replaced = claim_name(&path)?;
-        let old = fs::metadata(&path).ok();
-        unfinished::announce();
-        let temporary = tempfile::Builder::new()
-            .prefix(".casemate-")
-            .suffix(".part")
-            // Errors name what the caller named, not the temporary file.
-            .make_in(folder_of(&path), |part| {
-                File::options().read(true).write(true).create_new(true).mode(0o600).open(part)
-            })?;
-        unfinished::begin(temporary.path());
-        let temporary = Temporary { file: Some(temporary), process: process::id() };
-        let device = FileDevice::from_file(temporary.reopen()?)?;
-        let mode = match &old {
-            Some(old) => os::permissions_after(device.file(), old),
-            None => 0o666 & !os::umask(),
+    /// `Io` if it can't be made, [`Error::is_busy`] if what is there is in use; `Argument` if it is one of the others, or holds
+    /// what must not be replaced.
+    pub fn create(path: &Path, others: &[&Path]) -> Result<Output, Error> {
+        let refuse = |loss: &Loss| match signatures::is_archive(loss.what()) {
+            true => Ok(()),
+            false => Err(Error::argument(format!("{loss}; to replace it, remove it first"))),
         };
-        Ok(OutputFile {
-            device,
-            temporary,
-            path,
-            replaced,
-            before,
-            mode: Mutex::new(Some(mode)),
-            modified: Mutex::new(None),
-        })
+        Output::create_anew(path, others, None, &refuse)
     }
 
-    /// Takes from the file the permissions that are not in `mode`.
+    /// Begins an ordinary file as [`Output::create`] does, before the work whose outcome it gets: what can't be written is known at
+    /// once, and a file that gets the name meanwhile stays. What is not a file, a pipe, say, is opened with the first byte.
+    ///
+    /// # Errors
+    /// Errors of [`Output::create`].
+    pub fn begin(path: &Path, others: &[&Path]) -> Result<Output, Error> {
+        let is_stream =
+            |found: fs::Metadata| !found.is_file() && !found.is_dir() && !found.file_type().is_block_device();
+        if path == Path::new("-") || !fs::metadata(path).is_ok_and(is_stream) {
+            return Output::create(path, others);
+        }
+        Output::check(path, others)?;
+        Ok(Output { path: path.to_owned(), kind: Kind::Later, written: 0 })
+    }
+
+    /// Begins to write `path` as [`Output::create`] does, with what is `made` there: an image, or an ordinary file if `None`.
+    /// `consent` is asked if something would be lost.
+    ///
+    /// # Errors
+    /// `Io` if it can't be made, [`Error::is_busy`] if what is there is in use; `Argument` if it is one of the others; whatever
+    /// the consent says.
+    pub fn create_anew(
+        path: &Path,
+        others: &[&Path],
+        made: Option<Made>,
+        consent: Consent<'_>,
+    ) -> Result<Output, Error> {
+        if path == Path::new("-") {
+            let text = "-: this output can't be a stream; for a file of that name write ./-";
+            return Err(Error::argument(text));
+        }
+        Output::check(path, others)?;
+        let aside = |path: PathBuf| OutputFile::create(path).map(|file| Kind::Aside(Box::new(file)));
+        let create = || match fs::metadata(path) {
+            Ok(metadata) if metadata.file_type().is_block_device() => {
+                Access::Change.open(path).map(Kind::BlockDevice)
+            }
+            Ok(metadata) if !metadata.is_file() => Ok(Kind::Stream(Stream::open_for_writing(path)?)),
+            Ok(_) => aside(fs::canonicalize(path)?),
+            Err(_) => aside(path.to_owned()),
+        };
+        let kind = create().map_err(|error| Error::io(path.display(), error))?;
+        target::look_at_path(path, made, consent)?;
+        Ok(Output { path: path.to_owned(), kind, written: 0 })
+    }
+
+    /// Writes `bytes` as the whole of the file `path`.
+    ///
+    /// # Errors
+    /// Errors of [`Output::create`]; nothing half-written is left.
+    pub fn write_whole(path: &Path, others: &[&Path], bytes: &[u8]) -> Result<(), Error> {
+        Output::create(path, others)?.finish(bytes)
+    }
+
+    /// Writes `bytes`, which are all that follows, and commits.
+    ///
+    /// # Errors
+    /// `Io`; nothing half-written is left.
+    pub fn finish(mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.write_all(bytes).map_err(|error| Error::io(self.path.display(), error))?;
+        self.commit()
+    }
+
+    /// The file as a device, if it has positions.
+    pub fn device(&self) -> Option<&FileDevice> {
+        match &self.kind {
+            Kind::Aside(file) => Some(file.device()),
+            Kind::BlockDevice(device) => Some(device),
+            Kind::Stream(_) | Kind::Later => None,
+        }
+    }
+
+    /// The file as a device, if it is a new one: what is not written to it is a hole.
+    pub fn new_file(&self) -> Option<&FileDevice> {
+        match &self.kind {
+            Kind::Aside(file) => Some(file.device()),
+            Kind::BlockDevice(_) | Kind::Stream(_) | Kind::Later => None,
+        }
+    }
+
+    /// Has a regular file get what it has beside its contents, which are complete: owner, attributes, permissions, times. What was
+    /// there before keeps none of that. Devices and streams stay as they are; then nothing is done.
+    pub fn dress<T>(&self, dress: impl FnOnce(&fs::File) -> T) -> Option<T> {
+        let Kind::Aside(file) = &self.kind else { return None };
+        file.leave_mode();
+        Some(dress(file.device().file()))
+    }
+
+    /// Takes permissions from a regular file, so that nobody can read it who could not read the file at `source`, whose data it
+    /// gets. "-" is standard input, of which nothing is known.
+    pub fn narrow_to(&self, source: &Path) {
+        if source != Path::new("-") {
+            self.narrow(data_mode(source));
+        }
+    }
+
+    /// Takes the permissions from a regular file that are not in `mode`. Devices and streams stay as they are.
     pub fn narrow(&self, mode: u32) {
-        let mut known = self.mode.lock().unwrap_or_else(PoisonError::into_inner);
-        *known = known.map(|known| known & mode);
+        if let Kind::Aside(file) = &self.kind {
+            file.narrow(mode);
+        }
     }
 
-    /// Sets the permissions that the file has when it has its name.
-    pub fn set_mode(&self, mode: u32) {
-        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = Some(mode);
-    }
-
-    /// Leaves the permissions of the file as they are: whoever has its descriptor has set them.
-    pub fn leave_mode(&self) {
-        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    /// Sets the time of modification that the file has when it has its name.
-    pub fn set_modified(&self, time: SystemTime) {
-        *self.modified.lock().unwrap_or_else(PoisonError::into_inner) = Some(time);
-    }
-
-    /// Looks whether the file can get its name: of several outputs none is to replace anything where another one can't.
+    /// Gives the file its name; what was written to a block device is on stable storage then.
     ///
     /// # Errors
-    /// Errors of [`OutputFile::commit`] that can be known before it.
-    pub fn check_name(&self) -> Result<()> {
-        self.before.check(&self.path).map(drop)
-    }
-
-    /// Gives the file its name. With `sync` its contents are on stable storage before, and its name is afterwards.
-    ///
-    /// # Errors
-    /// `Io`; `Busy` or `Argument` if what has got the name meanwhile can't be replaced; [`Code::Exists`] or [`Code::Changed`] if a
-    /// file has got it, or the one that had it has changed since the beginning. Nothing is left then. `Busy` in a process that a
-    /// fork made of the file's.
-    pub fn commit(mut self, sync: bool) -> Result<()> {
-        check_process(self.temporary.process)?;
-        let file = self.device.file();
-        if let Some(time) = self.modified.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            file.set_modified(time)?;
-        }
-        if let Some(mode) = self.mode.into_inner().unwrap_or_else(PoisonError::into_inner)
-            && let Err(error) = os::set_mode(file, mode)
-            // File systems without permissions may refuse those that they can't show. Nobody reads what he should not.
-            && os::mode(file)? & 0o066 & !mode != 0
-        {
-            return Err(error.into());
-        }
-        if sync {
-            self.device.flush()?;
-        }
-        // One that came meanwhile may be in use as well.
-        let replaced = self.replaced.map_or_else(|| claim_name(&self.path), |file| Ok(Some(file)))?;
-        // On Windows nothing takes the name of a file that is open.
-        let _replaced = replaced.filter(|_| !cfg!(windows));
-        if let Some(temporary) = self.temporary.file.take() {
-            let part = temporary.path().to_owned();
-            unfinished::end(&part, || give_name(temporary, &self.path, &self.before))?;
-        }
-        if sync { sync_name(&self.path) } else { Ok(()) }
-    }
-
-    /// The file as a device; it grows by writing.
-    pub fn device(&self) -> &FileDevice {
-        &self.device
+    /// `Io`; nothing is left then.
+    pub fn commit(self) -> Result<(), Error> {
+        let done = match self.kind {
+            Kind::Aside(file) => file.commit(false),
+            Kind::BlockDevice(device) => device.flush(),
+            Kind::Stream(_) | Kind::Later => Ok(()),
+        };
+        done.map_err(|error| Error::io(self.path.display(), error))
     }
 }
 
-/// Gives a file its name, unless what had it at the beginning is another now: nobody has asked for that to be replaced.
-fn give_name(temporary: NamedTempFile, path: &Path, before: &Before) -> Result<()> {
-    let is_free = before.check(path)?;
-    if !is_free {
-        return temporary.persist(path).map(drop).map_err(|error| error.error.into());
+/// One after the other, for those who need no positions.
+impl Write for Output {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        if let Kind::Later = self.kind {
+            self.kind = Kind::Stream(Stream::open_for_writing(&self.path)?);
+        }
+        if let Kind::Stream(file) = &mut self.kind {
+            return file.write(buf);
+        }
+        if let Some(device) = self.device() {
+            device.write_at(buf, self.written)?;
+        }
+        self.written += u64_of(buf.len());
+        Ok(buf.len())
     }
-    match temporary.persist_noclobber(path) {
-        Ok(_) => Ok(()),
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(taken()),
-        // The file system can only replace.
-        Err(PersistError { file, .. }) => file.persist(path).map(drop).map_err(|error| error.error.into()),
-    }
-}
 
-fn taken() -> Error {
-    Error::coded(Code::Exists, "a file of this name was made meanwhile, and was not replaced")
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -237,120 +226,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_commit_leaves_a_file() {
+    #[cfg(unix)]
+    fn links_and_devices_keep_what_they_are() {
+        use std::os::unix::fs::symlink;
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out");
-        let names = || std::fs::read_dir(folder.path()).unwrap().count();
-        let output = OutputFile::create(&path).unwrap();
-        output.device().write_at(b"half", 0).unwrap();
-        drop(output);
-        assert_eq!(names(), 0);
-        let output = OutputFile::create(&path).unwrap();
-        output.device().write_at(b"whole", 0).unwrap();
-        output.commit(true).unwrap();
-        assert_eq!((names(), std::fs::read(&path).unwrap()), (1, b"whole".to_vec()));
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "old and longer").unwrap();
+        symlink(&file, &link).unwrap();
+        Output::write_whole(&link, &[], b"new").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        let null = folder.path().join("null");
+        symlink("/dev/null", &null).unwrap();
+        Output::write_whole(&null, &[], b"gone").unwrap();
+        assert!(fs::symlink_metadata(&null).unwrap().is_symlink());
+        assert!(Output::write_whole(&folder.path().join("none/file"), &[], b"").is_err());
+        assert!(Output::write_whole(folder.path(), &[], b"").is_err());
     }
 
     #[test]
-    #[cfg(unix)]
-    fn an_output_is_its_owners_until_it_has_its_name() {
-        use std::os::unix::fs::PermissionsExt;
+    fn an_ordinary_file_replaces_no_file_system_and_no_volume() {
         let folder = tempfile::tempdir().unwrap();
-        let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-        let part = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        let part = || part().find(|path| path.extension().is_some_and(|end| end == "part")).unwrap();
-        let ordinary = {
-            let path = folder.path().join("ordinary");
-            std::fs::write(&path, "").unwrap();
-            mode(&path)
-        };
-        let path = folder.path().join("out");
-        let make = |change: &dyn Fn(&OutputFile)| {
-            let output = OutputFile::create(&path).unwrap();
-            assert_eq!(mode(&part()), 0o600);
-            change(&output);
-            assert_eq!(mode(&part()), 0o600);
-            output.commit(false).unwrap();
-            mode(&path)
-        };
-        assert_eq!(make(&|_| ()), ordinary);
-        assert_eq!(make(&|output| output.narrow(0o640)), ordinary & 0o640);
-        // Once more: the file that is replaced hands its permissions on.
-        assert_eq!(make(&|_| ()), ordinary & 0o640);
-        assert_eq!(make(&|output| output.set_mode(0o751)), 0o751);
-        // A file that somebody else has prepared opens nothing.
-        if os::is_root() {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
-            std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
-            assert_eq!(make(&|_| ()), ordinary);
-            let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&path).unwrap());
-            assert_eq!(owner, rustix::process::geteuid().as_raw());
+        let path = folder.path().join("file");
+        let mut disk = vec![0; 1 << 20];
+        for (at, bytes, is_replaced) in [
+            (0, &b"LUKS\xba\xbe"[..], false),
+            (16_384, b"hello", true),
+            (0, b"\x1f\x8b\x08", true),
+            (0, b"hsqs", false),
+            ((1 << 20) - 512, b"EFI PART", false),
+        ] {
+            disk.fill(0);
+            disk[at..at + bytes.len()].copy_from_slice(bytes);
+            fs::write(&path, &disk).unwrap();
+            let written = Output::write_whole(&path, &[], b"signature");
+            assert_eq!(written.is_ok(), is_replaced, "{at} {bytes:?}: {written:?}");
+            assert_eq!(fs::read(&path).unwrap() == disk, !is_replaced, "{at}");
         }
-        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
-        make(&|output| output.set_modified(time));
-        assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), time);
+        assert!(Output::write_whole(Path::new("-"), &[], b"").is_err());
     }
 
     #[test]
-    #[cfg(unix)]
-    fn only_regular_files_are_replaced() {
+    fn what_is_read_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        let (socket, late) = (folder.path().join("socket"), folder.path().join("late"));
-        let output = OutputFile::create(&late).unwrap();
-        let _listeners = [&socket, &late].map(|path| std::os::unix::net::UnixListener::bind(path).unwrap());
-        let is_refused = |error: crate::Error| error.kind() == crate::ErrorKind::Argument;
-        assert!(OutputFile::create(&socket).is_err_and(is_refused));
-        assert!(output.commit(false).is_err_and(is_refused));
-        assert!([socket, late].iter().all(|path| !path.metadata().unwrap().is_file()));
-    }
-
-    #[test]
-    fn only_what_was_there_at_the_beginning_is_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out");
-        let names = || fs::read_dir(folder.path()).unwrap().count();
-        let refused = |output: OutputFile, code: Code, left: &str| {
-            assert_eq!(output.commit(false).unwrap_err().code(), code);
-            assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names()), (left, 1));
-        };
-        let output = OutputFile::create(&path).unwrap();
-        fs::write(&path, "came").unwrap();
-        refused(output, Code::Exists, "came");
-        let output = OutputFile::create(&path).unwrap();
-        fs::write(&path, "changed").unwrap();
-        refused(output, Code::Changed, "changed");
-        // Another file of the same length and time.
-        let output = OutputFile::create(&path).unwrap();
-        let other = folder.path().join("other");
-        fs::write(&other, "another").unwrap();
-        let time = fs::metadata(&path).unwrap().modified().unwrap();
-        File::options().write(true).open(&other).unwrap().set_modified(time).unwrap();
-        fs::rename(&other, &path).unwrap();
-        #[cfg(unix)]
-        refused(output, Code::Changed, "another");
-        // One that is gone leaves its name.
-        let output = OutputFile::create(&path).unwrap();
-        fs::remove_file(&path).unwrap();
-        output.commit(false).unwrap();
-        assert_eq!(names(), 1);
-    }
-
-    #[test]
-    fn what_is_in_use_is_not_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out");
-        let late = OutputFile::create(&path).unwrap();
-        std::fs::write(&path, "image").unwrap();
-        let user = FileDevice::open_exclusive(&path).unwrap();
-        let is_busy = |error: crate::Error| error.is_busy();
-        assert!(OutputFile::create(&path).is_err_and(is_busy));
-        assert!(late.commit(false).is_err_and(is_busy));
-        drop(user);
-        let output = OutputFile::create(&path).unwrap();
-        assert!(FileDevice::open_exclusive(&path).is_err_and(is_busy));
-        output.device().write_at(b"new", 0).unwrap();
-        output.commit(false).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"new");
-        assert!(FileDevice::open_exclusive(&path).is_ok());
+        let (file, new) = (folder.path().join("file"), folder.path().join("new"));
+        fs::write(&file, "old").unwrap();
+        fs::hard_link(&file, folder.path().join("hard")).unwrap();
+        for (path, other) in [("file", &file), ("hard", &file), ("new", &new)] {
+            let error = Output::create(&folder.path().join(path), &[&file, other]).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Argument, "{path}: {error}");
+        }
+        assert_eq!(fs::read(&file).unwrap(), b"old");
+        assert!(!new.exists());
     }
 }

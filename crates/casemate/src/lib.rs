@@ -196,7 +196,6 @@ pub mod integrity;
 mod keys;
 pub mod luks;
 mod mapping_options;
-mod output;
 mod overlay;
 pub mod part;
 mod protectors;
@@ -211,7 +210,7 @@ pub mod units;
 pub mod verity;
 
 pub use casemate_blockdev as blockdev;
-pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Lease, Medium, Place, Result};
+pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Lease, Medium, Output, Place, Result};
 #[cfg(target_os = "linux")]
 pub use casemate_nbd as nbd;
 pub use casemate_primitives as primitives;
@@ -228,5 +227,4 @@ pub use errno::errno;
 pub use image::{Access, Image};
 pub use image_spec::ImageSpec;
 pub use keys::Keys;
-pub use output::Output;
 pub use target::Target;

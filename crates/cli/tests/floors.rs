@@ -107,7 +107,6 @@ const ROOMS_OF_FACADE: &[&str] = &[
     "overlay",
     "image",
     "target",
-    "output",
     "rescue",
     "part",
     "mapping_options",

@@ -525,7 +525,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "blockdev-lock-not-taken-for-a-new-name",
-        file: "crates/blockdev/src/output.rs",
+        file: "crates/blockdev/src/output_file.rs",
         text: "let replaced = self.replaced.map_or_else(|| claim_name(&self.path), |file| Ok(Some(file)))?;",
         by: "let replaced = self.replaced;",
         suites: &[BLOCKDEV_LIB],

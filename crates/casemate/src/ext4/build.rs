@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use casemate_blockdev::android_sparse::Written;
 use casemate_blockdev::os::{FileTypeExt, inode};
 use casemate_blockdev::{
     AtFile, BlockDevice, ErrorKind, FileDevice, PartitionId, Stream, Window, set_len, signatures, usize_of,
@@ -19,7 +20,6 @@ pub use casemate_ext4::{
     uuid as uuid_of,
 };
 
-use super::android_sparse::Written;
 use super::encrypt::Encrypting;
 use super::oci;
 use super::seal::Sealing;

@@ -4,7 +4,6 @@
 //! with the keys of encrypted folders. [`FileSystem`] is read by path, as [`std::fs`] is.
 
 mod amend;
-mod android_sparse;
 mod build;
 mod bulk;
 mod change;

@@ -17,7 +17,7 @@ pub use casemate_verity::fs::{
     escape_name,
 };
 
-use crate::{Code, Error};
+use crate::{Code, Error, Output};
 mod beside;
 #[cfg(target_os = "linux")]
 mod kernel;
@@ -25,8 +25,6 @@ mod kernel;
 pub use beside::Beside;
 #[cfg(target_os = "linux")]
 pub use kernel::{KernelError, Metadata, enable, enable_file, measure, read_metadata};
-
-use crate::output::Output;
 
 /// Files up to this size are shared out among threads whole; larger ones get all threads, one after the other.
 /// At 8 MiB starting threads for one file costs less than a hundredth of its hashing.

@@ -7,9 +7,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, FileDevice, u32_of, u64_of, usize_of};
-
-use crate::Error;
+use crate::{BlockDevice, Error, FileDevice, u32_of, u64_of, usize_of};
 
 const MAGIC: u32 = 0xed26_ff3a;
 const HEADER: u16 = 28;
@@ -24,7 +22,7 @@ const LARGEST_CHUNK: u32 = 64 << 20;
 
 /// A file that knows what of it was written.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub struct Written {
     file: FileDevice,
     ranges: Mutex<Vec<Range<u64>>>,
 }
@@ -38,7 +36,8 @@ enum Kind {
 }
 
 impl Written {
-    pub(crate) fn new(file: FileDevice) -> Written {
+    /// A file of which nothing was written yet.
+    pub fn new(file: FileDevice) -> Written {
         Written { file, ranges: Mutex::default() }
     }
 
@@ -69,7 +68,7 @@ impl Written {
     ///
     /// # Errors
     /// `Argument` for a size that is not whole blocks, or has 2^32 of them; `Io`.
-    pub(crate) fn write(&self, size: u64, block_size: u32, to: &mut dyn Write) -> Result<(), Error> {
+    pub fn write(&self, size: u64, block_size: u32, to: &mut dyn Write) -> Result<(), Error> {
         let block = u64::from(block_size);
         let blocks = u32::try_from(size / block).ok().filter(|_| size.is_multiple_of(block));
         let blocks = blocks.ok_or_else(|| {
