@@ -31,12 +31,14 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod beside;
 pub mod dm;
 pub mod fs;
 mod part;
 pub mod signature;
 pub mod tree;
 
+pub use beside::Beside;
 pub use casemate_blockdev::target::{Consent, refuse};
 pub use casemate_blockdev::{Access, Advice, BlockDevice, Code, Error, ErrorKind, Medium, Uuid};
 pub use casemate_primitives::hex;

@@ -1,297 +1,83 @@
-//! fs-verity by path: describing, checking and signing files, and asking the kernel.
+//! fs-verity: describing, checking and signing files, trees beside them, and asking the kernel.
+//!
+//! All of the format is the crate `casemate-verity`; here a tree beside a file becomes a layer of an image.
 
-use std::fs::File;
-use std::io::{self, IsTerminal};
-use std::num::NonZeroUsize;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-
-use casemate_blockdev::os::FileTypeExt;
-use casemate_blockdev::{BlockDevice, FileDevice, Pool, Stream, u64_of, usize_of};
-use casemate_providers::Work;
-use casemate_verity::tree::{Finding, SpilledLevels, Summary, TreeDevice, TreeSink};
-
-pub use casemate_verity::fs::{
-    Algorithm, Describer, Descriptor, Entry, FileDigest, FileHasher, Manifest, Parameters, WholeFile,
-    escape_name,
-};
-
-use crate::{Code, Error, Output};
-mod beside;
 #[cfg(target_os = "linux")]
 mod kernel;
 
-pub use beside::Beside;
+use casemate_providers::{Providers, Work};
+use casemate_verity::fs::TreeFile;
+
+pub use casemate_verity::Beside;
+pub use casemate_verity::fs::{
+    Algorithm, Describer, Descriptor, Entry, FileDigest, FileHasher, Input, Manifest, Parameters, WholeFile,
+    check_tree, describe, describe_device, describe_many, digest, escape_name,
+};
 #[cfg(target_os = "linux")]
 pub use kernel::{KernelError, Metadata, enable, enable_file, measure, read_metadata};
 
-/// Files up to this size are shared out among threads whole; larger ones get all threads, one after the other.
-/// At 8 MiB starting threads for one file costs less than a hundredth of its hashing.
-const SMALL: u64 = 8 << 20;
+use crate::part::Part;
+use crate::target::Consent;
+use crate::{Error, Image};
 
-/// Files that are worked on together before their results are given out.
-const BATCH: usize = 1024;
-
-/// Input of a description: a file or block device with positions, or a stream that is read to its end.
-#[derive(Debug)]
-pub enum Input {
-    /// A regular file or a block device.
-    Device(FileDevice),
-    /// A pipe, a socket or a terminal.
-    Stream(Stream),
-}
-
-impl Input {
-    /// Opens what has the name `path`.
+impl Image {
+    /// Asks for consent if what the image holds would be lost to a tree or a hash area: see [`Beside::look_before`].
     ///
     /// # Errors
-    /// `Io`, also for directories and for character devices, which may have no end.
-    pub fn open(path: &Path) -> Result<Input, Error> {
-        Stream::open(path).and_then(Input::from_stream).map_err(|error| Error::io(path.display(), error))
+    /// Errors of [`Beside::look_before`].
+    pub fn look_before(&self, beside: Beside, is_replaced: bool, consent: Consent<'_>) -> Result<(), Error> {
+        beside.look_before(self, is_replaced, consent)
     }
 
-    /// Uses a file that is open already, such as standard input; a regular file is taken from its beginning.
+    /// Image with the bytes of this one, each read of which is compared with the fs-verity tree that
+    /// [`Image::fsverity_tree`] has made in `tree`. It can't be written.
     ///
     /// # Errors
-    /// `IsADirectory` for directories, `InvalidInput` for character devices but terminals, and what asking for the file's kind says.
-    pub fn from_file(file: File) -> io::Result<Input> {
-        Input::from_stream(Stream::over(file)?)
+    /// `Corrupt` if there is no tree; `Mismatch` for a tree of another digest, or a file of another size.
+    pub fn fsverity(self, tree: &Image, digest: &FileDigest, providers: &Providers) -> Result<Image, Error> {
+        let device = TreeFile::new(tree).open(&self, digest, providers)?;
+        Ok(self.with_verity(device, 0))
     }
 
-    fn from_stream(stream: Stream) -> io::Result<Input> {
-        let file = stream.file();
-        let kind = file.metadata()?.file_type();
-        if kind.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
-        }
-        if kind.is_file() || kind.is_block_device() {
-            return Ok(Input::Device(FileDevice::from_file(stream.into_file())?));
-        }
-        if kind.is_char_device() && !file.is_terminal() {
-            let text =
-                "a character device, which may have no end: a file, a block device or a pipe is wanted";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        Ok(Input::Stream(stream))
+    /// Makes the tree of all that the device on top holds, in a file of its own; returns the digest. A new file has its name
+    /// then. A regular file gets the tree's length; an earlier tree is replaced.
+    ///
+    /// ```
+    /// use casemate::fsverity::Parameters;
+    /// use casemate::{Access, Image, Providers, Work};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = |name: &str| folder.path().join(name);
+    /// # std::fs::write(path("model.bin"), vec![7; 1 << 20])?;
+    /// let model = Image::open(path("model.bin"), Access::Read)?;
+    /// let tree = Image::create(path("model.bin.fsverity"))?;
+    /// let digest = model.fsverity_tree(&tree, &Parameters::default(), &Work::default())?;
+    ///
+    /// let tree = Image::open(path("model.bin.fsverity"), Access::Read)?;
+    /// let checked = model.fsverity(&tree, &digest, &Providers::default())?;
+    /// let mut part = [0; 100];
+    /// checked.device().read_at(&mut part, 300_000)?;
+    /// # assert_eq!(part, [7; 100]);
+    /// # Ok::<(), casemate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Errors of [`TreeFile::make`].
+    pub fn fsverity_tree(
+        &self,
+        tree: &Image,
+        parameters: &Parameters,
+        work: &Work<'_>,
+    ) -> Result<FileDigest, Error> {
+        TreeFile::new(tree).make(self, parameters, work)
     }
 
-    /// The size in bytes, if it is known before reading.
-    pub fn size(&self) -> Option<u64> {
-        match self {
-            Input::Device(device) => Some(device.size()),
-            Input::Stream(_) => None,
-        }
-    }
-}
-
-/// Describes one input with all threads. With `tree`, its hash tree is written to a file of this name.
-///
-/// # Errors
-/// `Io` says which file; a tree that could not be written whole leaves nothing behind.
-pub fn describe(
-    name: &Path,
-    input: Input,
-    parameters: &Parameters,
-    work: &Work<'_>,
-    tree: Option<&Path>,
-) -> Result<Descriptor, Error> {
-    let describer = Describer::new(parameters.clone(), work)?;
-    let run = |input: Input, sink: &dyn TreeSink| match input {
-        Input::Device(device) => describer.describe(&device, sink),
-        Input::Stream(mut stream) => describer.describe_stream(&mut stream, sink),
-    };
-    let on_input = |error: Error| error.at(name.display());
-    let Some(path) = tree else { return run(input, &()).map_err(on_input) };
-    let on_tree = |error| Error::io(path.display(), error);
-    let mut output = Output::create(path, &[name])?;
-    let descriptor = match (output.device(), &input) {
-        // Both have positions: every block goes to its place at once.
-        (Some(target), Input::Device(device)) => {
-            let geometry = parameters.geometry(device.size()).map_err(on_input)?;
-            let sink = Watched::new(TreeDevice::new(&geometry, target, 0));
-            let described = describer.describe_as(&geometry, device, &sink);
-            described.map_err(
-                |error| {
-                    if sink.failed() { error.at(path.display()) } else { on_input(error) }
-                },
-            )?
-        }
-        _ => {
-            let levels = SpilledLevels::new(parameters.block_size());
-            let sink = Watched::new(levels);
-            let described = run(input, &sink);
-            let descriptor = described
-                .map_err(|error| if sink.failed() { error.at("temporary file") } else { on_input(error) })?;
-            sink.into_inner().copy_to(&mut output).map_err(on_tree)?;
-            descriptor
-        }
-    };
-    output.commit()?;
-    Ok(descriptor)
-}
-
-/// Describes all that a device holds, with all threads.
-///
-/// # Errors
-/// Errors of reading.
-pub fn describe_device(
-    device: &dyn BlockDevice,
-    parameters: &Parameters,
-    work: &Work<'_>,
-) -> Result<Descriptor, Error> {
-    Describer::new(parameters.clone(), work)?.describe(device, &())
-}
-
-/// The digest of a file, as the kernel has it when fs-verity is enabled on the file.
-///
-/// # Errors
-/// `Io`.
-pub fn digest(path: impl AsRef<Path>, parameters: &Parameters, work: &Work<'_>) -> Result<FileDigest, Error> {
-    let path = path.as_ref();
-    describe(path, Input::open(path)?, parameters, work, None)?.digest(&work.providers)
-}
-
-/// Describes many files: small ones in parallel, large ones one after the other with all threads. Results come
-/// in the order of `paths`, some at a time; one file's error does not keep others from being described.
-///
-/// # Errors
-/// Errors of `results`, and an interruption by the listener.
-pub fn describe_many(
-    paths: &[&Path],
-    parameters: &Parameters,
-    work: &Work<'_>,
-    mut results: impl FnMut(Vec<(&Path, Result<Descriptor, Error>)>) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let one_thread = Work { pool: Pool::new(Some(NonZeroUsize::MIN)), ..work.clone() };
-    let describer = Describer::new(parameters.clone(), &one_thread)?;
-    let describe_small = |path: &Path, device: &FileDevice, size: u64| {
-        let described = parameters.geometry(size);
-        let described = described.and_then(|geometry| describer.describe_as(&geometry, device, &()));
-        described.map_err(|error| error.at(path.display()))
-    };
-    let describe_one = |path: &Path| match Input::open(path).map(|input| (input.size(), input)) {
-        Ok((Some(size), Input::Device(device))) if size <= SMALL => {
-            Done::Small(describe_small(path, &device, size))
-        }
-        // Closed again, so that a long list of large files does not use up the file descriptors.
-        Ok((_, Input::Device(_))) => Done::Large,
-        Ok((_, stream)) => Done::Stream(stream),
-        Err(error) => Done::Small(Err(error)),
-    };
-    for batch in paths.chunks(BATCH) {
-        let slots: Vec<Mutex<Option<Done>>> = batch.iter().map(|_| Mutex::default()).collect();
-        let work_on = |_: &mut (), i: u64| {
-            let i = usize_of(i);
-            *slots[i].lock().unwrap_or_else(PoisonError::into_inner) = Some(describe_one(batch[i]));
-            Ok::<_, Error>(())
-        };
-        work.pool.run(u64_of(batch.len()), || (), work_on)?;
-        let mut done = Vec::new();
-        for (path, slot) in batch.iter().zip(slots) {
-            let result = match slot.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                Some(Done::Small(result)) => result,
-                Some(Done::Stream(stream)) => describe(path, stream, parameters, work, None),
-                Some(Done::Large) | None => {
-                    // What is known already should not wait for a long file.
-                    results(std::mem::take(&mut done))?;
-                    Input::open(path).and_then(|input| describe(path, input, parameters, work, None))
-                }
-            };
-            match result {
-                Err(error) if error.is_interrupt() => return Err(error),
-                result => done.push((*path, result)),
-            }
-        }
-        results(done)?;
-    }
-    Ok(())
-}
-
-/// Checks a file against its stored tree, and calls `report` for each wrong block.
-///
-/// With `expected`, everything is checked below its root hash, and it says with which parameters; without, below
-/// the tree's own top block, which shows damage but not forgery. Returns the summary, and the descriptor that
-/// the check rested on: its digest is for the caller to compare.
-///
-/// # Errors
-/// `Mismatch` if the file's size is not the expected one; `Io` also for a tree that is too short.
-pub fn check_tree(
-    file: &Path,
-    tree: &Path,
-    expected: Option<&Descriptor>,
-    parameters: &Parameters,
-    work: &Work<'_>,
-    report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
-) -> Result<(Summary, Descriptor), Error> {
-    let data = FileDevice::open(file).map_err(|error| Error::io(file.display(), error))?;
-    let tree_device = FileDevice::open(tree).map_err(|error| Error::io(tree.display(), error))?;
-    let on_file = |error: Error| error.at(file.display());
-    let size = data.size();
-    if let Some(expected) = expected.filter(|expected| expected.data_size() != size) {
-        let (name, right) = (file.display(), expected.data_size());
-        return Err(Error::coded(
-            Code::BadDigest,
-            format!("{name}: {size} bytes; the descriptor is of a file of {right}"),
-        ));
-    }
-    let parameters = expected.map_or(parameters, Descriptor::parameters);
-    let tree_size = parameters.geometry(size).map_err(on_file)?.tree_size();
-    if tree_device.size() != tree_size {
-        let (name, found) = (tree.display(), tree_device.size());
-        let text = format!("{name}: {found} bytes; the tree of {} has {tree_size}", file.display());
-        return Err(Error::corrupt(text));
-    }
-    let describer = Describer::new(parameters.clone(), work)?;
-    let descriptor = match expected {
-        Some(expected) => expected.clone(),
-        None => match describer.stored_root_hash(size, &tree_device) {
-            Ok(Some(root_hash)) => Descriptor::new(parameters.clone(), size, &root_hash),
-            Ok(None) => describer.describe(&data, &()).map_err(on_file)?,
-            Err(error) => return Err(error.at(tree.display())),
-        },
-    };
-    if size == 0 && descriptor.root_hash().iter().any(|byte| *byte != 0) {
-        let text = format!("{}: the root hash of an empty file must be zero", file.display());
-        return Err(Error::coded(Code::BadDigest, text));
-    }
-    let checked = describer.check(&data, &tree_device, descriptor.root_hash(), report);
-    Ok((checked.map_err(on_file)?, descriptor))
-}
-
-/// One file's part of a batch.
-enum Done {
-    Small(Result<Descriptor, Error>),
-    Large,
-    Stream(Input),
-}
-
-/// A sink that remembers whether it was the one that failed.
-struct Watched<S> {
-    inner: S,
-    failed: AtomicBool,
-}
-
-impl<S> Watched<S> {
-    fn new(inner: S) -> Watched<S> {
-        Watched { inner, failed: AtomicBool::new(false) }
-    }
-
-    fn failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
-    }
-
-    fn into_inner(self) -> S {
-        self.inner
-    }
-}
-
-impl<S: TreeSink> TreeSink for Watched<S> {
-    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> Result<(), Error> {
-        let written = self.inner.write(level, first, blocks);
-        if written.is_err() {
-            self.failed.store(true, Ordering::Relaxed);
-        }
-        written
+    /// Completes a tree's file, of which the hash blocks of all parts are there ([`Image::tree_part`]; the tree begins at byte
+    /// 4096), by the levels above them and the descriptor. Returns the digest.
+    ///
+    /// # Errors
+    /// Errors of [`TreeFile::join`].
+    pub fn fsverity_join(&self, parts: &[Part<WholeFile>], work: &Work<'_>) -> Result<FileDigest, Error> {
+        TreeFile::new(self).join(parts, work)
     }
 }
