@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use casemate_blockdev::os::OsStrExt;
 use casemate_blockdev::{
-    AtFile, BlockDevice, Events, FileDevice, InPlaceWork, Medium, MemoryDevice, OutputFile, OverlayFile,
-    PartitionId, Trial, Uuid, Window, signatures,
+    AtFile, BlockDevice, Events, Fetched, FileDevice, InPlaceWork, Medium, MemoryDevice, OutputFile,
+    OverlayFile, PartitionId, Trial, Uuid, Window, signatures,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -26,7 +26,6 @@ pub use casemate_crypt::CryptStatistics;
 pub use casemate_verity::tree::VerifiedStatistics;
 
 use crate::overlay::Base;
-use crate::ranges::Ranges;
 use crate::{Advice, Error};
 
 pub(crate) type Below = Arc<dyn BlockDevice>;
@@ -188,7 +187,7 @@ impl Image {
         size: u64,
         read: impl Fn(&mut [u8], u64) -> Result<(), Error> + Send + Sync + 'static,
     ) -> Image {
-        Image::over(name, Arc::new(Ranges { size, read })).make_read_only()
+        Image::over(name, Arc::new(Fetched { size, read })).make_read_only()
     }
 
     /// The bytes from `offset` on: `len` of them, or all.

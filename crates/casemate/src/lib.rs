@@ -200,7 +200,6 @@ mod overlay;
 pub mod part;
 mod protectors;
 pub mod providers;
-mod ranges;
 mod reencrypt;
 pub mod rescue;
 #[cfg(target_os = "linux")]

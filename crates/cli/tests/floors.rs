@@ -103,7 +103,6 @@ const ROOMS_OF_FACADE: &[&str] = &[
     "units",
     "base64",
     "providers",
-    "ranges",
     "overlay",
     "image",
     "target",

@@ -2,17 +2,17 @@
 
 use std::io;
 
-use casemate_blockdev::{BlockDevice, Code, u64_of};
-
-use crate::{Error, Result};
+use crate::{BlockDevice, Code, Error, Result, u64_of};
 
 /// A device that can't be written, and whose reads are calls of a function.
-pub(crate) struct Ranges<F> {
+pub struct Fetched<F> {
+    /// Bytes of the device.
     pub size: u64,
+    /// Fills a buffer with the bytes from an offset on; it is never called with ones behind the end.
     pub read: F,
 }
 
-impl<F: Fn(&mut [u8], u64) -> Result<()> + Send + Sync> BlockDevice for Ranges<F> {
+impl<F: Fn(&mut [u8], u64) -> Result<()> + Send + Sync> BlockDevice for Fetched<F> {
     fn below(&self) -> Option<&dyn BlockDevice> {
         None
     }
