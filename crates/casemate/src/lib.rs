@@ -195,7 +195,6 @@ pub mod image_spec;
 pub mod integrity;
 mod keys;
 pub mod luks;
-mod mapping_options;
 mod overlay;
 pub mod part;
 mod protectors;

@@ -108,7 +108,6 @@ const ROOMS_OF_FACADE: &[&str] = &[
     "target",
     "rescue",
     "part",
-    "mapping_options",
     "crypt",
     "verity",
     "fsverity",

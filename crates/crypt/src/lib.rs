@@ -1,6 +1,7 @@
 //! dm-crypt mappings in user space.
 //!
-//! [`Spec`] reads a cipher specification such as `aes-xts-plain64`; [`SectorCipher`] turns runs of sectors into
+//! [`Spec`] reads a cipher specification such as `aes-xts-plain64`; [`MappingOptions`] make a [`Mapping`] of what cryptsetup's plain
+//! mode takes; [`SectorCipher`] turns runs of sectors into
 //! ciphertext and back; [`CryptDevice`] is a block device over a block device, as device-mapper's target is;
 //! [`Table`] reads and writes device-mapper's line for it. [`image`] transforms whole images, [`in_place`] does so
 //! in place, and survives a kill.
@@ -38,6 +39,7 @@ pub mod in_place;
 mod iv;
 mod lmk;
 mod mapping;
+mod options;
 mod passphrase;
 mod sectors;
 mod spec;
@@ -46,8 +48,11 @@ mod tcw;
 
 pub use authenticated::AuthenticatedSectors;
 pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Result};
+pub use casemate_primitives::secret::SecretVec;
+pub use casemate_providers::{SecretSource, Work};
 pub use device::{CryptDevice, CryptStatistics};
 pub use mapping::{InPlaceOptions, Mapping};
+pub use options::MappingOptions;
 pub use passphrase::plain_key;
 pub use sectors::{Params, SectorCipher};
 pub use spec::{IvMode, Spec};

@@ -69,8 +69,8 @@ fn key(group: &Group) -> Result<KeyPlace, Error> {
 
 fn crypt(group: &Group) -> Result<CryptSpec, Error> {
     let mut spec = CryptSpec { table: path(group.value("table")), ..CryptSpec::default() };
-    let mut options =
-        MappingOptions { allow_equal_halves: group.has("allow-equal-halves"), ..MappingOptions::default() };
+    let mut options = MappingOptions::default();
+    options.allow_equal_halves = group.has("allow-equal-halves");
     for driver in group.values("provider") {
         options.drivers.push(driver.into_string().map_err(|_| wrong("a driver's name is not valid UTF-8"))?);
     }

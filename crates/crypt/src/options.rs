@@ -3,23 +3,20 @@
 use std::fs;
 
 use casemate_blockdev::{AtFile, u64_of};
-use casemate_crypt::{Mapping, Params, Table, plain_key};
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::{Providers, Work};
+use casemate_providers::{Providers, SecretSource, Work};
 
-use crate::SecretSource;
-use crate::{Advice, Error};
+use crate::{Advice, Error, Mapping, Params, Table, plain_key};
 
 /// The parameters of a dm-crypt mapping, without its key: what cryptsetup's plain mode takes.
 ///
 /// ```
-/// use casemate::crypt::MappingOptions;
-/// use casemate::{SecretSource, SecretVec, Work};
+/// use casemate_crypt::{MappingOptions, SecretSource, SecretVec, Work};
 ///
 /// let key = SecretSource::memory(SecretVec::new((0..32).collect()));
 /// let mapping = MappingOptions::default().with_key(&key, &Work::default())?;
 /// assert_eq!(mapping.params.spec.to_string(), "aes-xts-plain64");
-/// # Ok::<(), casemate::Error>(())
+/// # Ok::<(), casemate_crypt::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
