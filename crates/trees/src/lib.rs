@@ -1,5 +1,5 @@
 //! Trees of files on their way in and out of file systems: metadata of files, tar streams in both directions (also
-//! compressed), and folders of the host, made and read.
+//! compressed), the layers of OCI images, and folders of the host, made and read.
 //!
 //! ```
 //! use casemate_trees::{FileType, Link, Node};
@@ -27,6 +27,7 @@ pub mod host;
 pub mod labels;
 pub mod manifest;
 mod node;
+pub mod oci;
 mod packed;
 mod path;
 mod pattern;

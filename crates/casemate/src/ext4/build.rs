@@ -12,7 +12,7 @@ use casemate_blockdev::{
 };
 use casemate_ext4::{Encrypt, Plan, Seal, Tree, uuid_text};
 use casemate_providers::Work;
-use casemate_trees::{Packing, unpacked};
+use casemate_trees::{Packing, oci, unpacked};
 use casemate_verity::dm;
 
 pub use casemate_ext4::{
@@ -21,7 +21,6 @@ pub use casemate_ext4::{
 };
 
 use super::encrypt::Encrypting;
-use super::oci;
 use super::seal::Sealing;
 use crate::luks::NewVolume;
 use crate::target::{self, Consent, Made, Target, is_block_device};
@@ -231,7 +230,7 @@ pub(super) fn read_tree(
                 add_tar(&mut tree, file, path, &options, work)?;
             }
             Source::Oci(folder, name) => {
-                for layer in oci::layers(folder, name.as_deref(), work)? {
+                for layer in oci::layers(folder, name.as_deref(), work.providers.cpu(), work.events)? {
                     add_tar(&mut tree, Stream::over(layer.file)?, &layer.path, &options, work)?;
                 }
             }

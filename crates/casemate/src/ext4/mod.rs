@@ -16,7 +16,6 @@ mod files;
 mod identity;
 mod live_keys;
 mod mode;
-mod oci;
 mod plan;
 mod protect;
 mod rescue;

@@ -6,14 +6,13 @@ use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 use casemate_blockdev::os::open_regular;
-use casemate_blockdev::u64_of;
+use casemate_blockdev::{Code, Events, u64_of};
+use casemate_primitives::cpu::Cpu;
 use casemate_primitives::hex;
 use casemate_primitives::sha256::Sha256;
-use casemate_providers::Work;
-use casemate_trees::unpacked;
 use serde_json::Value;
 
-use crate::{Code, Error};
+use crate::{Error, unpacked};
 
 /// Bytes of an index or manifest that are read, as registries limit them.
 const MOST_DOCUMENT: u64 = 4 << 20;
@@ -25,9 +24,18 @@ const MOST_DEPTH: u32 = 4;
 const MOST_ENTRIES: usize = 4096;
 
 /// A layer of an image: its blob, open at the beginning, with the right digest.
-pub(crate) struct Layer {
-    pub(crate) path: PathBuf,
-    pub(crate) file: File,
+pub struct Layer {
+    /// The blob's path.
+    pub path: PathBuf,
+    /// The blob.
+    pub file: File,
+}
+
+/// Work of looking at blobs: the CPU that makes digests, and who hears of it.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    cpu: Cpu,
+    events: &'a dyn Events,
 }
 
 /// Images that an index names, with all that names them.
@@ -52,7 +60,8 @@ struct Blob<'a> {
 /// # Errors
 /// `Io`; `Corrupt` for what is no layout; `Mismatch` for a blob that is not what its digest says; `Argument` if it is not clear
 /// which image is meant.
-pub(crate) fn layers(folder: &Path, name: Option<&str>, work: &Work<'_>) -> Result<Vec<Layer>, Error> {
+pub fn layers(folder: &Path, name: Option<&str>, cpu: Cpu, events: &dyn Events) -> Result<Vec<Layer>, Error> {
+    let work = &Work { cpu, events };
     let path = folder.join("index.json");
     let mut images = Images::default();
     let index = parse(&read(&path)?, &path)?;
@@ -131,7 +140,7 @@ impl Layer {
 
 /// The hexadecimal SHA-256 of all that a reader has.
 fn digest_of(mut input: impl Read, path: &Path, work: &Work<'_>) -> Result<String, Error> {
-    let mut hash = Sha256::new(work.providers.cpu()).hasher();
+    let mut hash = Sha256::new(work.cpu).hasher();
     let mut buffer = vec![0; 1 << 20];
     loop {
         work.events.advance(0)?;
