@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_ext4::Ext4;
+use casemate_fscrypt::metadata::{self, Secret, Taken, ToolFiles};
 use casemate_fscrypt::{KeyDescriptor, KeyId, Keyring, MasterKey};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{KdfLimits, Providers};
 
 use crate::SecretSource;
-use crate::protectors::{self, Secret, Taken, ToolFiles};
+use crate::protectors::{OfFileSystem, taken_of_backup};
 use crate::{Error, fscrypt};
 
 /// Keys of encrypted files (fscrypt): raw master keys, and secrets that open the protectors which google/fscrypt keeps in
@@ -99,7 +100,7 @@ impl Keys {
     /// # Errors
     /// `Io`; `Corrupt` if the stream is not a backup.
     pub fn with_metadata_of_backup(mut self, backup: &mut dyn Read, name: &str) -> Result<Keys, Error> {
-        self.metadata = Some(Arc::new(Taken::of_backup(backup, name)?));
+        self.metadata = Some(Arc::new(taken_of_backup(backup, name)?));
         Ok(self)
     }
 
@@ -180,7 +181,7 @@ impl Keys {
     pub(crate) fn unlock(&self, fs: &Ext4, ring: &mut Keyring) -> Result<(), Error> {
         match self.metadata.as_deref() {
             Some(taken) => self.unlock_tool(taken, ring),
-            None => self.unlock_tool(fs, ring),
+            None => self.unlock_tool(&OfFileSystem(fs), ring),
         }
     }
 
@@ -198,7 +199,7 @@ impl Keys {
     }
 
     fn unlock_tool(&self, tool: &dyn ToolFiles, ring: &mut Keyring) -> Result<(), Error> {
-        protectors::unlock(tool, ring, &self.secrets, &self.protectors, &self.limits).map(drop)
+        metadata::unlock(tool, ring, &self.secrets, &self.protectors, &self.limits).map(drop)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use casemate_blockdev::{MemoryDevice, NoEvents, fill_random, u64_of};
 use casemate_ext4::{Tree, TreeOptions};
 use casemate_fscrypt::MasterKey;
-use casemate_fscrypt::metadata::{Hashing, PolicyFile, Protector, Source};
+use casemate_fscrypt::metadata::{Hashing, PolicyFile, Protector, Secret, Source};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Argon2, Argon2Variant, KdfLimits, Providers};
 use casemate_trees::tar::{Member, TarWriter};
@@ -16,7 +16,6 @@ use casemate_trees::{FileType, Node};
 use super::NewPolicy;
 use crate::Error;
 use crate::SecretSource;
-use crate::protectors::Secret;
 
 /// Costs of Argon2id for a new protector, within the 128 MiB that google/fscrypt takes at most. They are not measured:
 /// an image is unlocked on other machines than the one that builds it.
@@ -85,11 +84,11 @@ impl Protected {
         };
         let bytes = secret.for_source(source);
         if bytes.is_empty() {
-            return Err(Error::argument(format!("{}: an empty passphrase", secret.name)));
+            return Err(Error::argument(format!("{}: an empty passphrase", secret.name())));
         }
         let key_and_iv = (random(32)?, random_array()?);
         let made = Protector::create(&self.providers, name, source, bytes, key_and_iv, &KdfLimits::default());
-        let (protector, key) = made.map_err(|error| error.at(&secret.name))?;
+        let (protector, key) = made.map_err(|error| error.at(secret.name()))?;
         let master = random(64)?;
         let mut file = PolicyFile::new(&policy.policy(&MasterKey::new(&self.providers, master.clone())?)?)?;
         file.protect(&self.providers, &key, &master, random_array()?)?;

@@ -2,7 +2,8 @@
 //!
 //! At the root of a file system lie `.fscrypt/policies` and `.fscrypt/protectors`, files of one protobuf message each.
 //! A policy's file has its master key, wrapped under the key of each of its [`Protector`]s; a protector's file has its
-//! key, wrapped under what a user has: a passphrase or a file of 32 bytes.
+//! key, wrapped under what a user has: a passphrase or a file of 32 bytes. [`unlock`] opens with secrets what it can of all
+//! [`ToolFiles`].
 //!
 //! ```no_run
 //! use casemate_fscrypt::metadata::{PolicyFile, Protector};
@@ -22,6 +23,8 @@
 mod message;
 mod policy;
 mod protector;
+mod tool;
+mod unlock;
 mod wrapped;
 
 use std::fmt;
@@ -30,6 +33,8 @@ use casemate_primitives::hex;
 
 pub use policy::PolicyFile;
 pub use protector::{Hashing, Protector, ProtectorKey, Source};
+pub use tool::{FOLDER, Taken, ToolFiles};
+pub use unlock::{Secret, unlock};
 
 /// The most bytes of a policy's or protector's file, as the tool has it.
 pub const MAX_LEN: usize = 16384;
