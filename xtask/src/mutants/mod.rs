@@ -34,10 +34,13 @@ const CRATES: &[(&str, &[&str])] = &[
     ("crypt", &["--lib", "--test=corpus"]),
     ("ext4", &["--lib"]),
     ("fscrypt", &["--lib", "--test=both_ways", "--test=metadata"]),
-    ("integrity", &["--lib"]),
+    ("integrity", &["--lib", "--test=media"]),
     ("luks", &["--lib", "--test=headers"]),
     ("nbd", &["--lib", "--test=server", "--test=mutated"]),
-    ("verity", &["--lib", "--test=dm_corpus", "--test=fs_corpus", "--test=fec", "--test=signature"]),
+    (
+        "verity",
+        &["--lib", "--test=media", "--test=dm_corpus", "--test=fs_corpus", "--test=fec", "--test=signature"],
+    ),
 ];
 
 /// Result of a mutation.
