@@ -26,6 +26,7 @@ pub mod folder;
 pub mod host;
 pub mod labels;
 pub mod manifest;
+mod mode;
 mod node;
 pub mod oci;
 mod packed;
@@ -38,6 +39,7 @@ mod trail;
 
 pub use acl::{ACCESS_ACL, mode_without_acl};
 pub use casemate_blockdev::{Error, Result};
+pub use mode::ModeChange;
 pub use node::{FileType, Link, NO_ID, Node};
 pub use packed::{Packing, unpacked};
 pub use path::{below, join, split, trim};

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use casemate_ext4::Tree;
 use casemate_trees::labels::{Labels, SELINUX};
 use casemate_trees::manifest::{self, Format};
-use casemate_trees::{FileType, Pattern, below, join};
+use casemate_trees::{FileType, ModeChange, Pattern, below, join};
 use casemate_verity::fs::{Algorithm, FileDigest};
 
-use super::mode::ModeChange;
 use crate::Error;
 
 /// New permission bits, made of the old ones, for a directory or not.

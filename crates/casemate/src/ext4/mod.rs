@@ -15,7 +15,6 @@ mod file_system;
 mod files;
 mod identity;
 mod live_keys;
-mod mode;
 mod plan;
 mod protect;
 mod rescue;
@@ -42,7 +41,7 @@ pub use casemate_ext4::{
     uuid_text,
 };
 pub use casemate_trees::manifest::Format as DescriptionFormat;
-pub use casemate_trees::{Glob, Pattern, Selection};
+pub use casemate_trees::{Glob, ModeChange, Pattern, Selection};
 
 use crate::{Advice, Code, Error, ErrorKind, Image, Keys};
 
@@ -65,7 +64,6 @@ pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
 pub use files::{Files, Folder, Found};
 pub use identity::{new_uuid, random_uuid};
 pub use live_keys::LiveKeys;
-pub use mode::ModeChange;
 pub use plan::{Built, Planned};
 pub use protect::ProtectorSource;
 pub use rescue::{

@@ -7,12 +7,12 @@ use crate::Error;
 /// Change of permission bits: new ones, or what becomes of the old ones, as GNU's chmod(1) makes it.
 ///
 /// ```
-/// use casemate::ext4::ModeChange;
+/// use casemate_trees::ModeChange;
 ///
 /// let change: ModeChange = "u+x,go=r".parse()?;
 /// assert_eq!(change.apply(0o600, false), 0o744);
 /// assert_eq!("755".parse::<ModeChange>()?.apply(0o600, false), 0o755);
-/// # Ok::<(), casemate::Error>(())
+/// # Ok::<(), casemate_trees::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModeChange(Vec<Step>);
