@@ -377,9 +377,83 @@ class Fleet(World):
                 if isinstance(parameters, fleet.Checksum) or parameters == fleet.Parameters():
                     (read,) = fleet.read_manifest([entry.to_line("text")])
                     self.assertEqual(read, fleet.Entry(name, digest, parameters))
-        for line in ["x", "sha256:zz name", "{}", '{"name": 5}', "00 x", fleet.Entry("x", digest, fleet.Area()).to_line("text")]:
+        for line in ["x", "sha256:zz name", "{}", '{"name": 5}', "00 x", fleet.Entry("x", digest, fleet.Area()).to_line("text"),
+                     '{"name": ' + "[" * 200_000]:
             with self.assertRaisesRegex(ValueError, "not a line of a manifest"):
                 list(fleet.read_manifest([line]))
+        # Each value of each type but its own.
+        values = ["4096", 4096.0, True, None, [], [1], {}, -1, 1 << 64, 17, "", "00", "sha256"]
+        for parameters in [fleet.Parameters(), fleet.Checksum("sha256"), fleet.Area()]:
+            row = json.loads(fleet.Entry(str(self.folder / "none"), digest, parameters, 5, "state", (b"part",)).to_line())
+            for name in row:
+                for value in values:
+                    line = json.dumps({**row, name: value})
+                    try:
+                        (entry,) = fleet.read_manifest([line])
+                    except ValueError as error:
+                        self.assertRegex(str(error), "not a line of a manifest")
+                        continue
+                    self.assertIn(type(value), [str, int, type(None)] if name != "parts" else [list], (name, value))
+                    for _, found in fleet.verify([entry]):
+                        self.assertNotIsInstance(found, (TypeError, OverflowError), (name, value))
+                    list(fleet.manifest([self.folder / "none"], before=[entry], parameters=parameters))
+
+    def test_a_bad_line_keeps_no_other_from_being_compared(self):
+        good, wrong = self.folder / "good", self.folder / "wrong"
+        for path in [good, wrong]:
+            path.write_bytes(b"contents")
+        ((_, entry),) = fleet.manifest([str(good)])
+        bad = json.dumps({**json.loads(entry.to_line()), "block_size": "4096"}) + "\n"
+        other = f"sha256:{'00' * 32} {wrong}\n"
+        manifest = self.folder / "manifest"
+
+        def verify(*lines):
+            manifest.write_text("".join(lines))
+            words = [sys.executable, "-m", "casemate.fleet", "verify", manifest]
+            done = subprocess.run(words, stderr=subprocess.PIPE, text=True)
+            return done.returncode, done.stderr.splitlines()
+
+        for lines in [[bad, other], [other, bad]]:
+            status, told = verify(*lines)
+            self.assertEqual((status, len(told)), (1, 2), told)
+            self.assertTrue(told[0].startswith(f"casemate: {manifest}: ") and "is not a line of a manifest" in told[0], told)
+            self.assertIn("was expected", told[1])
+        self.assertEqual(verify(bad, entry.to_line())[0], 2)
+        status, told = verify(*[bad] * 100)
+        self.assertEqual((status, len(told)), (2, 11), told)
+        self.assertIn("90 more lines", told[-1])
+        # Entries of a program, of which one makes no sense.
+        for parameters in [
+            fleet.Parameters(block_size="4096"), fleet.Parameters(salt=[]), fleet.Parameters(block_size=1 << 70), fleet.Area(hash_offset=-1),
+        ]:
+            rows = [entry._replace(parameters=parameters), (str(wrong), fsverity.Digest("sha256", bytes(32)))]
+            found = dict(fleet.verify(rows))
+            self.assertIsInstance(found[str(good)], casemate.ArgumentError)
+            self.assertIsInstance(found[str(wrong)], casemate.MismatchError)
+        # A path is a name.
+        self.assertIsInstance(dict(fleet.verify([entry._replace(url=wrong, digest=fsverity.Digest("sha256", bytes(32)))]))[str(wrong)],
+                              casemate.MismatchError)
+
+    def test_a_file_of_another_size_does_not_match(self):
+        """A file that was replaced by the topmost hash block of its own hash area, which has the same root hash."""
+        path = self.folder / "file"
+        path.write_bytes(os.urandom(97 * 4096))
+        (entry,) = dict(fleet.manifest([path], parameters=fleet.Area(), place=lambda url: url + ".verity")).values()
+        self.assertEqual(dict(fleet.verify([entry])), {str(path): None})
+        with open(f"{path}.verity", "rb") as area:
+            area.seek(4096)
+            path.write_bytes(area.read(4096))
+        (found,) = dict(fleet.verify([entry])).values()
+        self.assertIsInstance(found, casemate.MismatchError)
+        self.assertIn("4096 bytes, and 397312 were expected", str(found))
+        (self.folder / "manifest").write_text(entry.to_line())
+        words = [sys.executable, "-m", "casemate.fleet", "verify", self.folder / "manifest"]
+        self.assertEqual(subprocess.run(words, stderr=subprocess.DEVNULL).returncode, 1)
+        # The digest of fs-verity is another one for each size.
+        (entry,) = dict(fleet.manifest([path])).values()
+        self.assertIsInstance(dict(fleet.verify([entry._replace(size=5)]))[str(path)], casemate.MismatchError)
+        self.assertEqual(dict(fleet.verify([entry._replace(size=None)])), {str(path): None})
+
 
     def test_stores_that_serve_wrong_bytes_are_found_out(self):
         store, data = fsspec.filesystem("memory"), os.urandom(3 * SMALL.unit + 5)

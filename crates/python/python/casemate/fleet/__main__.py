@@ -253,14 +253,12 @@ def main(arguments: list[str] | None = None) -> int:
         if given.command == "verify":
             rows, answers = [], set()
             for name in given.files:
-                try:
-                    entries = _manifest(name)
-                except OSError as error:
-                    shown.say(f"casemate: {_text(error, name)}")
+                entries, texts = _lines(name)
+                for text in texts:
+                    shown.say(f"casemate: {text}")
                     answers.add(2)
-                    continue
                 rows.extend(entries)
-                if not entries:
+                if not entries and not texts:
                     shown.say(f"casemate: {name}: no file was verified")
                     answers.add(1)
             try:
@@ -318,6 +316,30 @@ def _manifest(name: str) -> list[Entry]:
             return list(read_manifest(file))
     except Exception as error:
         raise OSError(_text(error, name)) from error
+
+
+#: Lines at most of a file that are said to be none of a manifest, as of one that is none.
+_WRONG = 10
+
+
+def _lines(name: str) -> tuple[list[Entry], list[str]]:
+    """The entries of a manifest, whatever is wrong with other lines of it; and texts of that."""
+    entries: list[Entry] = []
+    texts: list[str] = []
+    more = 0
+    try:
+        with fsspec.open(name, "rt", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            for line in file:
+                try:
+                    entries.extend(read_manifest([line]))
+                except ValueError as error:
+                    if len(texts) < _WRONG:
+                        texts.append(_visible(f"{name}: {error}"))
+                    else:
+                        more += 1
+    except Exception as error:
+        texts.append(_text(error, name))
+    return entries, texts + [f"{_visible(name)}: {more} more lines are not lines of a manifest"] * (more > 0)
 
 
 def _run() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from types import NoneType
 from typing import Any, NamedTuple
 
 from ..fsverity import Digest
@@ -57,20 +58,39 @@ def read_manifest(lines: Iterable[str]) -> Iterator[Entry]:
         if line.strip():
             try:
                 yield _from_json(line) if line.startswith("{") else _from_text(line)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise ValueError(f"{line.rstrip()!r} is not a line of a manifest") from None
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                shown = line.rstrip()
+                shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
+                raise ValueError(f"{shown!r} is not a line of a manifest") from None
+
+
+#: Characters of a wrong line that its error has.
+_SHOWN = 200
+
+#: Types of the fields that are not numbers of bytes.
+_TYPES: dict[str, tuple[type, ...]] = {"algorithm": (str,), "uuid": (str, NoneType)}
+
+
+def _typed(row: dict[str, Any], name: str, types: tuple[type, ...]) -> Any:
+    """The value of a name. One of another type is none: `true` is no number here, and numbers are those of bytes."""
+    value = row[name]
+    if type(value) not in types or (type(value) is int and not 0 <= value < 1 << 63):
+        raise TypeError(name)
+    return value
 
 
 def _from_json(line: str) -> Entry:
     row = json.loads(line)
     kind = _KINDS[row["kind"]]
-    values = {name: row[name] for name in kind._fields}
-    if values.get("salt") is not None:
-        values["salt"] = bytes.fromhex(values["salt"])
-    algorithm, _, digits = row["digest"].partition(":")
-    parts = tuple(base64.b64decode(part, validate=True) for part in row.get("parts", ()))
-    size, version = row["size"], row["version"]
-    return Entry(str(row["name"]), Digest(algorithm, bytes.fromhex(digits)), kind(**values), size, version, parts)
+    values = {name: _typed(row, name, _TYPES.get(name, (int,))) for name in kind._fields if name != "salt"}
+    if "salt" in kind._fields:
+        salt = _typed(row, "salt", (str, NoneType) if kind is Area else (str,))
+        values["salt"] = None if salt is None else bytes.fromhex(salt)
+    algorithm, _, digits = _typed(row, "digest", (str,)).partition(":")
+    parts = tuple(base64.b64decode(part, validate=True) for part in _typed({"parts": [], **row}, "parts", (list,)))
+    size, version = _typed(row, "size", (int, NoneType)), _typed(row, "version", (str, NoneType))
+    digest = Digest(algorithm, bytes.fromhex(digits))
+    return Entry(_typed(row, "name", (str,)), digest, kind(**values), size, version, parts)
 
 
 #: Hashes of `sha256sum` and its like, by their length.

@@ -164,27 +164,36 @@ def verify(
     """Files beside the digests that they should have: `None` for one that has it, else what is wrong. Options are those of
     `manifest`."""
     # A file may be named by several lines, each of which it must match.
-    expected: defaultdict[Kind, defaultdict[str, list[Digest]]] = defaultdict(lambda: defaultdict(list))
+    expected: defaultdict[Kind, defaultdict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     for row in manifest:
-        if isinstance(row, Entry):
-            expected[row.parameters][row.url].append(row.digest)
-        else:
-            expected[Parameters(row[1].algorithm)][os.fspath(row[0])].append(row[1])
-    for parameters, rows in expected.items():
+        entry = row if isinstance(row, Entry) else Entry(os.fspath(row[0]), row[1], Parameters(row[1].algorithm))
+        url = os.fspath(entry.url)
         try:
             # Parameters that make no sense say nothing about the other files.
-            parameters.unit
+            hash(entry.parameters), entry.parameters.unit
         except (Error, ValueError) as error:
-            yield from ((url, error) for url in rows)
-            continue
-        for url, found in digests(rows, engine, parameters=parameters, **options):
-            other = next((digest for digest in rows[url] if digest != found), None)
-            if isinstance(found, Exception):
-                yield url, found
-            elif other is not None:
-                yield url, MismatchError(f"{url}: the digest is {found}, and {other} was expected")
-            else:
-                yield url, None
+            yield url, error
+        except (TypeError, OverflowError) as error:
+            yield url, ArgumentError(f"{url}: {entry.parameters!r} are not parameters: {told(error)}")
+        else:
+            expected[entry.parameters][url].append(entry)
+    for parameters, rows in expected.items():
+        for url, found in _entries(rows, engine, parameters=parameters, **options):
+            yield url, found if isinstance(found, Exception) else _difference(found, rows[url])
+
+
+#: `manifest`, where that is the name of an argument.
+_entries = manifest
+
+
+def _difference(found: Entry, expected: list[Entry]) -> MismatchError | None:
+    """The error for a file that is not as each of these entries says. A root hash of dm-verity tells nothing of the size of the data."""
+    for entry in expected:
+        if entry.digest != found.digest:
+            return MismatchError(f"{found.url}: the digest is {found.digest}, and {entry.digest} was expected")
+        if entry.size is not None and entry.size != found.size:
+            return MismatchError(f"{found.url}: the hash protects {found.size} bytes, and {entry.size} were expected")
+    return None
 
 
 def check_images(
