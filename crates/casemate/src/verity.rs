@@ -14,7 +14,8 @@ pub use casemate_providers::Seed;
 pub use casemate_verity::dm::fec::{FecDevices, FecLayout, Repaired};
 pub use casemate_verity::dm::{
     BlockSize, Fec, FormatOptions, Formatted, HashType, Layout, OnFault, Parameters, PartitionUuids,
-    SUPERBLOCK_SIZE, Salt, Superblock, Table, TableFec, TriedRepair, VerityOptions, Volume, partition_uuids,
+    SUPERBLOCK_SIZE, Salt, Superblock, Table, TableFec, TriedRepair, VerityOptions, Volume, is_whole_area,
+    partition_uuids,
 };
 pub use casemate_verity::hex;
 

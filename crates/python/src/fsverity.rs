@@ -127,6 +127,20 @@ pub fn check_replaced(py: Python<'_>, held: &Device, is_area: bool) -> PyResult<
     py.detach(|| held.image().look_before(beside, true, &target::refuse)).map_err(raise)
 }
 
+/// Whether a device has the whole tree of a file with this digest, and nothing behind it.
+#[pyfunction]
+pub fn fsverity_is_whole_tree(
+    py: Python<'_>,
+    tree: &Device,
+    algorithm: &str,
+    digest: Data,
+    effort: Effort,
+) -> PyResult<bool> {
+    let digest = file_digest(py, algorithm, &digest)?;
+    let tree = tree.image();
+    working(py, effort, |work| tree.is_whole_fsverity_tree(&digest, work))
+}
+
 /// Bytes of a file that parts of its tree begin at multiples of.
 #[pyfunction]
 pub fn fsverity_unit(py: Python<'_>, algorithm: &str, block_size: u32, salt: Data) -> PyResult<u64> {

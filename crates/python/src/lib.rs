@@ -47,8 +47,8 @@ mod _casemate {
     };
     #[pymodule_export]
     use crate::fsverity::{
-        Hasher, check_replaced, fsverity_digest, fsverity_digests, fsverity_join, fsverity_part,
-        fsverity_tree, fsverity_unit,
+        Hasher, check_replaced, fsverity_digest, fsverity_digests, fsverity_is_whole_tree, fsverity_join,
+        fsverity_part, fsverity_tree, fsverity_unit,
     };
     #[cfg(target_os = "linux")]
     #[pymodule_export]
@@ -65,7 +65,9 @@ mod _casemate {
         base64_decode, base64_encode, crc32c, crc32c_combine, crc32c_patch, sha256_many, version,
     };
     #[pymodule_export]
-    use crate::verity::{verity_format, verity_join, verity_part, verity_unit, verity_verify};
+    use crate::verity::{
+        verity_format, verity_is_whole_area, verity_join, verity_part, verity_unit, verity_verify,
+    };
     #[pymodule_export]
     use crate::writer::Writer;
 }

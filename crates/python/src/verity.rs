@@ -3,7 +3,9 @@
 use casemate::Error;
 use casemate::part::Part;
 use casemate::tree::{self, Block};
-use casemate::verity::{BlockSize, FormatOptions, Layout, Parameters, Salt, Uuid, VerityOptions};
+use casemate::verity::{
+    BlockSize, FormatOptions, Layout, Parameters, Salt, Uuid, VerityOptions, is_whole_area,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -110,6 +112,21 @@ pub fn verity_join<'py>(
         None => Part::join(&parts, &(), work),
     })?;
     Ok(PyBytes::new(py, &root_hash))
+}
+
+/// Whether a device has the whole hash area over `size` bytes with this root hash, and nothing behind it.
+#[pyfunction]
+pub fn verity_is_whole_area(
+    py: Python<'_>,
+    hash: &Device,
+    size: u64,
+    area: Area,
+    root_hash: Data,
+    effort: Effort,
+) -> PyResult<bool> {
+    let (layout, root_hash) = (layout(py, &area, size)?, root_hash.get(py)?);
+    let device = hash.image().device();
+    working(py, effort, |work| is_whole_area(&layout, &*device, &root_hash, work))
 }
 
 /// A block that does not match: the level and index of a block of hashes, or no level and the number of one of data.

@@ -43,4 +43,4 @@ pub use casemate_blockdev::target::{Consent, refuse};
 pub use casemate_blockdev::{Access, Advice, BlockDevice, Code, Error, ErrorKind, Medium, Uuid};
 pub use casemate_primitives::hex;
 pub use casemate_providers::{Providers, Seed, Work};
-pub use part::{Part, Whole};
+pub use part::{Part, Whole, is_whole_tree};

@@ -7,7 +7,9 @@ use casemate_blockdev::{BlockDevice, Medium, u64_of};
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::{Providers, SaltedHash, Work};
 
-use crate::tree::{Geometry, Job, Kept, TreeBlocks, TreeSink, build_part, check_part, join, unit};
+use crate::tree::{
+    Geometry, Job, Kept, TreeBlocks, TreeDevice, TreeSink, build_part, check_part, check_tree, join, unit,
+};
 use crate::{Code, Error};
 
 /// The data that a tree covers, in parts: a file for fs-verity, the data of a dm-verity device.
@@ -191,6 +193,37 @@ impl<W: Whole> Part<W> {
         let hash = whole.hash(&work.providers)?;
         let job = Job { shape: *geometry.shape(), hash: &hash, work };
         Ok(whole.joined(join(&job, &geometry, &digests, sink)?))
+    }
+}
+
+/// Whether a device has the whole tree below `root_hash`, from byte `tree_offset` to its end: no block of it is damaged or missing, and
+/// nothing is behind it. The data are not read.
+///
+/// # Errors
+/// `Argument` for a size that can't be; `Unsupported` if no implementation of the hash may be used; `Io`.
+pub fn is_whole_tree<W: Whole>(
+    whole: &W,
+    device: &dyn BlockDevice,
+    tree_offset: u64,
+    root_hash: &[u8],
+    work: &Work<'_>,
+) -> Result<bool, Error> {
+    let geometry = whole.geometry()?;
+    let end = tree_offset.checked_add(geometry.tree_size());
+    if end != Some(device.size()) || root_hash.len() != geometry.shape().digest_len() {
+        return Ok(false);
+    }
+    let hash = whole.hash(&work.providers)?;
+    let job = Job { shape: *geometry.shape(), hash: &hash, work };
+    let mut is_whole = true;
+    let mut report = |_| {
+        is_whole = false;
+        // One is enough.
+        Err(Error::mismatch("a block is not the one that the block above has the digest of"))
+    };
+    match check_tree(&job, &TreeDevice::new(&geometry, device, tree_offset), root_hash, &mut report) {
+        Err(_) if !is_whole => Ok(false),
+        done => done.map(|_| true),
     }
 }
 

@@ -80,4 +80,12 @@ impl Image {
     pub fn fsverity_join(&self, parts: &[Part<WholeFile>], work: &Work<'_>) -> Result<FileDigest, Error> {
         TreeFile::new(self).join(parts, work)
     }
+
+    /// Whether the image is the whole tree of a file with this digest: see [`TreeFile::is_whole`].
+    ///
+    /// # Errors
+    /// Errors of [`TreeFile::is_whole`].
+    pub fn is_whole_fsverity_tree(&self, digest: &FileDigest, work: &Work<'_>) -> Result<bool, Error> {
+        TreeFile::new(self).is_whole(digest, work)
+    }
 }

@@ -454,6 +454,67 @@ class Fleet(World):
         self.assertIsInstance(dict(fleet.verify([entry._replace(size=5)]))[str(path)], casemate.MismatchError)
         self.assertEqual(dict(fleet.verify([entry._replace(size=None)])), {str(path): None})
 
+    def test_parts_that_contradict_their_digest_are_not_taken(self):
+        files = self.files()
+        path = list(files)[-1]
+        other = self.folder / "other"
+        other.write_bytes(os.urandom(os.path.getsize(path)))
+        options = {"shard": SMALL.unit, "parameters": SMALL}
+        entries = dict(fleet.manifest([path, other], **options))
+        entry = entries[path]._replace(parts=entries[str(other)].parts)
+        with open(path, "r+b") as file:
+            file.write(b"new")
+        for work in [fleet.digests, fleet.trees]:
+            found = dict(work([path], before=[entry], changed={path: [(0, 3)]}, **options))
+            self.assertEqual(found, {path: self.digest(path)})
+
+    def test_a_damaged_tree_is_made_again(self):
+        path, memory = self.folder / "file", fsspec.filesystem("memory")
+        data = os.urandom((13 << 20) + 8192)
+        edited = {
+            "cut off behind the top": lambda tree: tree[:8192], "cut off in the last block": lambda tree: tree[:-1],
+            "longer": lambda tree: tree + bytes(4096), "the last digest": lambda tree: flipped(tree, len(tree) - 4096),
+            "a digest in the middle": lambda tree: flipped(tree, len(tree) // 2), "its end": lambda tree: flipped(tree, len(tree) - 1),
+            "its beginning": lambda tree: flipped(tree, 40), "behind its beginning": lambda tree: flipped(tree, 300),
+            "nothing": lambda _: b"",
+        }
+
+        def flipped(tree, at):
+            return tree[:at] + bytes([tree[at] ^ 1]) + tree[at + 1 :]
+
+        for parameters in [fleet.Parameters(salt=b"salt"), fleet.Area()]:
+            options, resume = {"parameters": parameters, "shard": 64 << 20}, self.folder / "resume"
+            for place in [self.folder / "tree", "memory://store/damaged"]:
+                path.write_bytes(data)
+                (entry,) = dict(fleet.manifest([path], place=lambda url: place, resume=resume, **options)).values()
+                read = place.read_bytes if isinstance(place, type(path)) else lambda: memory.cat("/store/damaged")
+                write = place.write_bytes if isinstance(place, type(path)) else lambda tree: memory.pipe("/store/damaged", tree)
+                whole = read()
+                for name, edit in edited.items():
+                    self.assertFalse(edit(whole) == whole, name)
+                    for again in [{"resume": resume}, {"before": [entry]}]:
+                        write(edit(whole))
+                        found = dict(fleet.trees([path], lambda url: place, **options, **again))
+                        self.assertEqual((found, read() == whole), ({str(path): entry.digest}, True), (name, place, again.keys()))
+                resume.unlink()
+            # What a run copies from the tree that was there is as good as what it makes.
+            options["shard"] = parameters.unit
+            large = self.folder / "large"
+            with open(large, "wb") as file:
+                file.write(data)
+                file.truncate(2 * parameters.unit)
+            before = list(dict(fleet.manifest([large], place=lambda url: place, **options)).values())
+            with open(large, "r+b") as file:
+                file.write(b"new")
+            changed = {"before": before, "changed": {str(large): [(0, 3)]}}
+            dict(fleet.trees([large], lambda url: self.folder / "expected", parameters=parameters))
+            write(edited["the last digest"](read()))
+            dict(fleet.trees([large], lambda url: place, **options, **changed))
+            self.assertTrue(read() == (self.folder / "expected").read_bytes())
+            (self.folder / "expected").unlink()
+            (self.folder / "tree").unlink()
+            memory.rm("/store/damaged")
+
 
     def test_stores_that_serve_wrong_bytes_are_found_out(self):
         store, data = fsspec.filesystem("memory"), os.urandom(3 * SMALL.unit + 5)

@@ -48,7 +48,7 @@ pub use making::{FormatOptions, Formatted};
 pub use options::VerityOptions;
 pub use parameters::{BlockSize, HashType, Parameters, Salt};
 pub use parity::Fec;
-pub use part::{join, join_on};
+pub use part::{is_whole_area, join, join_on};
 pub use repair::TriedRepair;
 pub use superblock::{SUPERBLOCK_SIZE, Superblock};
 pub use table::{OnFault, PartitionUuids, Table, TableFec, partition_uuids};

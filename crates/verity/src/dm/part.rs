@@ -5,7 +5,7 @@ use casemate_providers::{Providers, SaltedHash, Work};
 
 use super::{Layout, SUPERBLOCK_SIZE, Superblock};
 use crate::tree::{Geometry, TreeDevice};
-use crate::{Error, Part, Whole};
+use crate::{Error, Part, Whole, is_whole_tree};
 
 impl Whole for Layout {
     const MAGIC: [u8; 16] = *b"casemate area 1\0";
@@ -48,6 +48,30 @@ impl Whole for Layout {
     fn joined(&self, root_hash: Vec<u8>) -> Vec<u8> {
         root_hash
     }
+}
+
+/// Whether a device has the whole hash area of this layout below `root_hash`, and nothing behind it: the superblock, and each hash
+/// block. The data are not read; those of a single block, which have no tree, are never said to have one.
+///
+/// # Errors
+/// `Unsupported` if no implementation of the hash may be used; `Io`.
+pub fn is_whole_area(
+    layout: &Layout,
+    hash_device: &dyn BlockDevice,
+    root_hash: &[u8],
+    work: &Work<'_>,
+) -> Result<bool, Error> {
+    if Layout::geometry(layout).tree_blocks() == 0 || hash_device.size() != layout.hash_device_size() {
+        return Ok(false);
+    }
+    if let Some(superblock) = layout.superblock() {
+        let mut stored = [0; SUPERBLOCK_SIZE];
+        hash_device.read_at(&mut stored, layout.hash_offset())?;
+        if stored != superblock.to_bytes() {
+            return Ok(false);
+        }
+    }
+    is_whole_tree(layout, hash_device, layout.tree_offset(), root_hash, work)
 }
 
 /// Completes a hash area, of which the hash blocks of all parts are there, by the levels above them and the superblock. Returns

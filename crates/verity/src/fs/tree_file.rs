@@ -11,7 +11,7 @@ use casemate_providers::{Providers, Work};
 
 use super::{Describer, Descriptor, FileDigest, Parameters, WholeFile};
 use crate::tree::{TreeDevice, Verified};
-use crate::{Beside, Code, Error, Part, Whole};
+use crate::{Beside, Code, Error, Part, Whole, is_whole_tree};
 
 /// The first byte of the tree.
 const TREE_OFFSET: u64 = 4096;
@@ -118,6 +118,25 @@ impl<'a> TreeFile<'a> {
         let descriptor = Part::join(parts, &TreeDevice::new(&geometry, &device, TREE_OFFSET), work)?;
         self.write_descriptor(&descriptor)?;
         descriptor.digest(&work.providers)
+    }
+
+    /// Whether this is the whole tree of a file with this digest, as [`TreeFile::make`] makes it: no byte of it is another one, and none is
+    /// missing. The file is not read.
+    ///
+    /// # Errors
+    /// `Unsupported` if no implementation of the hash may be used; `Io`.
+    pub fn is_whole(&self, digest: &FileDigest, work: &Work<'_>) -> Result<bool, Error> {
+        if !self.begins_with_tree()? {
+            return Ok(false);
+        }
+        let mut begin = [0; Descriptor::LEN];
+        self.0.named().read_at(&mut begin, 0)?;
+        let descriptor = Descriptor::from_bytes(&begin)?;
+        if begin != descriptor.to_bytes() || descriptor.digest(&work.providers)? != *digest {
+            return Ok(false);
+        }
+        let whole = WholeFile { parameters: descriptor.parameters().clone(), size: descriptor.data_size() };
+        is_whole_tree(&whole, &self.0.named(), TREE_OFFSET, descriptor.root_hash(), work).at(self.0.name())
     }
 
     /// Whether the medium begins with a descriptor, and zeros up to the tree behind it.

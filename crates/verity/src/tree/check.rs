@@ -7,7 +7,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, Buffer, u64_of, usize_of};
+use casemate_blockdev::{BlockDevice, Buffer, MemoryDevice, u64_of, usize_of};
 use casemate_primitives::Messages;
 
 use super::in_order::InOrder;
@@ -105,6 +105,40 @@ pub fn check(
     root_hash: &[u8],
     report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
 ) -> Result<Summary, Error> {
+    let (mut summary, untrusted) = check_levels(job, stored, root_hash, report)?;
+    let geometry = stored.geometry;
+    let pass = Pass { job, stored, root_hash, level: None, untrusted_parents: &untrusted };
+    summary.bad_data = pass.run(report)?.bad;
+    summary.unverified = untrusted.children(u64_of(job.shape.digests_per_block()), geometry.data_blocks());
+    Ok(summary)
+}
+
+/// Checks the whole tree below `root_hash`, and no data: one read of the tree. `report` is called for each wrong block, those of the
+/// highest level first.
+///
+/// # Errors
+/// Errors of [`check`].
+///
+/// # Panics
+/// As [`check`].
+pub fn check_tree(
+    job: &Job<'_>,
+    tree: &TreeDevice<'_>,
+    root_hash: &[u8],
+    report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
+) -> Result<Summary, Error> {
+    let no_data = MemoryDevice::new(Vec::new());
+    let stored = Stored { geometry: tree.geometry(), data: &no_data, tree };
+    check_levels(job, &stored, root_hash, report).map(|(summary, _)| summary)
+}
+
+/// Checks all levels of a tree; also returns the blocks of the lowest that can't be trusted.
+fn check_levels(
+    job: &Job<'_>,
+    stored: &Stored<'_>,
+    root_hash: &[u8],
+    report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
+) -> Result<(Summary, Ranges), Error> {
     assert_eq!((job.shape, root_hash.len()), (*stored.geometry.shape(), job.shape.digest_len()));
     let geometry = stored.geometry;
     let fan_out = u64_of(job.shape.digests_per_block());
@@ -119,10 +153,7 @@ pub fn check(
         summary.bad_hash_blocks += found.bad.count();
         summary.not_zero += found.not_zero;
     }
-    let pass = Pass { job, stored, root_hash, level: None, untrusted_parents: &untrusted };
-    summary.bad_data = pass.run(report)?.bad;
-    summary.unverified = untrusted.children(fan_out, geometry.data_blocks());
-    Ok(summary)
+    Ok((summary, untrusted))
 }
 
 /// The check of all blocks of one level, or of the data.
@@ -244,7 +275,7 @@ pub(super) fn first_not_zero(shape: &Shape, block: &[u8], digests: usize) -> Opt
 mod tests {
     use std::num::NonZeroUsize;
 
-    use casemate_blockdev::{MemoryDevice, Pool};
+    use casemate_blockdev::Pool;
     use casemate_providers::{Providers, SaltedHash, Work};
     use casemate_testkit::Rng;
 
@@ -362,6 +393,27 @@ mod tests {
             assert_eq!(findings, [Finding { block: Block::Hash { level, index }, fault }]);
             assert_eq!((summary.not_zero, summary.bad_hash_blocks, summary.is_clean()), (1, 0, false));
         }
+    }
+
+    #[test]
+    fn a_tree_is_checked_without_its_data() {
+        let mut example = Example::new();
+        let geometry = Geometry::new(example.shape, example.data.len() as u64).unwrap();
+        let (work, hash) = (work(), example.hash.clone());
+        let job = Job { shape: example.shape, hash: &hash, work: &work };
+        let check = |tree: &[u8], root_hash: &[u8]| {
+            let device = MemoryDevice::new(tree.to_vec());
+            check_tree(&job, &TreeDevice::new(&geometry, &device, 0), root_hash, &mut |_| Ok(()))
+        };
+        assert!(check(&example.tree, &example.root_hash).unwrap().is_clean());
+        for at in [0, 255, 256, 2 * 256 + 32, example.tree.len() - 1] {
+            let mut tree = example.tree.clone();
+            tree[at] ^= 1;
+            assert!(!check(&tree, &example.root_hash).unwrap().is_clean(), "byte {at}");
+        }
+        assert!(check(&example.tree[..256], &example.root_hash).is_err(), "a tree that is cut off");
+        example.root_hash[0] ^= 1;
+        assert_eq!(check(&example.tree, &example.root_hash).unwrap().bad_hash_blocks, 1);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! hashed in their turn for level 1, and so on until one digest is left: the root hash. [`Shape`] holds what
 //! differs between the formats, [`Geometry`] says where each level is stored, [`build()`] and
 //! [`build_stream`] make a tree, [`TreeHasher`] its root hash from data that somebody hands over,
-//! [`build_part`] and [`join`] make one on many machines; [`check()`] finds what does not match one, [`update()`] brings one up to
+//! [`build_part`] and [`join`] make one on many machines; [`check()`] finds what does not match one, [`check_tree`] what is damaged
+//! in one, [`update()`] brings one up to
 //! date.
 //!
 //! The tree does not know the salt: it is in the [`SaltedHash`](casemate_providers::SaltedHash).
@@ -25,7 +26,7 @@ mod update;
 mod verified;
 
 pub use build::{Built, Job, build, build_stream};
-pub use check::{Block, Fault, Finding, Stored, Summary, check};
+pub use check::{Block, Fault, Finding, Stored, Summary, check, check_tree};
 pub use geometry::{Geometry, Level, MAX_LEVELS, Shape};
 pub use hasher::TreeHasher;
 pub(crate) use kept::Kept;

@@ -40,6 +40,11 @@ impl<'a> TreeDevice<'a> {
         TreeDevice { geometry, device, offset }
     }
 
+    /// The tree's geometry.
+    pub fn geometry(&self) -> &'a Geometry {
+        self.geometry
+    }
+
     /// Reads whole hash blocks of `level` from block `first` on.
     ///
     /// # Errors

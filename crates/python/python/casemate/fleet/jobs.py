@@ -247,8 +247,10 @@ class _Gathered:
         """Takes over what was known of a file that has changed in part; the pieces that must be read again."""
         ranges = [(start, end) for start, end in changes if start < end]
         pieces = []
-        with contextlib.suppress(Error):
-            pieces = [whole._replace(start=start, end=end) for start, end in map(_casemate.part_range, entry.parts)]
+        # Parts that are not those of the digest would make one that no file has.
+        with contextlib.suppress(Error, OSError):
+            if self._parameters.join(list(entry.parts), None) == entry.digest:
+                pieces = [whole._replace(start=start, end=end) for start, end in map(_casemate.part_range, entry.parts)]
         again = [piece for piece in pieces if any(piece.start < end and start < piece.end for start, end in ranges)]
         is_whole = sum(piece.end - piece.start for piece in pieces) == whole.size
         # Nothing is known of a file if the parts are not all of it, or nothing is said to have changed.
@@ -347,10 +349,12 @@ class _Trees:
         self._places.update(dict.fromkeys(_identities(place), url))
 
     def is_there(self, entry: Entry) -> bool:
-        """Whether the tree at a file's place is that of the contents that an entry is of."""
+        """Whether the tree at a file's place is the whole one of the contents that an entry is of: it is read once."""
+        place = os.fspath(self._place(entry.url))
         try:
-            with looked_at(os.fspath(self._place(entry.url)), self._options) as tree:
-                return tree is not None and self._parameters.has_root(tree, entry.size or 0, entry.digest)
+            size, version = state(place, self._options)
+            with opened(place, 0, size, self._options, version, size.__eq__) as tree:
+                return self._parameters.has_tree(tree, entry.url, entry.size or 0, entry.digest)
         # Stores raise whatever they like; the tree is made again.
         except Exception:
             return False

@@ -43,9 +43,9 @@ class Parameters(NamedTuple):
             with_tree=with_tree, effort=(threads, listener()),
         )
 
-    def has_root(self, tree: Device, size: int, digest: Digest) -> bool:
-        """Whether a tree is that of a file with this digest: the descriptor at its beginning, which is written last, is."""
-        return hashlib.new(digest.algorithm, tree.pread(256, 0)).digest() == digest.digest
+    def has_tree(self, tree: Device, url: str, size: int, digest: Digest) -> bool:
+        """Whether a device is the whole tree of a file with this digest; all of it is read, and the file is not."""
+        return _casemate.fsverity_is_whole_tree(tree._open(), digest.algorithm, digest.digest, (None, listener()))
 
     def join(self, parts: list[bytes], tree: _casemate.Device | None) -> Digest:
         """The file's digest; the tree becomes complete."""
@@ -81,14 +81,11 @@ class Area(NamedTuple):
         """The part of the hash area that a device's bytes have."""
         return _casemate.verity_part(device._open(), size, start, self._native(url), with_tree, (threads, listener()))
 
-    def has_root(self, tree: Device, size: int, digest: Digest) -> bool:
-        """Whether a hash area is that of data of this size with this root hash; an error for most of others."""
-
-        def read(_start: int, _end: int) -> bytes:
-            raise OSError("the hash block on top is looked at, and no data")
-
-        Device.from_ranges(size, read)._open().verity(tree._open(), digest.digest, self.hash_offset)
-        return True
+    def has_tree(self, tree: Device, url: str, size: int, digest: Digest) -> bool:
+        """Whether a device is the whole hash area of data of this size with this root hash; all of it is read, and no data are. Data of
+        one block have no tree to prove."""
+        area = self._native(url)
+        return _casemate.verity_is_whole_area(tree._open(), size, area, digest.digest, (None, listener()))
 
     def join(self, parts: list[bytes], tree: _casemate.Device | None) -> Digest:
         """The root hash; the hash area becomes complete."""
@@ -134,7 +131,7 @@ class Checksum(NamedTuple):
             found.update(room[:count])
         return found.digest(), []
 
-    def has_root(self, tree: Device, size: int, digest: Digest) -> bool:
+    def has_tree(self, tree: Device, url: str, size: int, digest: Digest) -> bool:
         """There is no tree."""
         return False
 
