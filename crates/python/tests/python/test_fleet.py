@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import json
 import multiprocessing
@@ -48,7 +49,13 @@ class HTTPFileSystem(fsspec.AbstractFileSystem):
         self.kwargs, self.loop = {}, get_loop()
 
     def info(self, path, **_):
-        _, headers, _ = type(self).serve("HEAD", 0, None)
+        try:
+            status, headers, _ = type(self).serve("HEAD", 0, None)
+        except OSError as error:
+            raise FileNotFoundError(path) from error
+        # As fsspec's own calls each failure.
+        if status >= 400:
+            raise FileNotFoundError(path)
         size = headers.get("Content-Length")
         return {"name": path, "size": None if size is None else int(size), "type": "file", **headers}
 
@@ -59,6 +66,8 @@ class HTTPFileSystem(fsspec.AbstractFileSystem):
         return url
 
     def _raise_not_found_for_status(self, answer, url):
+        if answer.status == 404:
+            raise FileNotFoundError(url)
         if answer.status >= 400:
             raise OSError(f"{url}: {answer.status}")
 
@@ -515,6 +524,32 @@ class Fleet(World):
             (self.folder / "tree").unlink()
             memory.rm("/store/damaged")
 
+    def test_a_server_that_gives_no_answer_is_not_one_without_the_file(self):
+        refused = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+        ranges = []
+
+        def answering(status):
+            def serve(method, start, end):
+                ranges.append(method)
+                if isinstance(status, Exception):
+                    raise status
+                return status, {}, b""
+
+            return serve
+
+        for status, is_missing in [(404, True), (410, True), (500, False), (403, False), (302, False), (refused, False)]:
+            HTTPFileSystem.serve = answering(status if status != 302 else OSError("TooManyRedirects"))
+            (found,) = dict(fleet.verify([("web://host/file", fsverity.Digest("sha256", bytes(32)))])).values()
+            self.assertIsInstance(found, OSError)
+            self.assertEqual(isinstance(found, FileNotFoundError), is_missing, (status, found))
+            (found,) = dict(fleet.check_images(["web://host/file"])).values()
+            self.assertEqual(isinstance(found, FileNotFoundError), is_missing, (status, found))
+            # Nor is there nothing at a place that can't be looked at.
+            try:
+                with stores.looked_at("web://host/file", None) as place:
+                    self.assertEqual((place, is_missing), (None, True), status)
+            except OSError as error:
+                self.assertFalse(is_missing, error)
 
     def test_stores_that_serve_wrong_bytes_are_found_out(self):
         store, data = fsspec.filesystem("memory"), os.urandom(3 * SMALL.unit + 5)

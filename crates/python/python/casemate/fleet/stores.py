@@ -17,7 +17,7 @@ import fsspec
 
 from ..device import Device, open
 from .crew import Crew, result
-from .web import WebFile, is_web, no_such_range, web_size
+from .web import WebFile, check_missing, is_web, no_such_range, web_size
 
 #: Bytes that are fetched from a store at once, and how many such ranges are on their way for a task.
 RANGE, IN_FLIGHT = 8 << 20, 4
@@ -65,7 +65,12 @@ def state(url: str, options: dict[str, Any] | None) -> tuple[int, str | None]:
         return found.st_size, str(found.st_mtime_ns)
     fs, path = fsspec.core.url_to_fs(url, **(options or {}))
     fs.invalidate_cache()
-    info = fs.info(path)
+    try:
+        info = fs.info(path)
+    except FileNotFoundError:
+        if is_web(fs):
+            check_missing(fs, path)
+        raise
     size = info.get("size")
     if is_web(fs) and not size:
         # Some answer HEAD without a length, or with none.

@@ -72,6 +72,19 @@ def web_size(fs: Any, url: str) -> int | None:
     return 0 if not found else int(length) if length and "Content-Encoding" not in headers else None
 
 
+def check_missing(fs: Any, url: str) -> None:
+    """Raises what a server has answered about a file, unless that there is none. fsspec takes each failure for that: a server that can't be
+    reached, one that fails, and one that forbids."""
+    try:
+        status, _, _ = _get(fs, url, 0, 1)
+    except FileNotFoundError:
+        return
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise OSError(f"{url}: the web server gave no answer about the file: {type(error).__name__}: {text}") from None
+    raise OSError(f"{url}: the web server answers with status {status}, and did not tell the file's size before")
+
+
 def _told(headers: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:
     """First and last byte of an answer, and the size of the file, as the server says them."""
     found = _RANGE.fullmatch(headers.get("Content-Range", ""))
@@ -94,6 +107,8 @@ def _get(fs: Any, url: str, start: int, end: int) -> tuple[int, Mapping[str, str
         named["headers"] = {**(named.get("headers") or {}), "Range": f"bytes={start}-{end - 1}"}
         session = await fs.set_session()
         async with session.get(fs.encode_url(url), **named) as answer:
+            if answer.status == 410:
+                raise FileNotFoundError(url)
             if answer.status != 416:
                 fs._raise_not_found_for_status(answer, url)
             found = b""
