@@ -328,7 +328,8 @@ typedef struct {
      */
     uint64_t bytes;
     /**
-     * Bytes that are free in the end; `bytes` that have no room for them are refused.
+     * Bytes that are free in the end, at least, as with `casemate ext4 build --min-free`; `bytes` that have no room for them are
+     * refused.
      */
     uint64_t free_bytes;
     /**

@@ -15,8 +15,8 @@ static uint8_t key[64];
 
 static void run(casemate_build *build);
 
-/* A specification of an image of the tree. */
-static casemate_build *begun_with(const char *path, int has_owner)
+/* A specification of an image of the tree with so many bytes free. */
+static casemate_build *begun_with_room(const char *path, int has_owner, uint64_t free_bytes)
 {
     casemate_build *build = NULL;
     casemate_build_options options;
@@ -25,10 +25,17 @@ static casemate_build *begun_with(const char *path, int has_owner)
     options.size = sizeof(options);
     options.seed = "one";
     options.has_owner = has_owner;
+    options.free_bytes = free_bytes;
     CHECK(casemate_build_new(path, &build, NULL) == CASEMATE_YES);
     CHECK(casemate_build_add_folder(build, "tree", NULL) == CASEMATE_YES);
     CHECK(casemate_build_set_options(build, &options, NULL) == CASEMATE_YES);
     return build;
+}
+
+/* A specification of an image of the tree. */
+static casemate_build *begun_with(const char *path, int has_owner)
+{
+    return begun_with_room(path, has_owner, 0);
 }
 
 static casemate_build *begun(const char *path)
@@ -173,6 +180,8 @@ int main(int argc, char **argv)
     CHECK(casemate_build_dm_verity(build, "made.hash", NULL) == CASEMATE_YES);
     CHECK(casemate_build_parity(build, "made.parity", 0, 4, NULL) == CASEMATE_YES);
     run(build);
+
+    run(begun_with_room("made.free", 1, 1 << 20));
 
     build = begun("made.direct");
     memset(&policy, 0, sizeof(policy));

@@ -267,6 +267,7 @@ fn descriptions_policies_protectors_and_parity_are_those_of_the_command() {
          --data-unit-size 1024 --dm-verity expected.hash --fec-device expected.parity \
          --fec-roots 4",
     );
+    command(folder, "ext4 build expected.free --from tree --owner 0:0 --seed one --min-free 1M");
     command(
         folder,
         "ext4 build expected.direct --from tree --owner 0:0 --seed one --encrypt home=master.key --flag direct-key \
@@ -291,7 +292,7 @@ fn descriptions_policies_protectors_and_parity_are_those_of_the_command() {
     let token = tool("openssl").map(|_| token);
     let made = output(&program, folder, token.as_slice());
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    for kind in ["img", "hash", "parity", "direct", "signed", "signed.hash", "sig"] {
+    for kind in ["img", "hash", "parity", "free", "direct", "signed", "signed.hash", "sig"] {
         let read = |name: &str| std::fs::read(folder.join(format!("{name}.{kind}"))).unwrap();
         assert!(read("made") == read("expected"), "{kind}");
         assert!(

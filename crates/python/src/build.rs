@@ -167,17 +167,10 @@ impl Build {
         })
     }
 
-    /// So many bytes; or as few as there can be. So many are free then.
+    /// So many bytes; or as few as there can be, or all of a device. So many are free then.
     fn size(&self, size: Option<u64>, free: u64) -> PyResult<()> {
         self.change(|spec| {
-            spec.size = match size {
-                Some(size) => {
-                    spec.file_system.min_free = free;
-                    Some(BuildSize::Bytes(size))
-                }
-                None if free == 0 => None,
-                None => Some(BuildSize::Fitting { free, align: 1 }),
-            };
+            (spec.size, spec.file_system.min_free) = (size.map(BuildSize::Bytes), free);
             Ok(())
         })
     }

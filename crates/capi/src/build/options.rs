@@ -27,7 +27,8 @@ pub struct CBuildOptions {
     seed: *const c_char,
     /// Bytes of the file system; 0: as few as there can be, or all of a device.
     bytes: u64,
-    /// Bytes that are free in the end; `bytes` that have no room for them are refused.
+    /// Bytes that are free in the end, at least, as with `casemate ext4 build --min-free`; `bytes` that have no room for them are
+    /// refused.
     free_bytes: u64,
     /// Whether `uid` and `gid` own everything.
     has_owner: u32,
@@ -70,14 +71,8 @@ pub unsafe extern "C" fn casemate_build_set_options(
             ext4.uuid = Some(uuid.into());
         }
         spec.seed = seed.map(str::to_owned);
-        spec.size = match (how.bytes, how.free_bytes) {
-            (0, 0) => None,
-            (0, free) => Some(BuildSize::Fitting { free, align: 1 }),
-            (size, free) => {
-                spec.file_system.min_free = free;
-                Some(BuildSize::Bytes(size))
-            }
-        };
+        spec.size = (how.bytes != 0).then_some(BuildSize::Bytes(how.bytes));
+        spec.file_system.min_free = how.free_bytes;
         spec.reading.owners.all = (how.has_owner != 0).then_some((how.uid, how.gid));
         spec.android_sparse = how.android_sparse != 0;
         Ok(())

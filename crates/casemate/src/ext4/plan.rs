@@ -150,6 +150,9 @@ impl BuildSpec {
         options.time = time.or(options.time);
         options.hash_seed = Some(options.hash_seed.unwrap_or(identity.hash_seed));
         options.size = self.chosen_size(volume.as_ref())?;
+        if let Some(BuildSize::Fitting { free, .. }) = self.size {
+            options.min_free = options.min_free.max(free);
+        }
         let encrypting = self.encrypting(&tree, keys, options.block_size, work)?;
         let of_seed = encrypting.as_ref().and_then(Encrypting::uuid);
         options.uuid = options.uuid.or(of_seed.map(Into::into)).or(Some(identity.uuid));
@@ -228,7 +231,8 @@ impl BuildSpec {
         };
         let is_appended = self.dm_verity.as_ref().is_some_and(|dm_verity| dm_verity.hash.is_none());
         Ok(match (self.size, room) {
-            (Some(BuildSize::Fitting { free, .. }), _) => BuildSize::Fitting { free, align },
+            // Bytes that are to be free are the options': however they are given, one search finds the size.
+            (Some(BuildSize::Fitting { .. }), _) => BuildSize::Fitting { free: 0, align },
             (Some(size), _) => size,
             // A device's rest has room for the hash tree.
             (None, Some(size)) if !is_appended => BuildSize::Bytes(size),

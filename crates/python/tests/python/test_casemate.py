@@ -944,6 +944,15 @@ class Ext4(World):
             with self.assertRaises((ValueError, OSError)):
                 casemate.ext4.build(self.folder / "made.img", **(options | wrong))
         self.assertTrue((self.folder / "made.img").read_bytes() == expected)
+        # As small as it can be with so many bytes free, however that is asked for.
+        for free in ["1M", "5M", "40M"]:
+            for number, words in enumerate([["--min-free", free], ["--size", f"+{free}"]]):
+                run(tool("casemate"), "ext4", "build", f"free{number}", "--from", "tree", "--seed", "one", *words, "--overwrite", cwd=self.folder)
+            casemate.ext4.build(
+                self.folder / "free", folders=[self.folder / "tree"], seed="one", free=int(free[:-1]) << 20, overwrite=True
+            )
+            sizes = {(self.folder / name).read_bytes() for name in ["free", "free0", "free1"]}
+            self.assertEqual(len(sizes), 1, [os.path.getsize(self.folder / name) for name in ["free", "free0", "free1"]])
         # In a part of a file, which keeps the rest.
         disk = self.folder / "disk"
         disk.write_bytes(b"x" * (1 << 20) + bytes(8 << 20))
