@@ -689,7 +689,7 @@ typedef struct {
      */
     uint64_t reserved_blocks;
     /**
-     * When the file system was checked last, in seconds since 1970.
+     * When the file system was checked last, in seconds since 1970: from 0 to 2^40 - 1.
      */
     int64_t last_check;
     /**

@@ -53,7 +53,7 @@ pub struct CTuneOptions {
     journal_size: u64,
     /// Blocks that only root may use: at most half of all.
     reserved_blocks: u64,
-    /// When the file system was checked last, in seconds since 1970.
+    /// When the file system was checked last, in seconds since 1970: from 0 to 2^40 - 1.
     last_check: i64,
     /// Seconds after which the file system is checked; 0 for never.
     check_interval: u32,

@@ -221,6 +221,13 @@ static void tunes(void)
     how.max_mounts = 16001;
     REFUSED(tune(writer, &how), CASEMATE_KIND_ARGUMENT, "16000");
     how.max_mounts = 0;
+    how.set = CASEMATE_TUNE_LAST_CHECK;
+    how.last_check = -1;
+    REFUSED(tune(writer, &how), CASEMATE_KIND_ARGUMENT, "since 1970");
+    how.last_check = (int64_t)1 << 40;
+    REFUSED(tune(writer, &how), CASEMATE_KIND_ARGUMENT, "since 1970");
+    how.last_check = 0;
+    how.set = 0;
     how.features = "^extent";
     REFUSED(tune(writer, &how), CASEMATE_KIND_UNSUPPORTED, "extent");
     /* Nothing is set that has no flag. */

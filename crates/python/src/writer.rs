@@ -175,8 +175,7 @@ impl Writer {
             on_errors.map_or(Ok(()), |action| tuning.set_on_errors(&action))?;
             tuning.last_mounted = last_mounted.map(|path| path.into_os_string().into_vec());
             let blocks = writer.fs().superblock().blocks;
-            reserved_percent.map_or(Ok(()), |percent| tuning.set_reserved_percent(percent, blocks))?;
-            tuning.reserved_blocks = reserved_blocks.or(tuning.reserved_blocks);
+            tuning.set_reserved(reserved_blocks, reserved_percent, blocks)?;
             (tuning.reserved_user, tuning.reserved_group) = (reserved_user, reserved_group);
             max_mounts.map_or(Ok(()), |count| tuning.set_most_mounts(count))?;
             (tuning.mounts, tuning.check_interval, tuning.checked) = (mounts, check_interval, last_check);

@@ -89,6 +89,13 @@ fn parameters_are_those_that_dumpe2fs_prints() {
         let blocks: u64 = dumped(&place, "Block count").unwrap().parse().unwrap();
         assert_eq!(dumped(&place, "Reserved block count").unwrap(), (blocks * 2 / 100).to_string());
         assert_eq!(place.yes("digest image"), before, "{kind}");
+        // Times before 1970, and those that 40 bits have no room for, would be stored as others.
+        let checked = dumped(&place, "Last checked");
+        for time in ["@-1", "1969-12-31", "@1099511627776"] {
+            place.no(&format!("tune image --last-check {time}"), 2, "seconds since 1970");
+        }
+        place.no("tune image -L x -r 5 -m 1", 2, "cannot be used with");
+        assert_eq!(dumped(&place, "Last checked"), checked);
         place.assert_clean();
     }
 }

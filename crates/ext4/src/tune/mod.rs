@@ -19,6 +19,9 @@ use crate::format::superblock::{Superblock, SuperblockMut};
 pub use features::FeatureChange;
 pub use words::{hash_name, mount_option_names};
 
+/// The last second since 1970 that a superblock has room for: times in it have 40 bits.
+const LAST_TIME: i64 = (1 << 40) - 1;
+
 /// Changes of a file system's parameters; what is `None` stays as it is.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -43,7 +46,7 @@ pub struct Tuning {
     pub mounts: Option<u16>,
     /// Seconds for which a check is enough; 0 for ever.
     pub check_interval: Option<u32>,
-    /// When it was checked last, in seconds since 1970.
+    /// When it was checked last, in seconds since 1970: from 0 to 2^40 - 1.
     pub checked: Option<i64>,
     /// Behaviour of the kernel on errors: 1 continue, 2 read-only, 3 panic.
     pub on_errors: Option<u16>,
@@ -119,6 +122,23 @@ impl Writer {
 }
 
 impl Tuning {
+    /// Sets how many blocks only root may use: a number of blocks, or a share of all `blocks` of the file system in percent.
+    ///
+    /// # Errors
+    /// `Argument` for both; errors of [`Tuning::set_reserved_percent`].
+    pub fn set_reserved(&mut self, count: Option<u64>, percent: Option<f64>, blocks: u64) -> Result<()> {
+        match (count, percent) {
+            (Some(_), Some(_)) => {
+                Err(Error::argument("reserved blocks as a number or in percent, not as both"))
+            }
+            (None, Some(percent)) => self.set_reserved_percent(percent, blocks),
+            (count, None) => {
+                self.reserved_blocks = count;
+                Ok(())
+            }
+        }
+    }
+
     /// Refuses what no file system can have.
     fn check(&self, superblock: &Superblock) -> Result<()> {
         let most = |name: &str, text: &Option<Vec<u8>>, most: usize| match text {
@@ -134,6 +154,12 @@ impl Tuning {
         if let Some(blocks) = self.reserved_blocks.filter(|blocks| *blocks > superblock.blocks / 2) {
             let most = superblock.blocks / 2;
             return Err(Error::argument(format!("{blocks} reserved blocks: at most half of all, {most}")));
+        }
+        if let Some(seconds) = self.checked.filter(|seconds| !(0..=LAST_TIME).contains(seconds)) {
+            let text = format!(
+                "{seconds} seconds since 1970 as the time of the last check: a superblock has times from 0 to {LAST_TIME}, the year 36812"
+            );
+            return Err(Error::argument(text));
         }
         if self.uuid.is_some_and(|uuid| uuid != superblock.uuid)
             && superblock.compat.has(Compat::STABLE_INODES)

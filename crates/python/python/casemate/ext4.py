@@ -775,9 +775,10 @@ class Writer:
         checksums other ones, unless the file system has the feature metadata_csum_seed. `features` are names with commas to
         add, or with a ^ to remove, `mount_options` default mount options to set or to clear, `extended` tune2fs' extended options:
         stride, stripe_width, hash_alg, mount_opts, test_fs, force_fsck. `journal_size` are the bytes of a new journal, which is
-        added. `reserved_percent`, at most 50, or `reserved_blocks` are what only root, `reserved_user` and `reserved_group`
+        added. Either `reserved_percent`, at most 50, or `reserved_blocks` are what only root, `reserved_user` and `reserved_group`
         may use. The file system is checked after `max_mounts` mounts, of which there were `mounts` since the last check, and
-        after `check_interval` seconds; 0 stands for never. `last_check` is in seconds since 1970.
+        after `check_interval` seconds; 0 stands for never. `last_check` is in seconds since 1970, from 0 to
+        2**40 - 1.
 
         Raises `ArgumentError` for values that no file system can have, and `UnsupportedError` for features that can't be added
         or removed."""

@@ -100,6 +100,14 @@ class Upkeep(World):
                 ]:
                     with self.assertRaises(casemate.ArgumentError, msg=wrong):
                         writer.tune(**wrong)
+                # One of the two would be left out, and times have 40 bits.
+                for wrong in [
+                    {"reserved_percent": 1, "reserved_blocks": 500}, {"last_check": 1 << 40}, {"last_check": -1},
+                    {"last_check": -(1 << 63)},
+                ]:
+                    with self.assertRaises(casemate.ArgumentError, msg=wrong):
+                        writer.tune(**wrong)
+                writer.tune(last_check=(1 << 40) - 1, reserved_blocks=500)
                 with self.assertRaises(casemate.UnsupportedError):
                     writer.tune(label="unsaid", features="^extent")
                 writer.tune(

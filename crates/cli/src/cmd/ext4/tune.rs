@@ -132,10 +132,7 @@ impl Parameters {
         let mut tuning = Tuning::default();
         tuning.label = self.label.clone().map(OsString::into_vec);
         tuning.uuid = self.uuid.as_deref().map(new_uuid).transpose()?;
-        if let Some(percent) = self.reserved_percent {
-            tuning.set_reserved_percent(percent, superblock.blocks)?;
-        }
-        tuning.reserved_blocks = self.reserved_blocks.or(tuning.reserved_blocks);
+        tuning.set_reserved(self.reserved_blocks, self.reserved_percent, superblock.blocks)?;
         tuning.reserved_user = self.reserved_user;
         tuning.reserved_group = self.reserved_group;
         self.features.iter().try_for_each(|list| tuning.features.change(list))?;
