@@ -21,6 +21,7 @@ class Contrib(World):
             ("aes-xts-plain64", 64, {"sector_size": 4096, "iv_sector_size": 4096}),
             ("aes-cbc-essiv:sha256", 32, {}),
             ("aes-cbc-plain", 16, {}),
+            ("aes-ecb", 32, {}),
         ]:
             ours = dissect_fve.create_cipher(spec, key[:size], **options)
             theirs = crypto.create_cipher(spec, key[:size], **options)
@@ -142,6 +143,14 @@ class Contrib(World):
             level = digests + bytes(-len(digests) % 4096)
             levels.insert(0, level)
         self.assertEqual((tree, root), (b"".join(levels), hashlib.sha256(salt + level).digest()))
+        # A block that is not whole counts, with zeros behind.
+        cut = data[:-1000]
+        (self.folder / "cut").write_bytes(cut)
+        padded = avb.hash_tree(casemate.Device.from_bytes(cut + bytes(1000)), salt=salt)
+        self.assertEqual(avb.hash_tree(self.folder / "cut", salt=salt), padded)
+        self.assertEqual(avb.hash_tree(casemate.Device.from_bytes(cut + b"more"), len(cut), salt=salt), padded)
+        one = avb.hash_tree(casemate.Device.from_bytes(b"x"), salt=salt)
+        self.assertEqual(one, (hashlib.sha256(salt + b"x".ljust(4096, b"\0")).digest(), b""))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,8 @@ def create_cipher(
     name, mode, bits, iv, options = parse_cipher_spec(spec, key_size=key_size, key_size_hint=len(key) * 8)
     if mode != "xts" and iv != "elephant":
         key = key[: bits // 8]
-    text = f"{name}-{mode}-{iv}" + (f":{options}" if options else "")
+    # ECB has no IV, whatever the parser calls that.
+    text = f"{name}-ecb" if mode == "ecb" else f"{name}-{mode}-{iv}" + (f":{options}" if options else "")
     mapping = Mapping(
         text, key=key, sector_size=sector_size, iv_large_sectors=sector_size == iv_sector_size and sector_size > 512
     )
