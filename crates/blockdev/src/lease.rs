@@ -10,7 +10,7 @@ use std::mem;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::{BlockDevice, Error, Result, is_same_file};
 
@@ -23,6 +23,8 @@ struct Space {
     /// The bytes that are read when these are, and whether they are written when these are.
     below: Vec<Extent>,
     is_written_below: bool,
+    /// Layers that write to these bytes, each with those that it lies on.
+    above: Mutex<Vec<(Range<u64>, Weak<Space>)>>,
     held: Mutex<Vec<Held>>,
     /// Whether the layer remembers what was written through it; and then its lease of what lies below, from the first one that
     /// was needed until the layer is gone.
@@ -84,7 +86,21 @@ impl Extent {
     }
 
     fn of(space: Space) -> Extent {
-        Extent { space: Arc::new(Space { id: new_id(), ..space }), range: 0..u64::MAX }
+        let space = Arc::new(Space { id: new_id(), ..space });
+        for below in space.below.iter().filter(|_| space.is_written_below) {
+            let mut above = below.space.above.lock().unwrap_or_else(PoisonError::into_inner);
+            above.retain(|(_, layer)| layer.strong_count() > 0);
+            above.push((below.range.clone(), Arc::downgrade(&space)));
+        }
+        Extent { space, range: 0..u64::MAX }
+    }
+
+    /// Whether a layer that writes to some of these bytes is still there: somebody may write through it at any time.
+    pub fn has_layer(&self) -> bool {
+        let above = self.space.above.lock().unwrap_or_else(PoisonError::into_inner);
+        above.iter().any(|(range, layer)| {
+            layer.strong_count() > 0 && range.start < self.range.end && self.range.start < range.end
+        })
     }
 
     /// Some of the bytes; `range` counts from the first one.

@@ -605,6 +605,21 @@ impl Medium {
         Medium::lease_all(&[self])
     }
 
+    /// Refuses a medium whose bytes will be others' while something that writes to them is laid on it: the data of a volume whose
+    /// header is made anew would go on to be written with the old key.
+    ///
+    /// # Errors
+    /// [`Error::is_busy`].
+    pub fn check_no_layer(&self) -> Result<()> {
+        match self.extent.has_layer() {
+            true => Err(Error::busy(
+                "something that is laid on it, such as the data of a volume, is open and would write to it; close that first",
+            )
+            .at(&self.name)),
+            false => Ok(()),
+        }
+    }
+
     /// Lease of some of the bytes.
     ///
     /// # Errors

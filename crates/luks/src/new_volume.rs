@@ -60,7 +60,7 @@ impl NewVolume {
     ///
     /// # Errors
     /// `Argument` if the image is too small or was opened for reading, or holds something, unless `overwrite`; those of
-    /// [`Medium::check_partitions`]; `Io`.
+    /// [`Medium::check_partitions`] and [`Medium::check_no_layer`]; `Io`.
     pub fn format<M: AsRef<Medium>>(
         &self,
         image: &M,
@@ -93,6 +93,9 @@ impl NewVolume {
         let place = self.header_place(image, header)?;
         image.check_partitions()?;
         place.check_partitions()?;
+        // What is left of the old volume would be written with its key.
+        image.check_no_layer()?;
+        place.check_no_layer()?;
         let size = image.top().size();
         // Of a header that lies apart the data's device may yet grow.
         if size <= self.offset && header.is_none() {

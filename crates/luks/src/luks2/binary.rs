@@ -137,6 +137,9 @@ impl BinaryHeader {
             if text.len() >= field.len() {
                 return Err(Error::argument(format!("'{text}' is longer than {} bytes", field.len() - 1)));
             }
+            if text.contains('\0') {
+                return Err(Error::argument(format!("{text:?} has a NUL, at which a header's text ends")));
+            }
             put(field.start, text.as_bytes());
         }
         let checksum = checksum(&bytes, &self.checksum_alg, providers)?;

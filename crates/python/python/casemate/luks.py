@@ -135,7 +135,10 @@ def format(
     progress: Callable[[int], object] | None = None,
 ) -> Volume:
     """Makes a volume on a device, whose data are overwritten; sizes and offsets are bytes. What holds something known is
-    refused unless `overwrite` is set. Without `pbkdf` a key slot costs what cryptsetup chooses at the most."""
+    refused unless `overwrite` is set. Without `pbkdf` a key slot costs what cryptsetup chooses at the most.
+
+    Raises `OSError` with `errno.EBUSY` while something that would write to the device is laid on it, such as the data of the volume
+    that was there: close that first."""
     below = None if header is None else header._open()
     _casemate.luks_format(
         device._open(), secret(passphrase), version=version, cipher=cipher, key_size=key_size, integrity=integrity,

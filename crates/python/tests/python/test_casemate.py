@@ -291,6 +291,10 @@ class Devices(World):
             self.assertEqual(volume.metadata["segments"]["0"]["sector_size"], 4096)
             with self.assertRaises(casemate.ArgumentError):
                 casemate.luks.format(device, "first", pbkdf=cheap)
+            # A header's text ends at a NUL.
+            with self.assertRaises(casemate.ArgumentError):
+                casemate.luks.format(device, "first", pbkdf=cheap, label="vault\0door", overwrite=True)
+            self.assertEqual(volume.unlock(passphrase="first")[0], 0)
             self.assertEqual(volume.add_key("second", passphrase="first", keyslot=5, pbkdf=cheap), 5)
             slot, key = volume.unlock(passphrase="second")
             self.assertEqual((slot, len(key)), (5, 64))
@@ -306,6 +310,25 @@ class Devices(World):
         del data, volume
         opens("third", 5)
         self.assertEqual(casemate.open(path).luks(passphrase="third").pread(6, 4096), b"within")
+    def test_a_volume_that_is_open_is_not_made_anew(self):
+        path, cheap = self.folder / "volume", casemate.luks.Pbkdf("pbkdf2", 1000)
+        path.write_bytes(bytes(20 << 20))
+        with casemate.open(path, writable=True) as device:
+            casemate.luks.format(device, "first", pbkdf=cheap)
+            data = device.luks(passphrase="first")
+            data.pwrite(b"old", 0)
+            before = path.read_bytes()
+            for over in [device, device.window(0, 19 << 20)]:
+                with self.assertRaises(OSError) as caught:
+                    casemate.luks.format(over, "second", pbkdf=cheap, overwrite=True)
+                self.assertEqual(caught.exception.errno, errno.EBUSY)
+            self.assertTrue(path.read_bytes() == before)
+            data.close()
+            del data, caught
+            casemate.luks.format(device, "second", pbkdf=cheap, overwrite=True)
+            device.luks(passphrase="second").pwrite(b"new", 0)
+            self.assertEqual(device.luks(passphrase="second").pread(3, 0), b"new")
+
 
     def test_keys_of_volumes_with_integrity_protection_are_changed(self):
         path, cheap = self.blank(40 << 20), casemate.luks.Pbkdf("pbkdf2", 1000)
@@ -864,9 +887,11 @@ class Ext4(World):
                 lambda: device.pwrite(b"child", 0),
                 lambda: device.window(4096).pwrite(b"child", 0),
                 lambda: crypt.pwrite(bytes(512), 0),
-                lambda: casemate.luks.format(device, "x", version=1, **overwrite),
                 change,
             )
+            # A volume is made where nothing is laid on the device.
+            crypt.close()
+            in_child(lambda: casemate.luks.format(device, "x", version=1, **overwrite))
             self.assertEqual(device.pread(5, 0), bytes(5))
             device.pwrite(b"parent", 0)
             server = casemate.nbd.serve(device, socket)
