@@ -117,6 +117,12 @@ impl OutputFile {
     /// name is not a regular file: a device, a pipe.
     pub fn create(path: impl Into<PathBuf>) -> Result<OutputFile> {
         let path = path.into();
+        if path.as_os_str().is_empty() {
+            return Err(Error::path(
+                io::ErrorKind::NotFound,
+                "a new file needs a name, and the path is empty",
+            ));
+        }
         let before = Before::of(&path);
         let replaced = claim_name(&path)?;
         let old = fs::metadata(&path).ok();

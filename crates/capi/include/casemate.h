@@ -1210,7 +1210,8 @@ casemate_status casemate_device_open(const char *path,
  * commas are one comma of a name.
  *
  * @param spec the specification, ended by a zero
- * @param passphrase the passphrase of layers that name no key file; it is not kept. NULL if there is none
+ * @param passphrase the passphrase of layers that name no key file, and an error if there are none such; it is not kept. NULL if
+ *   there is none
  * @param passphrase_len its length in bytes
  * @param access CASEMATE_ACCESS_READ, _CHANGE or _READ_UNLOCKED
  * @param device where the new handle is stored; the caller frees it with casemate_device_free()
@@ -1379,7 +1380,7 @@ casemate_status casemate_device_read(const casemate_device *device,
                                      casemate_error **error);
 
 /**
- * Writes exactly `len` bytes.
+ * Writes exactly `len` bytes. A regular file that nothing is laid on grows if they lie behind its end; anything else refuses that.
  *
  * @param device a writable device
  * @param buf the bytes to write

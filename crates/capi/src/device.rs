@@ -99,7 +99,8 @@ pub unsafe extern "C" fn casemate_device_open(
 /// commas are one comma of a name.
 ///
 /// @param spec the specification, ended by a zero
-/// @param passphrase the passphrase of layers that name no key file; it is not kept. NULL if there is none
+/// @param passphrase the passphrase of layers that name no key file, and an error if there are none such; it is not kept. NULL if
+///   there is none
 /// @param passphrase_len its length in bytes
 /// @param access CASEMATE_ACCESS_READ, _CHANGE or _READ_UNLOCKED
 /// @param device where the new handle is stored; the caller frees it with casemate_device_free()
@@ -121,8 +122,10 @@ pub unsafe extern "C" fn casemate_device_open_spec(
         // SAFETY: the header says what this pointer is.
         let secret = unsafe { bytes(passphrase, passphrase_len, "passphrase")? };
         let passphrase = (!passphrase.is_null()).then(|| SecretVec::from(secret));
+        let spec = ImageSpec::parse(spec)?;
+        spec.check_passphrase(passphrase.as_ref())?;
         let opening = Opening { work: &Work::default(), passphrase };
-        Ok(give(device, CDevice(ImageSpec::parse(spec)?.open(access, &opening)?)))
+        Ok(give(device, CDevice(spec.open(access, &opening)?)))
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, open) }
@@ -384,7 +387,7 @@ pub unsafe extern "C" fn casemate_device_read(
     unsafe { run(error, read) }
 }
 
-/// Writes exactly `len` bytes.
+/// Writes exactly `len` bytes. A regular file that nothing is laid on grows if they lie behind its end; anything else refuses that.
 ///
 /// @param device a writable device
 /// @param buf the bytes to write

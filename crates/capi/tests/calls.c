@@ -167,6 +167,15 @@ static void sectors(const uint8_t *key)
     CHECK(casemate_device_open_spec("plain,crypt=aes-xts-plain64", NULL, 0, 0, &encrypted, NULL) == CASEMATE_COULD_NOT);
     YES(casemate_device_open_spec("plain,crypt=aes-xts-plain64", "secret", 6, 0, &encrypted, &error));
     casemate_device_free(encrypted);
+    /* A passphrase that opens nothing. */
+    CHECK(casemate_device_open_spec("plain,offset=512", "secret", 6, 0, &encrypted, &error) == CASEMATE_COULD_NOT);
+    CHECK(casemate_error_kind(error) == CASEMATE_KIND_ARGUMENT);
+    casemate_error_free(error);
+    error = NULL;
+    /* A file without a name. */
+    CHECK(casemate_device_create("", &encrypted, &error) == CASEMATE_COULD_NOT && casemate_error_errno(error) == ENOENT);
+    casemate_error_free(error);
+    error = NULL;
     casemate_device_free(plain);
 }
 

@@ -85,7 +85,11 @@ impl Device {
     ) -> PyResult<Device> {
         let access = access_of(writable, locked);
         let passphrase = passphrase.map(|passphrase| passphrase.secret(py)).transpose()?;
-        let open = |work: &Work<'_>| ImageSpec::parse(spec)?.open(access, &Opening { work, passphrase });
+        let open = |work: &Work<'_>| {
+            let spec = ImageSpec::parse(spec)?;
+            spec.check_passphrase(passphrase.as_ref())?;
+            spec.open(access, &Opening { work, passphrase })
+        };
         working(py, effort, open).map(Device::from)
     }
 

@@ -71,7 +71,7 @@ pub fn argument(advice: &Advice) -> Option<String> {
     Some(argument.to_owned())
 }
 
-/// An error that carries what a Python function has raised.
+/// An error that carries what a Python function has raised, and tells it where errors become text.
 pub fn raised(kind: ErrorKind, exception: PyErr) -> Error {
-    Error::new(kind, "a Python function has failed").with_cause(exception)
+    Error::new(kind, format!("a Python function has failed: {exception}")).with_cause(exception)
 }

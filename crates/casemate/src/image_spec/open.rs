@@ -160,6 +160,25 @@ impl ImageSpec {
         self.part_of(Image::open_unfinished(self.file(), access)?, false)
     }
 
+    /// Refuses a passphrase that no layer would be opened with: each one names its key, or there is none.
+    ///
+    /// # Errors
+    /// `Argument`.
+    pub fn check_passphrase(&self, passphrase: Option<&SecretVec>) -> Result<(), Error> {
+        let is_asked = |layer: &LayerSpec| match layer {
+            LayerSpec::Crypt(spec) => spec.table.is_none() && matches!(spec.key, KeyPlace::Asked),
+            LayerSpec::Luks(spec) => spec.volume_key_file.is_none() && matches!(spec.key, KeyPlace::Asked),
+            _ => false,
+        };
+        match passphrase.is_none() || self.layers().iter().any(is_asked) {
+            true => Ok(()),
+            false => Err(Error::argument(
+                "a passphrase was given, and no layer of the image specification is opened with one",
+            )
+            .at(self.file().display())),
+        }
+    }
+
     /// Lays the other layers on the part of the file.
     ///
     /// # Errors

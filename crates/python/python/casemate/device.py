@@ -209,7 +209,8 @@ class Device(io.RawIOBase):
         return self._open().readinto(memoryview(buffer).cast("B"), offset)
 
     def pwrite(self, data: Buffer, offset: int) -> int:
-        """Writes bytes at a position; all of them."""
+        """Writes bytes at a position; all of them. A regular file that nothing is laid on grows if they lie behind its end, as with
+        `os.pwrite`; anything else refuses that."""
         if not self.writable():
             raise io.UnsupportedOperation("the device takes no writes")
         return self._open().write(data, offset)
@@ -347,6 +348,7 @@ def open_spec(
 ) -> Device:
     """An image with the layers that an image specification says: "disk.img,partition=2,luks,key-file=pw".
 
-    It is locked as by `open`. `passphrase` opens the layers of dm-crypt and LUKS that name no key file. A comma of a name is written twice."""
+    It is locked as by `open`. `passphrase` opens the layers of dm-crypt and LUKS that name no key file; where there are none
+    such it is an error. A comma of a name is written twice."""
     phrase = None if passphrase is None else secret(passphrase)
     return Device(_casemate.Device.open_spec(spec, writable, locked, phrase, (threads, None)))

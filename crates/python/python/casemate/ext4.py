@@ -532,11 +532,14 @@ class Path:
             yield Path._entry(self, name, number, kind)
 
     def glob(self, pattern: str) -> Iterator[Path]:
-        """Paths below this directory that match a relative pattern; links to directories are followed, except by `**`."""
+        """Paths below this directory that match a relative pattern; links to directories are followed, except by `**`. With a
+        slash at the end they are directories."""
         parts = PurePosixPath(pattern).parts
         if not parts or parts[0] == "/":
             raise ValueError(f"pattern {pattern!r}: a relative one is wanted")
-        return iter(dict.fromkeys(self._select(parts)))
+        found = self._select(parts)
+        # As pathlib has it.
+        return iter(dict.fromkeys(filter(Path.is_dir, found) if pattern.endswith("/") else found))
 
     def rglob(self, pattern: str) -> Iterator[Path]:
         """As `glob` with `**/` before the pattern."""

@@ -310,6 +310,7 @@ class Devices(World):
         del data, volume
         opens("third", 5)
         self.assertEqual(casemate.open(path).luks(passphrase="third").pread(6, 4096), b"within")
+
     def test_a_volume_that_is_open_is_not_made_anew(self):
         path, cheap = self.folder / "volume", casemate.luks.Pbkdf("pbkdf2", 1000)
         path.write_bytes(bytes(20 << 20))
@@ -329,6 +330,16 @@ class Devices(World):
             device.luks(passphrase="second").pwrite(b"new", 0)
             self.assertEqual(device.luks(passphrase="second").pread(3, 0), b"new")
 
+    def test_a_passphrase_that_opens_nothing_is_refused(self):
+        path = self.folder / "volume"
+        path.write_bytes(bytes(20 << 20))
+        (self.folder / "key").write_bytes(b"secret")
+        with casemate.open(path, writable=True) as device:
+            casemate.luks.format(device, "secret", pbkdf=casemate.luks.Pbkdf("pbkdf2", 1000))
+        for layers in ["", ",offset=4K", f",luks,key-file={self.folder}/key", f",crypt=aes-xts-plain64,key-file={self.folder}/key"]:
+            with self.assertRaisesRegex(casemate.ArgumentError, "passphrase"):
+                casemate.open_spec(f"{path}{layers}", passphrase="secret")
+        casemate.open_spec(f"{path},luks", passphrase="secret").close()
 
     def test_keys_of_volumes_with_integrity_protection_are_changed(self):
         path, cheap = self.blank(40 << 20), casemate.luks.Pbkdf("pbkdf2", 1000)
@@ -577,6 +588,13 @@ class Ext4(World):
             self.assertEqual(caught.exception.errno, errno.ELOOP)
         self.assertTrue((fs / "circle").is_symlink())
 
+    def test_a_pattern_with_a_slash_is_of_directories(self):
+        fs = casemate.open(self.image()).ext4()
+        for pattern in ["*/", "**/", "etc/", "large/", "etc/*/", "etc/os-release/", "l*/"]:
+            found = {str(path)[1:] for path in fs.root.glob(pattern)} - {"lost+found"}
+            theirs = {str(path.relative_to(self.tree)).removesuffix(".") for path in self.tree.glob(pattern)}
+            self.assertEqual({name for name in found if "caf" not in name}, {name for name in theirs if "caf" not in name}, pattern)
+
     def test_names_that_are_not_utf_8_are_opened(self):
         image, name = self.image(), b"not utf-8 \xff"
         with casemate.open(image, writable=True) as device, device.ext4_writer() as writer:
@@ -653,6 +671,18 @@ class Ext4(World):
                 self.assertIs(caught.exception.__cause__, error)
             raised = None
             self.assertTrue(path.exists())
+        # A copy goes on without a file, and tells why.
+        at = data.index((self.tree / "large").read_bytes()[:4096])
+
+        def read_but_one(start, end):
+            if start <= at < end:
+                raise PermissionError(errno.EACCES, "these very words")
+            return data[start:end]
+
+        fs = casemate.Device.from_ranges(len(data), read_but_one).ext4()
+        left = fs.extract(self.folder / "copied")
+        self.assertEqual([name for name, _ in left], ["large"], left)
+        self.assertIn("these very words", left[0][1])
         # Others come out as they are.
         for error in [TimeoutError(errno.ETIMEDOUT, "x"), PermissionError(errno.EACCES, "x"), KeyError("x")]:
             fs = device.ext4()
