@@ -140,9 +140,12 @@ impl Allocator {
 
     /// Clusters that can be taken before the next commit.
     pub fn free_clusters(&self) -> u64 {
-        let free = self.fs.superblock().blocks_free / self.ratio();
-        let now = free.saturating_add_signed(self.base.clusters + self.free.clusters);
-        now.saturating_sub(self.pins.clusters())
+        let layout = self.fs.layout();
+        let said = i128::from(self.fs.superblock().blocks_free / self.ratio());
+        // A damaged superblock may count more than there are.
+        let most = i128::from(layout.blocks.div_ceil(self.ratio()));
+        let now = (said + self.base.clusters + self.free.clusters).clamp(0, most);
+        u64::try_from(now).unwrap_or(0).saturating_sub(self.pins.clusters())
     }
 
     /// Inodes that can be taken.
@@ -197,7 +200,7 @@ impl Allocator {
             .ok_or_else(|| place.malformed("the count of free blocks is not that of the bitmap"))?;
         descriptor.set_free_clusters(free);
         self.store_descriptor(group, &descriptor)?;
-        self.free.clusters += change;
+        self.free.clusters += i128::from(change);
         Ok(())
     }
 

@@ -52,10 +52,10 @@ pub(crate) struct Allocator {
     limit: Option<(Block, u32)>,
 }
 
-/// Free clusters and inodes.
+/// Free clusters and inodes. What a damaged superblock says of clusters is any number of 64 bits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    clusters: i64,
+    clusters: i128,
     inodes: i64,
 }
 
@@ -184,15 +184,12 @@ impl Allocator {
         let (mut clusters, mut inodes) = (0, 0);
         for group in GroupNo::first(self.fs.layout().groups) {
             let descriptor = self.descriptor(group)?;
-            clusters += i64::from(descriptor.fields().free_clusters());
+            clusters += i128::from(descriptor.fields().free_clusters());
             inodes += i64::from(descriptor.fields().free_inodes());
         }
         let superblock = self.fs.superblock();
-        let said = (superblock.blocks_free / self.ratio()).cast_signed();
-        self.free = Counts {
-            clusters: clusters.saturating_sub(said),
-            inodes: inodes - i64::from(superblock.inodes_free),
-        };
+        let said = i128::from(superblock.blocks_free / self.ratio());
+        self.free = Counts { clusters: clusters - said, inodes: inodes - i64::from(superblock.inodes_free) };
         Ok(())
     }
 
@@ -208,7 +205,7 @@ impl Allocator {
         match which {
             Bitmap::Blocks => {
                 let said = superblock.blocks_free / self.ratio();
-                self.base.clusters = clusters.cast_signed() - said.cast_signed();
+                self.base.clusters = i128::from(clusters) - i128::from(said);
                 self.free.clusters = 0;
             }
             Bitmap::Inodes => {
@@ -216,7 +213,8 @@ impl Allocator {
                 self.free.inodes = 0;
             }
         }
-        let blocks = clusters * self.ratio();
+        // Descriptors may say anything, too, until groups are counted.
+        let blocks = clusters.saturating_mul(self.ratio());
         self.transaction.edit_superblock(|superblock| {
             match which {
                 Bitmap::Blocks => superblock.set_free_blocks(blocks),
@@ -229,7 +227,7 @@ impl Allocator {
     /// Writes the counts that changed since the last commit to the superblock.
     pub fn commit_counts(&mut self, now: Time) -> Result<()> {
         let Counts { clusters, inodes } = std::mem::take(&mut self.free);
-        let change = clusters * self.ratio().cast_signed();
+        let change = clusters * i128::from(self.ratio());
         self.base.clusters += clusters;
         self.base.inodes += inodes;
         if !self.transaction.is_changed() && change == 0 && inodes == 0 {

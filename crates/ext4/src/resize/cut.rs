@@ -54,7 +54,7 @@ pub(super) fn cut(files: &mut Files, shape: Shape) -> Result<()> {
     files.inodes().transaction().edit_superblock(|superblock| {
         set_shape(superblock, &before, &old, shape);
         // Nothing is less than nothing: what goes was counted.
-        let _ = superblock.add_free(-free, -free_inodes);
+        let _ = superblock.add_free((-free).into(), -free_inodes);
         Ok(())
     })?;
     descriptors(files, &layout)?;

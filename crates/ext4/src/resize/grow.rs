@@ -58,8 +58,8 @@ pub(super) fn grow(files: &mut Files, shape: Shape, zeros_from: Option<u64>) -> 
     let inodes = layout.inodes - old.inodes;
     files.inodes().transaction().edit_superblock(|superblock| {
         set_shape(superblock, &before, shape, &room);
-        // OK to cast: fewer blocks than 2^63. Nothing is less than nothing.
-        let _ = superblock.add_free(free.cast_signed(), inodes.into());
+        // Nothing is less than nothing.
+        let _ = superblock.add_free(free.into(), inodes.into());
         Ok(())
     })?;
     grow.copies(files)

@@ -326,3 +326,46 @@ fn an_older_kind_of_checksums_goes() {
     assert_eq!(e2fsck(&fsck, &image).0, Some(0));
     assert_eq!(field(&std::fs::read(&image).unwrap(), COMPAT, 12), field(&sound, COMPAT, 12));
 }
+
+/// Counts of free blocks and inodes that no file system has, with right and wrong checksums, in a file system without copies.
+#[test]
+fn any_count_of_what_is_free_is_mended() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    for features in ["-t ext4 -b 4096 -O 64bit", "-t ext4 -b 1024 -C 4096 -O bigalloc,64bit"] {
+        let sound = maker.make(features, "sound");
+        let (bytes, expected) = (std::fs::read(&sound).unwrap(), tree(&sound));
+        let image = folder.path().join("image");
+        for (low, high, inodes) in [
+            ([0; 4], [0, 0, 0, 0x80], [0; 4]),
+            ([0xff; 4], [0xff; 4], [0xff; 4]),
+            ([0xff; 4], [0xff, 0xff, 0xff, 0x7f], [0, 0, 0, 0x80]),
+            ([0; 4], [0, 0, 0, 1], [0xff, 0xff, 0xff, 0x7f]),
+        ] {
+            for is_sealed in [false, true] {
+                for (depth, name) in [(RepairDepth::All, "all"), (RepairDepth::Safe, "safe")] {
+                    let what = format!("{features}: {low:x?} {high:x?} {inodes:x?} {is_sealed} {name}");
+                    damage(&bytes, &image, |raw| {
+                        raw[0xc..0x10].copy_from_slice(&low);
+                        raw[0x158..0x15c].copy_from_slice(&high);
+                        raw[0x10..0x14].copy_from_slice(&inodes);
+                        if is_sealed {
+                            seal(raw);
+                        }
+                    });
+                    let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+                    let how = RepairOptions { depth, ..options(&image) };
+                    let repaired = repair(device, how, &mut |_, _| Ok(true), &Work::default());
+                    if depth == RepairDepth::All || is_sealed {
+                        assert!(repaired.unwrap().report.is_clean(), "{what}");
+                        assert_eq!(e2fsck(&fsck, &image).0, Some(0), "{what}");
+                        compare(&tree(&image), &expected, &what);
+                    }
+                }
+            }
+        }
+    }
+}

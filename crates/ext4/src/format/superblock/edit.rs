@@ -11,9 +11,9 @@ pub(crate) struct SuperblockMut<'a> {
 
 impl SuperblockMut<'_> {
     /// Adds to what is free; `None` if it would be less than nothing.
-    pub fn add_free(&mut self, blocks: i64, inodes: i64) -> Option<()> {
+    pub fn add_free(&mut self, blocks: i128, inodes: i64) -> Option<()> {
         let bits64 = REVISION.get(self.raw) > 0 && Incompat(INCOMPAT.get(self.raw)).has(Incompat::BITS64);
-        let blocks = BLOCKS_FREE.get_if(bits64, self.raw).checked_add_signed(blocks)?;
+        let blocks = u64::try_from(i128::from(BLOCKS_FREE.get_if(bits64, self.raw)) + blocks).ok()?;
         let inodes = u32::try_from(i64::from(INODES_FREE.get(self.raw)) + inodes).ok()?;
         BLOCKS_FREE.set_if(bits64, self.raw, blocks);
         INODES_FREE.set(self.raw, inodes);
