@@ -289,3 +289,41 @@ fn places_and_orders_are_told() {
     let lines = images.lines("");
     assert!(lines.iter().any(|line| line.starts_with("/many: stored: order of names: ")), "{lines:#?}");
 }
+
+/// Images that are cut off at the same byte, before what differs.
+#[test]
+fn images_without_their_ends_are_not_equal() {
+    let Some(images) = Images::new() else { return };
+    let place = &images.place;
+    place.sh("head -c 300000 /dev/zero | tr '\\0' a > tree/large; touch -d @1700000000 tree/large tree");
+    place.yes(&format!("ext4 build a.whole --from tree -U {UUID}"));
+    place.sh("printf b | dd of=tree/large bs=1 seek=299000 conv=notrunc status=none; touch -d @1700000000 tree/large tree");
+    place.yes(&format!("ext4 build b.whole --from tree -U {UUID}"));
+    let block = place.sh("debugfs -R 'bmap /large 70' a.whole 2>/dev/null");
+    let block: u64 = block.trim().parse().unwrap();
+    for name in ["a", "b"] {
+        place.sh(&format!("head -c {} {name}.whole > {name}", block * 4096));
+    }
+    place.sh("cmp a b");
+    for (options, first) in [
+        (
+            "",
+            vec![
+                "could not be read in A: the device ends at ",
+                "could not be read in B: the device ends at ",
+            ],
+        ),
+        ("--files", vec!["/etc/f: could not be read in A: "]),
+    ] {
+        let output = place.own(&format!("ext4 diff a b {options}"));
+        let lines: Vec<_> = stdout(&output).lines().map(str::to_owned).collect();
+        assert_eq!(status(&output), 2, "{options}: {lines:#?}");
+        assert!(
+            lines.iter().zip(first).all(|(line, first)| line.starts_with(first)),
+            "{options}: {lines:#?}"
+        );
+        assert!(lines.iter().all(|line| line.contains("could not be read in ")), "{options}: {lines:#?}");
+        let of_large = lines.iter().filter(|line| line.starts_with("/large: could not be read in A: "));
+        assert_eq!(of_large.count(), 1, "{options}: {lines:#?}");
+    }
+}

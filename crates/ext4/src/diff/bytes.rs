@@ -29,6 +29,8 @@ pub(super) struct Compared {
     pub tail: u64,
     /// Bytes that differ, within what both have.
     pub bytes: u64,
+    /// Whether a device ends before its file system does.
+    pub is_cut: bool,
     /// Units that can't be read.
     pub unread: u64,
     /// The first ones of them.
@@ -38,7 +40,7 @@ pub(super) struct Compared {
 impl Compared {
     /// Whether all bytes were read, and are equal.
     pub fn is_equal(&self) -> bool {
-        self.bytes == 0 && self.tail == 0 && self.unread == 0
+        self.bytes == 0 && self.tail == 0 && self.unread == 0 && !self.is_cut
     }
 
     /// Whether no byte of a range differs.

@@ -27,6 +27,7 @@ mod walk;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use casemate_blockdev::{Advice, BlockDevice};
@@ -109,7 +110,8 @@ pub fn diff(
 ) -> Result<DiffReport> {
     let devices = sides.map(|side| &side.device);
     let unit = sides.map(|side| side.fs.layout().block_size);
-    let compared = bytes::compare(devices, sides.map(DiffSide::end), unit[0].min(unit[1]).into(), work)?;
+    let mut compared = bytes::compare(devices, sides.map(DiffSide::end), unit[0].min(unit[1]).into(), work)?;
+    compared.is_cut = sides.into_iter().any(|side| side.cut_off().is_some());
     let bytes = compared.bytes.saturating_add(compared.tail);
     if compared.is_equal() {
         return Ok(DiffReport { is_equal: true, differences: 0, unread: 0, bytes, advice: Vec::new() });
@@ -147,10 +149,22 @@ impl DiffSide {
         DiffSide { fs, device }
     }
 
+    /// The byte behind the file system.
+    fn whole(&self) -> u64 {
+        let layout = self.fs.layout();
+        layout.blocks.saturating_mul(layout.block_size.into())
+    }
+
     /// The byte behind the file system, as far as the device goes.
     fn end(&self) -> u64 {
-        let layout = self.fs.layout();
-        layout.blocks.saturating_mul(layout.block_size.into()).min(self.device.size())
+        self.whole().min(self.device.size())
+    }
+
+    /// An error for what lies behind the end of a device that is shorter than the file system.
+    fn cut_off(&self) -> Option<Error> {
+        let (end, whole) = (self.device.size(), self.whole());
+        let text = || format!("the device ends at byte {end}, and the file system at byte {whole}");
+        (end < whole).then(|| Error::path(ErrorKind::UnexpectedEof, text()))
     }
 }
 
@@ -178,6 +192,7 @@ impl Diff<'_> {
         self.unread += self.compared.unread.saturating_sub(casemate_blockdev::u64_of(unread.len()));
         unread.into_iter().try_for_each(|line| self.tell(line))?;
         if !self.options.files_only {
+            self.cut_off()?;
             self.superblock()?;
         }
         self.walk(walk::Pass::Files)?;
@@ -196,6 +211,17 @@ impl Diff<'_> {
             self.hidden_inodes(&hidden, walk::Pass::Storage)?;
         }
         areas.lines().try_for_each(|line| self.tell(line))
+    }
+
+    /// Tells of devices that end before their file systems: what is missing may be equal or not. Of files that lack something,
+    /// the walk tells.
+    fn cut_off(&mut self) -> Result<()> {
+        for side in Side::BOTH {
+            if let Some(error) = self.sides[side.index()].cut_off() {
+                self.tell(Difference::Unread { side, path: None, error })?;
+            }
+        }
+        Ok(())
     }
 
     /// Tells a difference.
