@@ -9,6 +9,7 @@
 mod cut;
 mod evacuate;
 mod grow;
+mod inside;
 mod renumber;
 mod reserve;
 mod shape;
@@ -19,6 +20,7 @@ use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 
 use crate::check::{CheckOptions, check, require_sound};
+use crate::edit::files::Files;
 use crate::edit::{WriteOptions, Writer};
 use crate::error::{Error, Result, no_space};
 use crate::format::layout::Layout;
@@ -142,8 +144,7 @@ impl Pass {
 
     fn grow(&mut self, shape: Shape, zeros_from: Option<u64>) -> Result<()> {
         if shape.blocks > self.layout.blocks {
-            self.writer.operation(|files| grow::grow(files, shape, zeros_from))?;
-            self.writer.commit()?;
+            self.set_end(|files| grow::grow(files, shape, zeros_from))?;
         }
         Ok(())
     }
@@ -162,10 +163,18 @@ impl Pass {
 
     fn cut(&mut self, shape: Shape) -> Result<Shape> {
         if shape.blocks < self.layout.blocks {
-            self.writer.operation(|files| cut::cut(files, shape))?;
-            self.writer.commit()?;
+            self.set_end(|files| cut::cut(files, shape))?;
         }
         Ok(shape)
+    }
+
+    /// Moves the end in one commit, or changes nothing if the file system would not be one then.
+    fn set_end(&mut self, change: impl FnOnce(&mut Files) -> Result<()>) -> Result<()> {
+        self.writer.operation(|files| {
+            change(files)?;
+            inside::require_inside(files)
+        })?;
+        self.writer.commit()
     }
 
     /// Refuses a damaged file system: what bitmaps call free behind the new end is lost.
@@ -179,5 +188,67 @@ impl Pass {
             }
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use casemate_blockdev::FileDevice;
+    use casemate_testkit::{run, tempdir, tool};
+
+    use super::*;
+    use crate::error::Corrupt;
+    use crate::read::fs::Ext4;
+    use crate::transaction::recovery_file::RecoveryFile;
+    use crate::units::GroupNo;
+
+    /// Nothing is written that has a structure of a group that stays behind the end, whatever chose that.
+    #[test]
+    fn no_end_is_set_before_a_structure() {
+        let (Some(mke2fs), Some(e2fsck)) = (tool("mke2fs"), tool("e2fsck")) else { return };
+        let folder = tempdir().unwrap();
+        let image = folder.path().join("image");
+        run(Command::new(mke2fs)
+            .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-O", "^has_journal"])
+            .arg(&image)
+            .arg("16M"));
+        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_writable(&image).unwrap());
+        let recovery = Some(RecoveryFile::new(folder.path().join("redo")));
+        let options = WriteOptions { recovery, ..WriteOptions::default() };
+        let mut pass = Pass::open(&device, options).unwrap();
+        // The bitmap of the first group lies in the second one.
+        let moved = pass.writer.operation(|files| {
+            let space = files.inodes().space_mut();
+            let (to, _) = space.allocate(crate::alloc::Goal::Near(GroupNo::new(1)), 1)?;
+            let descriptor = space.descriptor(GroupNo::PRIMARY)?;
+            let (from, others) = (descriptor.fields().block_bitmap(), descriptor);
+            let bytes = space.transaction().with(from, <[u8]>::to_vec)?;
+            space.transaction_mut().create(to, bytes);
+            space.edit_descriptor(GroupNo::PRIMARY, |descriptor| {
+                descriptor.set_places(to, others.fields().inode_bitmap(), others.fields().inode_table());
+            })?;
+            space.free_own(from, 1)?;
+            Ok(to)
+        });
+        let moved = moved.unwrap();
+        pass.writer.commit().unwrap();
+        run(Command::new(&e2fsck).arg("-fn").arg(&image));
+        let shape = Shape { blocks: 8193, groups: 1 };
+        assert!(pass.cut(shape).is_err());
+        let inodes = pass.layout.inodes_per_group;
+        let only_the_end = |files: &mut Files| {
+            files.inodes().transaction().edit_superblock(|superblock| {
+                superblock.set_size(shape.blocks, inodes);
+                Ok(())
+            })
+        };
+        let error = pass.set_end(only_the_end).unwrap_err();
+        let text = error.to_string();
+        assert!(Corrupt::of(&error).is_some() && text.contains(&moved.to_string()), "{text}");
+        drop(pass);
+        run(Command::new(&e2fsck).arg("-fn").arg(&image));
+        assert_eq!(Ext4::open(device, &OpenOptions::default()).unwrap().layout().blocks, 16384);
     }
 }

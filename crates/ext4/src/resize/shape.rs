@@ -136,23 +136,27 @@ fn overhead(fs: &Ext4, groups: u32) -> u64 {
 
 /// The block behind the last one of structures of the first `groups` groups, which do not move.
 pub(super) fn fixed_end(fs: &Ext4, groups: u32) -> Result<Block> {
+    let mut groups = GroupNo::first(groups.min(fs.layout().groups));
+    groups.try_fold(mmp_end(fs), |end, group| Ok(end.max(structures_end(fs, group)?)))
+}
+
+/// The block behind that of multi-mount protection.
+fn mmp_end(fs: &Ext4) -> Block {
+    fs.superblock().mmp_block.map_or(Block::new(0), |block| block.saturating_add(1))
+}
+
+/// The block behind the last one of a group's structures. With flex_bg they may lie in any group, also in a later one.
+fn structures_end(fs: &Ext4, group: GroupNo) -> Result<Block> {
     let layout: &Layout = fs.layout();
-    let mut end = Block::new(0);
-    for group in GroupNo::first(groups.min(layout.groups)) {
-        let places = fs.with_descriptor(group, |descriptor| {
-            [
-                descriptor.block_bitmap().saturating_add(1),
-                descriptor.inode_bitmap().saturating_add(1),
-                descriptor.inode_table().saturating_add(layout.inode_table_blocks()),
-            ]
-        })?;
-        let base = layout.group_start(group) + base_blocks(layout, fs.superblock(), group);
-        end = places.into_iter().chain([base]).fold(end, Block::max);
-    }
-    if let Some(block) = fs.superblock().mmp_block {
-        end = end.max(block.saturating_add(1));
-    }
-    Ok(end)
+    let places = fs.with_descriptor(group, |descriptor| {
+        [
+            descriptor.block_bitmap().saturating_add(1),
+            descriptor.inode_bitmap().saturating_add(1),
+            descriptor.inode_table().saturating_add(layout.inode_table_blocks()),
+        ]
+    })?;
+    let base = layout.group_start(group) + base_blocks(layout, fs.superblock(), group);
+    Ok(places.into_iter().fold(base, Block::max))
 }
 
 /// The fewest blocks that the file system may have, as far as that can be told without moving anything.
@@ -171,21 +175,22 @@ pub(super) fn least(fs: &Ext4, more: u64) -> Result<Shape> {
     let needed = counts.data + more;
     let first = u64::from(layout.first_data_block);
     let mut room = 0u64;
+    let mut fixed = mmp_end(fs);
     for group in layout.all_groups() {
+        fixed = fixed.max(structures_end(fs, group)?);
         let groups = group.get() + 1;
         let own = own_blocks(fs, group);
         let blocks_in = layout.blocks_in(group);
         room += blocks_in.saturating_sub(own);
         let has_inodes = counts.inodes <= u64::from(groups) * u64::from(layout.inodes_per_group);
-        if !has_inodes || room < needed {
+        let end = layout.group_start(group).get() + blocks_in;
+        if !has_inodes || room < needed || fixed.get() > end {
             continue;
         }
-        let end = layout.group_start(group).get() + blocks_in;
         // No fewer than the last group must have.
         let in_last = if groups == 1 { own } else { own + LEAST_IN_GROUP };
         let start = layout.group_start(group).get();
-        let fixed = fixed_end(fs, groups)?.get();
-        let blocks = (end - (room - needed)).max(start + in_last).max(fixed).max(first + 1).min(end);
+        let blocks = (end - (room - needed)).max(start + in_last).max(fixed.get()).max(first + 1).min(end);
         return Ok(Shape { blocks, groups });
     }
     Ok(Shape { blocks: layout.blocks, groups: layout.groups })
