@@ -1,6 +1,7 @@
 //! File systems that grow, shrink and become as small as they can be, beside e2fsck and resize2fs.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use casemate_testkit::{Rng, run, run_any, slow_tests, tool};
@@ -241,5 +242,104 @@ fn structures_of_groups_that_stay_are_kept_wherever_they_lie() {
         place.yes("resize image 90M");
         place.assert_clean();
         assert_eq!(place.yes("digest image"), before, "{options}");
+    }
+}
+
+/// Blocks that are listed as bad.
+fn listed(place: &Place) -> Vec<u64> {
+    let output = run_any(Command::new(tool("dumpe2fs").unwrap()).arg("-b").arg(place.path("image")));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.split_whitespace().map(|block| block.parse().unwrap()).collect()
+}
+
+/// Blocks that are listed as bad: those behind a new end leave the list, as with resize2fs, and the others stay in it.
+#[test]
+fn bad_blocks_behind_the_new_end_leave_the_list() {
+    let (Some(mke2fs), Some(_)) = (tool("mke2fs"), tool("dumpe2fs")) else { return };
+    for features in ["", "-O ^has_journal,^metadata_csum,^64bit", "-O ^extent,^flex_bg,^64bit,quota"] {
+        let Some(place) = Place::new("") else { return };
+        // Its map has a block of its own, which lies behind some of the new ends.
+        let bad: Vec<u64> = (3000..3030).chain((9000..9400).step_by(2)).collect();
+        let text: String = bad.iter().map(|block| format!("{block}\n")).collect();
+        fs::write(place.path("bad"), text).unwrap();
+        fs::remove_file(place.path("image")).unwrap();
+        let mut command = Command::new(&mke2fs);
+        command.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-l"]).arg(place.path("bad"));
+        run(command.args(features.split_whitespace()).arg(place.path("image")).arg("16M"));
+        fill(&place);
+        assert_eq!(listed(&place), bad, "{features}");
+        let before = place.yes("digest image");
+        for (line, blocks) in [
+            ("resize image 12000K", 12_000),
+            ("resize image 9101K", 9101),
+            ("resize image 9040K", 9040),
+            ("minimize image", 0),
+        ] {
+            place.yes(line);
+            let end = bytes(&place) / 1024;
+            assert!(blocks == 0 || end == blocks, "{features}: {line}: {end}");
+            let expected: Vec<_> = bad.iter().copied().filter(|block| *block < end).collect();
+            assert_eq!(listed(&place), expected, "{features}: {line}");
+            place.assert_clean();
+            assert_eq!(place.yes("digest image"), before, "{features}: {line}");
+        }
+    }
+}
+
+/// A list whose map lies behind the new end, and one that is in no order.
+#[test]
+fn a_list_of_bad_blocks_is_cut_wherever_and_however_it_lies() {
+    let (Some(e2fsck), Some(debugfs), Some(_)) = (tool("e2fsck"), tool("debugfs"), tool("dumpe2fs")) else {
+        return;
+    };
+    let low: Vec<u64> = (1400..1424).step_by(2).collect();
+    let high: Vec<u64> = (15_000..15_100).step_by(2).collect();
+    let few = [1410, 15_001, 1420, 15_002];
+    for bad in [[&low[..], &high].concat(), high.clone(), few.to_vec()] {
+        let is_sorted = bad.is_sorted();
+        let Some(place) = Place::new("-b 1024 -O ^has_journal") else { return };
+        let text: String = bad.iter().map(|block| format!("{block}\n")).collect();
+        fs::write(place.path("bad"), text).unwrap();
+        run_any(Command::new(&e2fsck).args(["-fy", "-L"]).arg(place.path("bad")).arg(place.path("image")));
+        let set = |field: &str, block: u64| {
+            let request = format!("sif <1> block[{field}] {block}");
+            run(Command::new(&debugfs).args(["-w", "-R", &request]).arg(place.path("image")));
+        };
+        match is_sorted {
+            // The map's block is copied to behind the new end.
+            true => {
+                let stat = run(Command::new(&debugfs).args(["-R", "stat <1>"]).arg(place.path("image")));
+                let map = stat.split("(IND):").nth(1).and_then(|rest| rest.split(',').next());
+                let map: u64 = map.unwrap().parse().unwrap();
+                let mut bytes = vec![0; 1024];
+                let image = fs::File::options().read(true).write(true).open(place.path("image")).unwrap();
+                image.read_exact_at(&mut bytes, map * 1024).unwrap();
+                image.write_all_at(&bytes, 15_500 * 1024).unwrap();
+                set("IND", 15_500);
+            }
+            false => few.iter().enumerate().for_each(|(at, block)| set(&at.to_string(), *block)),
+        }
+        run_any(Command::new(&e2fsck).arg("-fy").arg(place.path("image")));
+        fs::write(place.path("low"), vec![b'l'; 1_200_000]).unwrap();
+        place.yes("put image low /low");
+        place.assert_clean();
+        let before = place.yes("digest image");
+        let stat = run(Command::new(&debugfs).args(["-R", "stat <1>"]).arg(place.path("image")));
+        assert!(stat.contains(if is_sorted { "(IND):15500" } else { "(1):15001, (2):1420" }), "{stat}");
+        place.yes("minimize image");
+        place.assert_clean();
+        let end = bytes(&place) / 1024;
+        let mut expected: Vec<u64> = bad.into_iter().filter(|block| *block < end).collect();
+        expected.sort_unstable();
+        assert!((1424..3000).contains(&end), "{end}: {expected:?}");
+        assert_eq!(listed(&place), expected);
+        assert_eq!(place.yes("digest image"), before);
+        let fields = run(Command::new(tool("dumpe2fs").unwrap()).arg("-h").arg(place.path("image")));
+        let number = |key: &str| {
+            let line = fields.lines().find(|line| line.starts_with(key)).unwrap();
+            line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+        };
+        assert!(number("Free blocks:") < number("Block count:"), "{fields}");
+        assert!(number("Free inodes:") < number("Inode count:"), "{fields}");
     }
 }

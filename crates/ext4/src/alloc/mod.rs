@@ -63,6 +63,7 @@ struct Counts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     free: Counts,
+    base: Counts,
     pins: usize,
 }
 
@@ -137,13 +138,13 @@ impl Allocator {
     /// Begins a step: what came before is not taken back with it.
     pub fn begin(&mut self) -> Mark {
         self.transaction.begin();
-        Mark { free: self.free, pins: self.pins.mark() }
+        Mark { free: self.free, base: self.base, pins: self.pins.mark() }
     }
 
     /// Takes back everything since the step began.
     pub fn roll_back(&mut self, mark: Mark) {
         self.transaction.roll_back();
-        self.free = mark.free;
+        (self.free, self.base) = (mark.free, mark.base);
         self.pins.roll_back(mark.pins);
         if self.has_moved {
             self.forget_structures();

@@ -4,13 +4,15 @@ use casemate_blockdev::{u32_of, usize_of};
 
 use crate::alloc::base_blocks;
 use crate::edit::files::Files;
-use crate::error::Result;
+use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{Context, Subject, recipe};
 use crate::format::features::{Compat, Incompat};
 use crate::format::group::Bitmap;
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockMut};
 use crate::number::u16_of;
+use crate::resize::bad_blocks;
+use crate::resize::evacuate::blocks_behind;
 use crate::resize::grow::scaled;
 use crate::resize::reserve;
 use crate::resize::shape::Shape;
@@ -25,6 +27,9 @@ pub(super) fn cut(files: &mut Files, shape: Shape) -> Result<()> {
     let superblock = Superblock::from_bytes(&raw)?;
     let layout = Layout::new(&superblock)?;
 
+    files.inodes().space_mut().keep_below(shape.end());
+    bad_blocks::cut(files, shape.end())?;
+    require_empty(files, shape)?;
     // Structures of groups that go may lie in others, with flex_bg.
     let (mut free, mut free_inodes) = (0i64, 0i64);
     let groups_end = old.group_start(GroupNo::new(layout.groups));
@@ -51,16 +56,31 @@ pub(super) fn cut(files: &mut Files, shape: Shape) -> Result<()> {
         let reserved = superblock.reserved_descriptor_blocks();
         reserve::keep(files, &layout, reserved.into())?;
     }
+    // What was freed here counts first: some of it goes.
+    let now = files.now();
+    files.inodes().space_mut().commit_counts(now)?;
+    let place = Place::of(Structure::Superblock);
     files.inodes().transaction().edit_superblock(|superblock| {
         set_shape(superblock, &before, &old, shape);
-        // Nothing is less than nothing: what goes was counted.
-        let _ = superblock.add_free((-free).into(), -free_inodes);
-        Ok(())
+        superblock
+            .add_free((-free).into(), -free_inodes)
+            .ok_or_else(|| place.malformed("its free counts are lower than those of groups that go"))
     })?;
     descriptors(files, &layout)?;
     copies(files, &layout)?;
     let transaction = files.inodes().transaction();
     transaction.forget(shape.end(), old.end() - shape.end());
+    Ok(())
+}
+
+/// Refuses an end behind which anything is left but structures of groups that go: it would be lost.
+fn require_empty(files: &Files, shape: Shape) -> Result<()> {
+    let (used, own) = blocks_behind(files, shape)?;
+    if used > own {
+        let others = used - own;
+        let text = format!("{others} blocks from block {} on are in use by what can't be moved", shape.end());
+        return Err(Error::unsupported(text));
+    }
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use crate::read::fs::Ext4;
 use crate::read::map::Mapping;
 use crate::resize::ResizeReport;
 use crate::resize::shape::{Shape, fixed_end, least, own_blocks};
-use crate::resize::{renumber, reserve};
+use crate::resize::{bad_blocks, renumber, reserve};
 use crate::units::{Block, GroupNo, InodeNo};
 
 /// Bytes that are copied at once.
@@ -36,8 +36,10 @@ const TRIES: u32 = 12;
 pub(super) fn evacuate(writer: &mut Writer, shape: Shape, report: &mut ResizeReport) -> Result<()> {
     let layout = *writer.fs().layout();
     writer.files_mut().inodes().space_mut().keep_below(shape.end());
-    if has_blocks_behind(writer, shape)? {
+    let (used, own) = blocks_behind(writer.files(), shape)?;
+    if used != own {
         let found = search(writer, shape.end())?;
+        writer.operation(|files| bad_blocks::sort(files, shape.end()))?;
         for number in found.files {
             let moved = writer.operation(|files| move_blocks(files, number, shape.end()))?;
             report.blocks_moved += moved;
@@ -117,11 +119,12 @@ fn last_used(writer: &mut Writer, shape: Shape) -> Result<Shape> {
     Ok(if least.groups == shape.groups && least.end() >= wanted { least } else { shape })
 }
 
-/// Whether anything but structures of groups that go lies behind the end of a shape.
-fn has_blocks_behind(writer: &Writer, shape: Shape) -> Result<bool> {
-    let fs = writer.fs();
+/// How many blocks behind the end of a shape are in use, and how many hold structures of groups that go. If the numbers are
+/// equal, nothing else lies there. Of groups whose bitmap was never written, the first one may be too low.
+pub(super) fn blocks_behind(files: &Files, shape: Shape) -> Result<(u64, u64)> {
+    let fs = files.fs();
     let layout = *fs.layout();
-    let transaction = writer.files().space().transaction();
+    let transaction = files.space().transaction();
     let first = GroupNo::new(shape.groups - 1);
     let has_flags = fs.checksums().kind() != Kind::None;
     let (mut used, mut own) = (0u64, 0u64);
@@ -168,7 +171,7 @@ fn has_blocks_behind(writer: &Writer, shape: Shape) -> Result<bool> {
             count
         })?;
     }
-    Ok(used != own)
+    Ok((used, own))
 }
 
 /// Files with blocks behind an end, those of the file system itself first; and blocks of attributes there, with all who
@@ -197,9 +200,6 @@ fn search(writer: &Writer, end: Block) -> Result<Found> {
         let is_behind = blocks.of_map.iter().any(|block| *block >= end)
             || blocks.runs.iter().any(|run| run.physical + run.len > end);
         if is_behind {
-            if number == InodeNo::BAD_BLOCKS {
-                return Err(Error::unsupported("bad blocks behind the new end; clear their list first"));
-            }
             let is_own = is_named(fs, number);
             if is_own { &mut found.files } else { &mut others }.push(number);
         }

@@ -6,6 +6,7 @@
 //!
 //! The device keeps its size: before it grows, and after it shrinks, that is for the caller.
 
+mod bad_blocks;
 mod cut;
 mod evacuate;
 mod grow;
