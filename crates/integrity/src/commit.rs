@@ -58,24 +58,22 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         if writes.journal.is_foreign() {
             return Err(unread_journal());
         }
-        if flags.contains(Flags::DIRTY_BITMAP) {
-            self.recalculate_marked(&writes.superblock)?;
-            self.flush_below()?;
-            self.empty_journal()?;
-            self.set_flags(writes, flags.without(Flags::DIRTY_BITMAP))?;
-        } else if !writes.journal.is_new() {
-            let (mut data, mut tag) =
-                (vec![0; usize_of(self.layout().block_size())], vec![0; usize_of(self.layout().tag_size())]);
-            let mut blocks: Vec<u64> = writes.journal.blocks().collect();
-            blocks.sort_unstable();
-            for block in blocks {
-                let seal = self.guard.journal();
-                writes.journal.read_block(self.meta(), self.layout(), seal, block, &mut data, &mut tag)?;
-                self.data.write_at(&data, self.layout().data(block))?;
-                self.meta().write_at(&tag, self.layout().tag(block))?;
+        let was_marked = flags.contains(Flags::DIRTY_BITMAP);
+        if was_marked || !writes.journal.is_new() {
+            if !writes.is_in_order {
+                match was_marked {
+                    true => self.recalculate_marked(&writes.superblock)?,
+                    false => self.replay(&writes.journal)?,
+                }
+                self.flush_below()?;
+                // From here on nothing is read from the journal: an error may leave it half emptied.
+                writes.journal = Journal::default();
+                writes.is_in_order = true;
             }
-            self.flush_below()?;
             self.empty_journal()?;
+            if was_marked {
+                self.set_flags(writes, flags.without(Flags::DIRTY_BITMAP))?;
+            }
         }
         writes.journal = Journal::default();
         if self.has_bitmap {
@@ -92,10 +90,28 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         Ok(())
     }
 
+    /// Writes the blocks that the journal has, and their tags, to their places.
+    fn replay(&self, journal: &Journal) -> Result<()> {
+        let (mut data, mut tag) =
+            (vec![0; usize_of(self.layout().block_size())], vec![0; usize_of(self.layout().tag_size())]);
+        let mut blocks: Vec<u64> = journal.blocks().collect();
+        blocks.sort_unstable();
+        for block in blocks {
+            let seal = self.guard.journal();
+            journal.read_block(self.meta(), self.layout(), seal, block, &mut data, &mut tag)?;
+            self.data.write_at(&data, self.layout().data(block))?;
+            self.meta().write_at(&tag, self.layout().tag(block))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the superblock with these flags. They are the volume's once that is on stable storage.
     fn set_flags(&self, writes: &mut Writes, flags: Flags) -> Result<()> {
-        writes.superblock.flags = flags;
-        write_superblock(self.meta(), &writes.superblock, self.guard.journal())?;
-        self.meta().flush()
+        let superblock = Superblock { flags, ..writes.superblock.clone() };
+        write_superblock(self.meta(), &superblock, self.guard.journal())?;
+        self.meta().flush()?;
+        writes.superblock = superblock;
+        Ok(())
     }
 
     /// Makes the journal one that nothing was ever written to, or one that nothing is to be replayed of.

@@ -55,6 +55,8 @@ pub(crate) struct Writes {
     pub superblock: Superblock,
     /// The entries that were found in the journal.
     pub journal: Journal,
+    /// Whether all that the journal had, or a bitmap noted, is in its place, so that nothing of either is needed any more.
+    pub is_in_order: bool,
     /// The round and the section that are written next; `None` before the first write.
     pub position: Option<(usize, u64)>,
     /// Data and tags of blocks that wait for being flushed.
@@ -226,6 +228,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         let writes = Writes {
             superblock: superblock.clone(),
             journal,
+            is_in_order: false,
             position: None,
             waiting: BTreeMap::new(),
             marked: BTreeSet::new(),
@@ -438,6 +441,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         // What this device has marked itself has its tags all the same, as long as it goes on.
         if !superblock.flags.contains(Flags::DIRTY_BITMAP)
             || writes.position.is_some()
+            || writes.is_in_order
             || !self.believes(Flags::DIRTY_BITMAP)
         {
             return Ok(false);

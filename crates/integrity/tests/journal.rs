@@ -389,6 +389,87 @@ fn a_journal_that_is_being_emptied_does_not_go_back() {
     }
 }
 
+/// A device one of whose writes or flushes fails, once.
+struct Failing {
+    disk: MemoryDevice,
+    /// How many of them succeed before.
+    left: Mutex<i64>,
+}
+
+impl Failing {
+    fn spend(&self) -> casemate_integrity::Result<()> {
+        let mut left = self.left.lock().unwrap();
+        *left -= 1;
+        if *left == -1 { Err(std::io::Error::other("an error").into()) } else { Ok(()) }
+    }
+}
+
+impl BlockDevice for Failing {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        None
+    }
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_integrity::Result<()> {
+        self.disk.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate_integrity::Result<()> {
+        self.spend().and_then(|()| self.disk.write_at(buf, offset))
+    }
+    fn flush(&self) -> casemate_integrity::Result<()> {
+        self.spend()
+    }
+}
+
+/// Writes after an error, as those of servers and file systems, harm nothing of what was there before.
+#[test]
+fn an_error_while_a_journal_is_emptied_harms_no_later_write() {
+    for (how, has_code) in [(How::Plain, false), (How::Bitmap, false), (How::Sealed("ctr-aes"), true)] {
+        let mut options = FormatOptions::new(32, [3; 16]);
+        (options.journal_size, options.interleave_sectors) = (Some(120 << 10), 64);
+        options.has_journal_code = has_code;
+        let disk = MemoryDevice::new(vec![0; 400 << 10]);
+        let superblock = Superblock::new(disk.size(), &options).unwrap();
+        format(&disk, &superblock, &how.tagger(&superblock).unwrap(), None, &one_thread()).unwrap();
+        // The journal has blocks of an earlier session.
+        let before = match how {
+            How::Bitmap => How::Plain,
+            how => how,
+        };
+        let disk = Arc::new(disk);
+        let volume = before.open(Arc::clone(&disk)).unwrap();
+        let mut model = Rng::new(4).bytes(volume.size() as usize);
+        volume.write_at(&model, 0).unwrap();
+        drop(volume);
+        let mut start = vec![0; disk.size() as usize];
+        disk.read_at(&mut start, 0).unwrap();
+        model[512..1536].fill(9);
+        for left in 0.. {
+            let failing =
+                Arc::new(Failing { disk: MemoryDevice::new(start.clone()), left: Mutex::new(left) });
+            let volume = how.open(Arc::clone(&failing)).unwrap();
+            let mut errors = 0;
+            for _ in 0..3 {
+                errors += i32::from(volume.write_at(&[9; 1024], 512).is_err());
+                errors += i32::from(volume.flush().is_err());
+            }
+            drop(volume);
+            let mut bytes = vec![0; start.len()];
+            failing.read_at(&mut bytes, 0).unwrap();
+            let after = how.open(MemoryDevice::new(bytes)).unwrap();
+            assert_eq!(verify(&after, &one_thread()).unwrap().wrong_blocks, [], "{how:?}, call {left}");
+            let mut found = vec![0; model.len()];
+            after.read_at(&mut found, 0).unwrap();
+            assert!(found == model, "{how:?}, call {left}");
+            if errors == 0 {
+                assert!(left > 10, "{how:?}: {left} calls");
+                break;
+            }
+        }
+    }
+}
+
 fn ends(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
     ranges.iter().map(|range| (range.start, range.end)).collect()
 }

@@ -72,24 +72,31 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "integrity-replay-skipped-before-a-write",
         file: "crates/integrity/src/commit.rs",
-        text: r"                self.data.write_at(&data, self.layout().data(block))?;
-                self.meta().write_at(&tag, self.layout().tag(block))?;
-            }",
-        by: "            }",
+        text: r"            self.data.write_at(&data, self.layout().data(block))?;
+            self.meta().write_at(&tag, self.layout().tag(block))?;
+        }
+        Ok(())",
+        by: r"        }
+        Ok(())",
         suites: &[INTEGRITY_JOURNAL],
     },
     Mutation {
         name: "integrity-replay-not-flushed",
         file: "crates/integrity/src/commit.rs",
-        text: r"            }
-            self.flush_below()?;
-            self.empty_journal()?;
-        }
-        writes.journal",
-        by: r"            }
-            self.empty_journal()?;
-        }
-        writes.journal",
+        text: r"                }
+                self.flush_below()?;
+                // From here on",
+        by: r"                }
+                // From here on",
+        suites: &[INTEGRITY_JOURNAL],
+    },
+    Mutation {
+        name: "integrity-journal-read-again-after-an-error",
+        file: "crates/integrity/src/commit.rs",
+        text: r"                writes.journal = Journal::default();
+                writes.is_in_order = true;
+",
+        by: "",
         suites: &[INTEGRITY_JOURNAL],
     },
     Mutation {
