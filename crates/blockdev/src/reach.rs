@@ -73,11 +73,45 @@ impl Medium {
         signatures::erase_own(&rest, ends_here, self.name(), events).at(self.name())
     }
 
+    /// Refuses work in place on all bytes from `start` on that would overwrite the backup of a GPT that lies before them.
+    ///
+    /// # Errors
+    /// `Argument` ([`Code::Overlap`]), which says how many bytes there are.
+    pub fn check_table_at_end(&self, start: u64) -> Result<()> {
+        let own = if start > 0 { last_usable(self.top()).map(|end| end.saturating_sub(start)) } else { None };
+        let room = own.or_else(|| Some(self.room_before_table()?.saturating_sub(start)));
+        match room {
+            None => Ok(()),
+            Some(room) => {
+                let text = format!(
+                    "the disk has a GPT, whose backup lies at the end of the disk and would be overwritten: give the part of the disk a \
+                     size of at most {room} bytes"
+                );
+                Err(Error::coded(Code::Overlap, text).at(self.name()))
+            }
+        }
+    }
+
     /// Whether the medium's end is that of a disk that has a GPT before the medium, and its backup there.
     fn ends_with_table(&self) -> bool {
-        let to_end = |(below, window): &InWindow| window.end >= below.size();
-        let mut around = self.windows_outwards().take_while(to_end);
-        around.any(|(below, window)| window.start > 0 && has_gpt(&*below))
+        self.room_before_table().is_some()
+    }
+
+    /// Bytes of the medium up to the backup of a GPT that lies before it, if it reaches into that.
+    fn room_before_table(&self) -> Option<u64> {
+        let mut first = 0_u64;
+        for (below, window) in self.windows_outwards() {
+            first = first.saturating_add(window.start);
+            if window.end < below.size() {
+                return None;
+            }
+            if window.start > 0
+                && let Some(end) = last_usable(&*below)
+            {
+                return Some(end.saturating_sub(first));
+            }
+        }
+        None
     }
 
     /// Something known that some bytes of the medium are a part of, and not all: what [`Medium::enclosing`] finds, and what reaches
@@ -129,10 +163,16 @@ fn partition_of(disk: &dyn BlockDevice, window: &Range<u64>) -> Option<Partition
     partitions_of(disk).into_iter().find(|one| one.start == window.start && end(one) == window.end)
 }
 
-/// Whether a GPT lies at the beginning of a device, which may be damaged.
-fn has_gpt(device: &dyn BlockDevice) -> bool {
-    let mut magic = [0; 8];
-    [512, 4096].into_iter().any(|at| device.read_at(&mut magic, at).is_ok() && &magic == b"EFI PART")
+/// The byte behind the last one that partitions may have, of a device with a GPT at its beginning, which may be damaged.
+fn last_usable(device: &dyn BlockDevice) -> Option<u64> {
+    let mut header = [0; 56];
+    let sector = [512_u64, 4096]
+        .into_iter()
+        .find(|at| device.read_at(&mut header, *at).is_ok() && header.starts_with(b"EFI PART"))?;
+    // OK to unwrap: eight bytes.
+    let last = u64::from_le_bytes(header[48..].try_into().unwrap());
+    let end = last.checked_add(1).and_then(|sectors| sectors.checked_mul(sector));
+    Some(end.unwrap_or(u64::MAX).min(device.size().saturating_sub(sector)))
 }
 
 /// Partitions of a device; none where there is no table that can be read.
@@ -353,7 +393,10 @@ mod tests {
             for at in [512, last] {
                 disk.write_at(b"EFI PART", at).unwrap();
             }
-            part(disk.clone()).erase_signatures(0, &crate::NoEvents).unwrap();
+            let part = part(disk.clone());
+            let goes_over = part.windows().any(|window| window.start > 0 && window.end == 4 * MIB);
+            assert_eq!(part.check_table_at_end(0).is_err(), goes_over);
+            part.erase_signatures(0, &crate::NoEvents).unwrap();
             let mut magic = [0; 8];
             disk.top().read_at(&mut magic, last).unwrap();
             &magic != b"EFI PART"

@@ -258,6 +258,20 @@ fn nothing_that_is_made_within_a_disk_erases_the_table_at_its_end() {
         let after = place.read("disk");
         assert!(after != before && after[after.len() - 512..] == before[before.len() - 512..], "{line}");
     }
+    // What is transformed where it lies would go over it.
+    place.file("disk", &before);
+    for line in [
+        format!("crypt encrypt --in-place disk,offset=36M {key}"),
+        format!("crypt encrypt --in-place disk --crypt-offset 36M {key}"),
+        format!("luks reencrypt --encrypt disk,offset=36M --luks-header h --key-file key {CHEAP}"),
+        format!("luks reencrypt --encrypt disk --crypt-offset 36M --luks-header h --key-file key {CHEAP}"),
+    ] {
+        says(place.own(&line), 2, "a size of at most 4177408 bytes");
+        assert!(place.read("disk") == before, "{line}");
+    }
+    yes(place.own(&format!("crypt encrypt --in-place disk,offset=36M,size=4177408 {key}")));
+    let after = place.read("disk");
+    assert!(after != before && after[after.len() - 16896..] == before[before.len() - 16896..]);
 }
 
 #[test]

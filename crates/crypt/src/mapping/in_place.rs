@@ -110,6 +110,7 @@ impl Mapping {
         if !options.resume {
             image.check_partitions()?;
             image.check_partitions_in(self.offset.saturating_mul(512)..image.top().size())?;
+            image.check_table_at_end(self.offset.saturating_mul(512))?;
             let cut = match options.allow_cut {
                 true => None,
                 false => self.cut(direction, image, options.contents, &work.providers)?,

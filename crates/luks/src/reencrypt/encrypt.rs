@@ -155,6 +155,8 @@ pub fn encrypt_in_place(
     }
     data.check_partitions()?;
     data.check_partitions_in(options.offset.unwrap_or(0)..data.top().size())?;
+    // With a header before the data the offset is the room for it, and all of the device is encrypted.
+    data.check_table_at_end(header.and(options.offset).unwrap_or(0))?;
     let plain = PlainData(data);
     match header {
         Some(header) => plain.encrypt_apart(header, passphrase, format, options, work),
