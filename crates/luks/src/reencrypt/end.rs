@@ -20,7 +20,7 @@ use crate::change::wipe;
 use crate::locks::HeaderLock;
 use crate::random::Source;
 use crate::unlock::{self, Budget};
-use crate::{Advice, Error};
+use crate::{Advice, Error, ErrorKind};
 use crate::{LuksKey, LuksOptions, Volume};
 
 /// Bytes that are compared at once, and of a sector, which is written whole or not at all.
@@ -122,15 +122,15 @@ impl Leftovers {
 }
 
 impl Leftovers {
-    /// Whether none of the keys is there any more, as far as their areas can be read. Of zeros that were on their way one sector is
-    /// enough: all of an area is needed.
-    fn are_keys_gone(&self, header: &dyn BlockDevice) -> bool {
-        let is_gone = |area: &Range<u64>| {
+    /// For each key whether it is gone, as far as its area can be read. Of zeros that were on their way one sector is enough: all of an
+    /// area is needed.
+    fn gone(&self, header: &dyn BlockDevice) -> impl Iterator<Item = bool> {
+        let is_gone = move |area: &Range<u64>| {
             let mut head = vec![0; usize_of(HEAD.min(area.end - area.start))];
             let is_zero = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
             header.read_at(&mut head, area.start).is_err() || head.chunks(SECTOR).any(is_zero)
         };
-        self.areas.iter().filter(|(_, is_key)| *is_key).all(|(area, _)| is_gone(area))
+        self.areas.iter().filter(|(_, is_key)| *is_key).map(move |(area, _)| is_gone(area))
     }
 }
 
@@ -151,9 +151,14 @@ impl Volume {
     /// Does the rest of an end that was cut off, without a key: for a volume all of whose keys will be gone.
     pub(crate) fn wipe_leftovers(&mut self, work: &Work<'_>) -> Result<(), Error> {
         let Some(Ending { leftovers, .. }) = self.ending() else { return Ok(()) };
-        let _lease = Medium::lease_all(&[&self.header_image, &self.data])?;
+        let leftovers = leftovers.cut_at(self.data.top().size());
+        let written = match leftovers.left.is_empty() {
+            true => vec![&self.header_image],
+            false => vec![&self.header_image, &self.data],
+        };
+        let _lease = Medium::lease_all(&written)?;
         let name = self.header_image.name().to_owned();
-        self.wipe_and_mend(&leftovers.cut_at(self.data.top().size()), work).at(&name)
+        self.wipe_and_mend(&leftovers, work).at(&name)
     }
 
     /// Wipes what is of no use any more, and writes the copy of the header that told of it.
@@ -215,11 +220,20 @@ impl Volume {
                     leftovers = leftovers.still_as_moved(self.data.top(), &plain, work)?;
                 }
             }
-            [Some(digest), None] if !leftovers.are_keys_gone(device) => {
+            [Some(digest), None] if !leftovers.gone(device).all(|is_gone| is_gone) => {
                 self.refuse_encrypted(work)?;
                 let mut header = header.clone();
                 header.metadata = before;
-                let unlocked = unlock(&header, digest)?;
+                let is_one_gone = leftovers.gone(device).any(|is_gone| is_gone);
+                let unlocked = unlock(&header, digest).map_err(|error| match error.kind() {
+                    ErrorKind::Mismatch if is_one_gone => error.map_text(|text| {
+                        format!(
+                            "{text}; the key slots began to be wiped when the data were decrypted: give a passphrase of one that is left, \
+                             or erase the header"
+                        )
+                    }),
+                    _ => error,
+                })?;
                 let keys = Keys::of_new_work([Some(unlocked.volume_key), None], false);
                 self.refuse_other_samples(&course, &keys, unlocking, work)?;
             }
