@@ -433,6 +433,69 @@ fn one_file_holds_everything() {
     place.flip("all", 4096000 + 4096 * 3, 1);
     let overlap = options.replace("8192000", "4096000");
     assert_eq!(status(&place.own(&format!("verify all all {root} {overlap}"))), 2);
+/// Data and tree are what the root hash says: the parity is made of them again, but over nothing that may be something else.
+#[test]
+fn damaged_parity_is_made_again() {
+    let place = place();
+    let data = Rng::new(7).bytes(600 * 4096);
+    place.file("data", &data);
+    let fec = "--fec-device=fec --fec-roots=8";
+    let root = root_hash(&place.yes(&format!("format data hash {PINNED} {fec}")));
+    let (hash, parity) = (place.read("hash"), place.read("fec"));
+    let rounds = parity.len() / 8 / 4096;
+
+    // A part of it, with a block of the data that the rest restores.
+    place.flip("fec", 100, 1);
+    place.flip("data", 2 * 4096, 1);
+    let damaged = (place.read("data"), place.read("fec"));
+    let dry = place.yes(&format!("repair data hash {root} {fec} --dry-run"));
+    assert_eq!(
+        dry,
+        "1 data blocks and 0 hash blocks can be restored.\nThe parity of 1 rounds can be made again.\n"
+    );
+    assert!((place.read("data"), place.read("fec")) == damaged);
+    let done = place.yes(&format!("repair data hash {root} {fec}"));
+    assert_eq!(done, "Restored 1 data blocks and 0 hash blocks.\nMade the parity of 1 rounds again.\n");
+    assert!(place.read("data") == data && place.read("fec") == parity && place.read("hash") == hash);
+
+    // All of it.
+    place.file("fec", vec![0; parity.len()]);
+    let output = place.is(&format!("repair --json data hash {root} {fec}"), 0, "");
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["fec"], serde_json::json!({"wrong_rounds": 0, "repaired_rounds": rounds}));
+    assert!(place.read("fec") == parity);
+    assert_eq!(place.yes(&format!("repair data hash {root} {fec}")), "Nothing is damaged.\n");
+
+    // A file of which no part is the parity.
+    let other = Rng::new(8).bytes(parity.len());
+    place.file("fec", &other);
+    let line = format!("repair data hash {root} {fec}");
+    for (line, is_json) in
+        [(line.clone(), false), (format!("{line} -n"), false), (format!("{line} --json"), true)]
+    {
+        let output =
+            place.is(&line, 1, "fec contains data that are not parity of these data; use --overwrite");
+        assert!(place.read("fec") == other, "{line}");
+        if is_json {
+            let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(value["fec"], serde_json::json!({"wrong_rounds": rounds, "repaired_rounds": 0}));
+        } else {
+            let said = format!("Verification failed: the parity of {rounds} rounds is wrong\n");
+            assert_eq!(stdout(&output), said, "{line}");
+        }
+    }
+    place.yes(&format!("{line} --overwrite"));
+    assert!(place.read("fec") == parity);
+
+    // As before, parity that can't be written restores blocks.
+    place.file("data", &damaged.0);
+    let mut mode = fs::metadata(place.path("fec")).unwrap().permissions();
+    mode.set_readonly(true);
+    fs::set_permissions(place.path("fec"), mode).unwrap();
+    place.yes(&line);
+    assert!(place.read("data") == data);
+}
+
     place.yes(&format!("repair all all {root} {options}"));
     assert!(place.read("all") == whole);
 }

@@ -70,6 +70,17 @@ impl Place<'_> {
         self.look_behind(free.map_or(start, |layout| layout.hash_device_size()), consent)
     }
 
+    /// Asks for consent unless all of the place is free, also in a file of its own.
+    ///
+    /// # Errors
+    /// `Io`; whatever the consent says.
+    pub(super) fn look_at_all(&self, consent: Consent<'_>) -> Result<(), Error> {
+        match self.belongs_to()? {
+            Some(what) => consent(&Loss::new(self.medium.name(), what)),
+            None => self.look_behind(self.bytes.start, consent),
+        }
+    }
+
     /// Asks for consent if there is something from byte `free` of the medium on: what lies before it may be lost.
     ///
     /// # Errors

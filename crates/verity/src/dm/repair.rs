@@ -1,11 +1,13 @@
 //! Volumes with parity: it is compared, and restores what is damaged.
 
+use casemate_blockdev::target::{Consent, Loss};
 use casemate_blockdev::{BlockDevice, Medium, Overlay};
 use casemate_providers::Work;
 
 use super::Volume;
 use super::fec::{self, FecDevices, FecLayout, Repaired};
 use super::parity::Parity;
+use super::remains::with_remains;
 use crate::Error;
 use crate::tree::Ranges;
 
@@ -41,6 +43,42 @@ impl Volume {
         self.with_parity(&data, &hash, |layout, devices| {
             fec::repair(&self.layout, layout, devices, root_hash, work)
         })
+    }
+
+    /// Makes the parity again, in place, after [`Volume::repair`] has left nothing wrong and [`Volume::check_parity`] has found these
+    /// rounds to differ. `consent` is asked if no round shows that the place holds this parity, and it is not zeros.
+    ///
+    /// # Errors
+    /// `Argument` if the volume was opened without parity, or that for reading, or blocks are wrong of which it would be made;
+    /// whatever the consent says; `Io`.
+    pub fn repair_parity(
+        &self,
+        repaired: &Repaired,
+        wrong: &Ranges,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        if !repaired.left.is_clean() {
+            return Err(Error::argument(
+                "parity of damaged blocks would make the damage good; restore them first",
+            ));
+        }
+        let (data, hash) = (self.data.named(), self.hash.named());
+        let is_there =
+            self.with_parity(&data, &hash, |layout, devices| fec::is_in_part_there(layout, devices, wrong))?;
+        let Some(parity) = &self.parity else { return Ok(()) };
+        let medium = &parity.medium;
+        let _lease = medium.lease()?;
+        if !is_there {
+            let loss = Loss::new(medium.name(), "data that are not parity of these data");
+            parity.place(&self.data)?.look_at_all(&|_| consent(&loss))?;
+        }
+        let made = self.with_parity(&data, &hash, |layout, devices| {
+            fec::encode(layout, devices, work)?;
+            devices.parity.flush()
+        });
+        let remains = || format!("{} may be changed in part, do the repair again", medium.name());
+        made.map_err(|error| with_remains(error, medium, remains))
     }
 
     /// The changes that [`Volume::repair`] would make; nothing is written.

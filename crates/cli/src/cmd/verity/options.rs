@@ -1,6 +1,7 @@
 //! Options that several commands of `casemate verity` take.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
@@ -134,7 +135,7 @@ pub enum Changes {
     New,
     /// Hash area and parity.
     HashArea,
-    /// Data and hash area.
+    /// Data, hash area and parity, of which the parity may be one that can't be written.
     Data,
 }
 
@@ -184,12 +185,11 @@ impl StoredArgs {
         let hash_spec = with_partition(&hash_spec, self.hash_partition.clone(), Vec::new())?;
         let (data, hash) = (self.data(), self.hash());
         let opener = Asking::of(context);
-        let parity = matches!(changes, Some(Changes::New | Changes::HashArea));
         let fec = self.fec.fec_device.as_deref();
         let is_changed = |path: &Path| {
             (changes == Some(Changes::Data) && is_same_file(path, data))
                 || (changes.is_some() && is_same_file(path, hash))
-                || (parity && fec.is_some_and(|fec| is_same_file(path, fec)))
+                || (changes.is_some() && fec.is_some_and(|fec| is_same_file(path, fec)))
         };
         let open = |path: &Path| match (is_changed(path), changes) {
             (false, _) => Image::open(path, Access::Read),
@@ -214,7 +214,12 @@ impl StoredArgs {
             let image = match path {
                 path if is_same_file(path, hash) => hash_image.clone(),
                 path if is_same_file(path, data) => data_image.clone(),
-                path => open(path)?,
+                path => match open(path) {
+                    Err(error) if changes == Some(Changes::Data) && is_refusal_to_write(&error) => {
+                        Image::open(path, Access::Read)?
+                    }
+                    opened => opened?,
+                },
             };
             let mut fec = Fec::new(image);
             (fec.offset, fec.roots) = (self.fec.fec_offset, self.fec.fec_roots);
@@ -312,6 +317,11 @@ impl ChangedArgs {
 /// A root hash that exists, where more words follow.
 #[derive(clap::Args, Clone, Debug)]
 pub struct RootHashFileArgs {
+/// Whether what was opened may be read all the same.
+fn is_refusal_to_write(error: &Error) -> bool {
+    matches!(error.io_kind(), Some(ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem))
+}
+
     /// Read the root hash from this file; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     root_hash_file: Option<PathBuf>,

@@ -1,19 +1,22 @@
 //! `casemate verity repair`.
 
+use std::path::Path;
+
 use serde_json::json;
 
-use casemate::Error;
-use casemate::verity::Repaired;
+use casemate::verity::{Repaired, Volume};
+use casemate::{Error, ErrorKind};
 
 use super::options::{ChangedArgs, Changes, RootHashArgs};
 use super::verify::{summary_lines, summary_value};
 use crate::answer::Answer;
+use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
 
-/// Restore damaged data and hash blocks from parity, in place.
+/// Restore damaged data and hash blocks from parity, in place, and damaged parity from them.
 ///
 /// The hash tree shows which blocks are damaged, the parity restores them; only blocks with the right digest are
-/// written. The exit status is 1 if some blocks could not be restored.
+/// written. Once all are right, parity that is not theirs is made again. The exit status is 1 if damage is left.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate verity repair root.img root.verity @root.hash.txt --fec-device=root.fec -n\n\
@@ -23,13 +26,15 @@ pub struct Args {
     changed: ChangedArgs,
     #[command(flatten)]
     root_hash: RootHashArgs,
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 }
 
 impl Args {
     pub fn run(mut self, context: &Context) -> Result<Answer, Error> {
-        if self.changed.stored.fec.fec_device.is_none() {
+        let Some(device) = self.changed.stored.fec.fec_device.clone() else {
             return Err(Error::argument("give the device with the parity: --fec-device"));
-        }
+        };
         let root_hash = self.changed.stored.root_hash(&self.root_hash)?;
         let ChangedArgs { stored, dry_run } = &self.changed;
         let volume = self.changed.open(Changes::Data, context)?;
@@ -38,6 +43,10 @@ impl Args {
         let work = stored.work(context, &progress);
         let repaired = volume.repair(&root_hash, &work)?;
         drop(progress);
+        let parity = match repaired.left.is_clean() {
+            true => Some(self.parity(context, &device, &volume, &repaired)?),
+            false => None,
+        };
         if context.json() {
             let mut value = summary_value(&repaired.left);
             value["repaired_data_blocks"] = repaired.data.count().into();
@@ -45,24 +54,75 @@ impl Args {
             let ranges: Vec<_> = repaired.data.iter().map(|range| json!([range.start, range.end])).collect();
             value["repaired_data_ranges"] = ranges.into();
             value["dry_run"] = (*dry_run).into();
+            if let Some(Parity { wrong, made }) = parity {
+                value["fec"] = json!({"wrong_rounds": wrong, "repaired_rounds": made});
+            }
             context.print_json(&value)?;
         } else {
-            context.print(lines(&repaired, *dry_run))?;
+            context.print(lines(&repaired, parity, *dry_run))?;
         }
-        if !repaired.left.is_clean() {
+        if parity.is_none_or(|parity| parity.wrong > 0) {
             return Ok(Answer::No);
         }
         context.done_or_tried(*dry_run, stored.data(), "repaired");
         Ok(Answer::Yes)
     }
+
+    /// Makes the parity again, if it is not that of data and hash area, which are whole.
+    fn parity(
+        &self,
+        context: &Context,
+        device: &Path,
+        volume: &Volume,
+        repaired: &Repaired,
+    ) -> Result<Parity, Error> {
+        let ChangedArgs { stored, dry_run } = &self.changed;
+        let progress = || context.progress(&device.display().to_string(), volume.parity_size());
+        let checking = progress();
+        let wrong = volume.check_parity(&stored.work(context, &checking))?;
+        drop(checking);
+        if wrong.is_empty() {
+            return Ok(Parity { wrong: 0, made: 0 });
+        }
+        let making = progress();
+        let consent = self.overwrite.on_trial(*dry_run);
+        match volume.repair_parity(repaired, &wrong, &consent, &stored.work(context, &making)) {
+            Ok(()) => Ok(Parity { wrong: 0, made: wrong.count() }),
+            // What was restored is told all the same.
+            Err(error) if error.kind() == ErrorKind::Argument => {
+                drop(making);
+                context.complain(&error);
+                Ok(Parity { wrong: wrong.count(), made: 0 })
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
-fn lines(repaired: &Repaired, dry_run: bool) -> String {
+/// State of the parity, in rounds.
+#[derive(Clone, Copy)]
+struct Parity {
+    /// Rounds that are still wrong.
+    wrong: u64,
+    /// Rounds that were made again.
+    made: u64,
+}
+
+fn lines(repaired: &Repaired, parity: Option<Parity>, dry_run: bool) -> String {
     let (data, hash) = (repaired.data.count(), repaired.hash_blocks);
     let left = if repaired.left.is_clean() { String::new() } else { summary_lines(&repaired.left) };
-    match (data + hash, dry_run) {
-        (0, _) if left.is_empty() => "Nothing is damaged.\n".to_owned(),
+    let blocks = match (data + hash, dry_run) {
+        (0, _) if left.is_empty() => String::new(),
         (_, false) => format!("Restored {data} data blocks and {hash} hash blocks.\n{left}"),
         (_, true) => format!("{data} data blocks and {hash} hash blocks can be restored.\n{left}"),
-    }
+    };
+    let Parity { wrong, made } = parity.unwrap_or(Parity { wrong: 0, made: 0 });
+    let parity = match (made, wrong, dry_run) {
+        (1.., _, true) => format!("The parity of {made} rounds can be made again.\n"),
+        (1.., _, false) => format!("Made the parity of {made} rounds again.\n"),
+        (0, 1.., _) => format!("Verification failed: the parity of {wrong} rounds is wrong\n"),
+        (0, 0, _) if blocks.is_empty() => "Nothing is damaged.\n".to_owned(),
+        (0, 0, _) => String::new(),
+    };
+    blocks + &parity
 }

@@ -51,6 +51,23 @@ pub fn is_there(
     Ok(is_seen)
 }
 
+/// Whether a place of which the rounds in `wrong` differ holds the parity of an image nevertheless: another round is right, and is
+/// not zeros.
+///
+/// # Errors
+/// `Argument` if data or hash device is shorter than the layout says; `Io`.
+pub fn is_in_part_there(fec: &FecLayout, devices: &FecDevices<'_>, wrong: &Ranges) -> Result<bool, Error> {
+    let message = Message::new(fec, devices)?;
+    let mut parity = vec![0; usize_of(fec.block_size()) * usize_of(fec.roots())];
+    for round in gaps(wrong, fec.rounds()).iter().flatten() {
+        message.read_parity(&mut parity, round * fec.block_size())?;
+        if parity.iter().any(|byte| *byte != 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The parity that is stored for a round.
 enum Parity {
     Right,
