@@ -353,6 +353,23 @@ fn a_journal_that_cant_be_read_is_not_an_empty_one() {
     place.is(&format!("verify {} coded", code.replace("file code", "file other")), 2, "journal");
 }
 
+/// A sector of the journal that can't be read says no more of the blocks than one of noise.
+#[test]
+fn a_copy_goes_on_behind_a_bad_sector_in_the_journal() {
+    let place = Place::under(CASEMATE, "integrity");
+    let payload = Rng::new(9).bytes(700_000);
+    place.file("payload", &payload);
+    place.yes("format volume --size 2M --from payload");
+    place.file("map", "0x0 0x8000 +\n0x8000 0x1000 -\n0x9000 0x1F7000 +\n");
+    place.file("map", [&b"0x0 + 1\n"[..], &place.read("map")].concat());
+    let lost = "the journal can't be read: blocks in it may be newer";
+    place.is("extract --keep-going --image-map map volume out", 1, lost);
+    assert!(place.read("out")[..payload.len()] == payload);
+    let output = place.is("extract --keep-going --image-map map volume again --json", 1, lost);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&told["unread_journal"], &told["lost_bytes"]), (&true.into(), &0.into()), "{told}");
+}
+
 /// Writes to a volume in bitmap mode, and leaves it as if power had failed then, with a block whose tag came not to its place.
 /// A reader must make the tag again.
 fn leave_in_bitmap(place: &Place, number: usize, patch: &[u8]) {

@@ -186,15 +186,15 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     /// are still to be computed, if no code protects the superblock that says so, and for a journal that can't be read: one that
     /// is encrypted, without its key, or a damaged one.
     pub fn open(data: D, meta: Option<M>, guard: impl BlockGuard + 'static) -> Result<IntegrityDevice<D, M>> {
-        let device = IntegrityDevice::open_damaged(data, meta, guard)?;
+        let device = IntegrityDevice::opened(data, meta, guard, &|error| Err(error))?;
         match device.has_unread_journal() {
             true => Err(unread_journal()),
             false => Ok(device),
         }
     }
 
-    /// Opens a volume as [`IntegrityDevice::open`] does, also one whose journal can't be read: blocks that lie in it are read as they
-    /// were before, and nothing can be written.
+    /// Opens a volume as [`IntegrityDevice::open`] does, also one whose journal can't be read, from its device or for what it means:
+    /// blocks that lie in it are read as they were before, and nothing can be written.
     ///
     /// # Errors
     /// Errors of [`IntegrityDevice::open`], but for such a journal.
@@ -202,6 +202,21 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         data: D,
         meta: Option<M>,
         guard: impl BlockGuard + 'static,
+    ) -> Result<IntegrityDevice<D, M>> {
+        // A part of it says nothing: which entries count, the whole tells.
+        let without = |error: Error| match error.kind() {
+            casemate_blockdev::ErrorKind::Io if !error.is_interrupt() => Ok(Journal::unread()),
+            _ => Err(error),
+        };
+        IntegrityDevice::opened(data, meta, guard, &without)
+    }
+
+    /// Opens a volume; `without` says what to do about a journal that its device does not give.
+    fn opened(
+        data: D,
+        meta: Option<M>,
+        guard: impl BlockGuard + 'static,
+        without: &dyn Fn(Error) -> Result<Journal>,
     ) -> Result<IntegrityDevice<D, M>> {
         let below: &dyn BlockDevice = meta.as_ref().map_or(&data, |meta| meta);
         let superblock = read_superblock(below)?;
@@ -224,7 +239,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         }
         let layout = superblock.layout(meta.is_some())?;
         layout.check(data.size(), below.size())?;
-        let journal = Journal::read(below, &superblock, &layout, guard.journal())?;
+        let journal = Journal::read(below, &superblock, &layout, guard.journal()).or_else(without)?;
         let writes = Writes {
             superblock: superblock.clone(),
             journal,

@@ -33,7 +33,7 @@ pub(crate) struct Journal {
     blocks: HashMap<u64, (u32, u32)>,
     /// Whether every section is as a new volume has it.
     is_new: bool,
-    /// Whether there are marks of no round: nothing can be said of what was written.
+    /// Whether there are marks of no round, or the device did not give them: nothing can be said of what was written.
     is_foreign: bool,
 }
 
@@ -98,6 +98,11 @@ impl Journal {
             }
         }
         Ok(journal)
+    }
+
+    /// A journal of which nothing can be said.
+    pub fn unread() -> Journal {
+        Journal { is_foreign: true, ..Journal::default() }
     }
 
     pub fn len(&self) -> u64 {
