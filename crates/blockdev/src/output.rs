@@ -186,6 +186,15 @@ impl Output {
         }
     }
 
+    /// Looks whether a regular file can get its name: of several outputs none is to replace anything where another one can't.
+    ///
+    /// # Errors
+    /// Errors of [`Output::commit`] that can be known before it.
+    pub fn check_name(&self) -> Result<(), Error> {
+        let Kind::Aside(file) = &self.kind else { return Ok(()) };
+        file.check_name().map_err(|error| error.at(self.path.display()))
+    }
+
     /// Gives the file its name; what was written to a block device is on stable storage then.
     ///
     /// # Errors

@@ -28,8 +28,10 @@ const EMPTY: &str = "sha256:3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b2
 fn a_descriptor_replaces_nothing_that_came_meanwhile() {
     let place = place();
     place.sh("mkfifo data");
+    place.file("tree", "of another file");
     let mut digest = Command::new(CASEMATE);
-    digest.args(["fsverity", "digest", "data", "--out-descriptor", "out"]).current_dir(place.folder());
+    let outputs = ["--out-descriptor", "out", "--out-merkle-tree", "tree"];
+    digest.args(["fsverity", "digest", "data"]).args(outputs).current_dir(place.folder());
     let digest = digest.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut pipe = fs::OpenOptions::new().write(true).open(place.path("data")).unwrap();
     // More than the pipe takes: all before is done.
@@ -39,7 +41,8 @@ fn a_descriptor_replaces_nothing_that_came_meanwhile() {
     let output = digest.wait_with_output().unwrap();
     assert_eq!(status(&output), 2, "{}", stderr(&output));
     assert!(stderr(&output).contains("out: a file of this name was made meanwhile"), "{}", stderr(&output));
-    assert!(place.read("out") == b"PRECIOUS" && place.names() == ["data", "out"]);
+    assert!(place.read("out") == b"PRECIOUS" && place.names() == ["data", "out", "tree"]);
+    assert_eq!(place.read("tree"), b"of another file");
     place.file("plain", random(6, 9000));
     let both = place.own("digest plain --out-merkle-tree tree --out-descriptor ./tree");
     assert_eq!(status(&both), 2, "{}", stderr(&both));
@@ -410,4 +413,18 @@ fn output_files_are_whole_or_not_there() {
     let full = place.own("digest data --out-merkle-tree=/dev/full");
     assert_eq!(status(&full), 2);
     assert!(stderr(&full).contains("/dev/full: "), "{}", stderr(&full));
+    // Tree and descriptor are of one file, or as they were.
+    place.file("tree", "of another file");
+    let full = place.own("digest data --out-merkle-tree=tree --out-descriptor=/dev/full");
+    assert_eq!(status(&full), 2);
+    assert!(stderr(&full).contains("/dev/full: "), "{}", stderr(&full));
+    assert_eq!(place.read("tree"), b"of another file");
+    for stream in ["", "-"] {
+        let line = format!("digest {stream} --out-merkle-tree=t{stream} --out-descriptor=d{stream}");
+        let line = line.replace("digest  ", "digest data ");
+        place.sh(&format!("{CASEMATE} fsverity {line} <data >said"));
+        place.sh("cp said said.txt");
+    }
+    assert!(place.read("t") == place.read("t-") && place.read("d") == place.read("d-"));
+    assert_eq!(place.read("d").len(), 256);
 }

@@ -11,7 +11,7 @@ use casemate_verity::fs::TreeFile;
 pub use casemate_verity::Beside;
 pub use casemate_verity::fs::{
     Algorithm, Describer, Descriptor, Entry, FileDigest, FileHasher, Input, Manifest, Parameters, WholeFile,
-    check_tree, describe, describe_device, describe_many, digest, escape_name,
+    check_tree, describe, describe_device, describe_keeping, describe_many, digest, escape_name,
 };
 #[cfg(target_os = "linux")]
 pub use kernel::{KernelError, Metadata, enable, enable_file, measure, read_metadata};

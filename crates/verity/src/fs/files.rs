@@ -30,13 +30,30 @@ pub fn describe(
     work: &Work<'_>,
     tree: Option<&Path>,
 ) -> Result<Descriptor, Error> {
+    let (descriptor, output) = describe_keeping(name, input, parameters, work, tree)?;
+    output.map_or(Ok(()), Output::commit)?;
+    Ok(descriptor)
+}
+
+/// Describes one input as [`describe`] does, but the tree's file has its contents and not its name yet: what else is made of the
+/// input can be written before.
+///
+/// # Errors
+/// Errors of [`describe`].
+pub fn describe_keeping(
+    name: &Path,
+    input: Input,
+    parameters: &Parameters,
+    work: &Work<'_>,
+    tree: Option<&Path>,
+) -> Result<(Descriptor, Option<Output>), Error> {
     let describer = Describer::new(parameters.clone(), work)?;
     let run = |input: Input, sink: &dyn TreeSink| match input {
         Input::Device(device) => describer.describe(&device, sink),
         Input::Stream(mut stream) => describer.describe_stream(&mut stream, sink),
     };
     let on_input = |error: Error| error.at(name.display());
-    let Some(path) = tree else { return run(input, &()).map_err(on_input) };
+    let Some(path) = tree else { return Ok((run(input, &()).map_err(on_input)?, None)) };
     let on_tree = |error| Error::io(path.display(), error);
     let mut output = Output::create(path, &[name])?;
     let descriptor = match (output.device(), &input) {
@@ -61,8 +78,7 @@ pub fn describe(
             descriptor
         }
     };
-    output.commit()?;
-    Ok(descriptor)
+    Ok((descriptor, Some(output)))
 }
 
 /// Describes all that a device holds, with all threads.

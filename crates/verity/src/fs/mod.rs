@@ -24,7 +24,7 @@ mod watched;
 pub use describe::Describer;
 pub use descriptor::Descriptor;
 pub use digest::FileDigest;
-pub use files::{check_tree, describe, describe_device, describe_many, digest};
+pub use files::{check_tree, describe, describe_device, describe_keeping, describe_many, digest};
 pub use hasher::FileHasher;
 pub use input::Input;
 pub use manifest::{Entry, Manifest, escape_name};
