@@ -186,6 +186,16 @@ impl Output {
         }
     }
 
+    /// Writes zeros to a regular file where so many bytes are going to be written: a full disk is known before the work whose outcome
+    /// they are.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn reserve(&self, len: usize) -> Result<(), Error> {
+        let Kind::Aside(file) = &self.kind else { return Ok(()) };
+        file.device().write_at(&vec![0; len], self.written).map_err(|error| error.at(self.path.display()))
+    }
+
     /// Looks whether a regular file can get its name: of several outputs none is to replace anything where another one can't.
     ///
     /// # Errors

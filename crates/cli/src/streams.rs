@@ -38,11 +38,19 @@ impl StandardOutput {
     /// # Errors
     /// `Argument` if it is a terminal, which they would upset; `Io` if it was closed when the process began.
     pub fn for_data(&self) -> Result<&StandardOutput, Error> {
-        check_output().map_err(|error| Error::io("standard output", error))?;
+        self.check_open()?;
         match self.is_terminal() {
             true => Err(Error::argument("standard output is a terminal; send the data to a file or a pipe")),
             false => Ok(self),
         }
+    }
+
+    /// Refuses a standard output that was closed when the process began, before work whose outcome it is to take.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn check_open(&self) -> Result<(), Error> {
+        check_output().map_err(|error| Error::io("standard output", error))
     }
 
     /// Standard output for what is made of these files, and of standard input: it is none of them.

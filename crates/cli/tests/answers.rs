@@ -240,6 +240,7 @@ fn a_standard_output_that_is_closed_takes_no_results() {
         "casemate luks extract volume - --key-file pass",
         "casemate base64 encode f",
         "casemate --version",
+        "casemate verity update root.img root.hash --changed=0+1",
         "casemate --help",
         "casemate help layers",
         "casemate ext4 --help",

@@ -496,6 +496,70 @@ fn damaged_parity_is_made_again() {
     assert!(place.read("data") == data);
 }
 
+/// An update tells the new root hash somewhere, or leaves the hash area as it was.
+#[test]
+fn a_new_root_hash_is_not_lost() {
+    let place = place();
+    place.file("data", Rng::new(11).bytes(300_000));
+    place.yes("format data hash --root-hash-file=root");
+    let hash = place.read("hash");
+    place.flip("data", 5, 1);
+    let run = |words: &str| {
+        let script = format!("exec {CASEMATE} -q verity {words}");
+        Command::new("sh").args(["-c", &script]).current_dir(place.folder()).output().unwrap()
+    };
+    let update = "update --changed 5+1 data hash";
+    for words in [format!("{update} >&-"), format!("{update} --root-hash-file new >&-")] {
+        let output = run(&words);
+        assert_eq!(status(&output), 2, "{words}: {}", stderr(&output));
+        assert!(place.read("hash") == hash && !place.path("new").exists(), "{words}");
+    }
+    assert_eq!(status(&run("format data new >&-")), 2);
+    assert!(!place.path("new").exists());
+    let whole = run(&format!("{update} --old-root-hash @root"));
+    let root = root_hash(&stdout(&whole));
+    // The file takes nothing, standard output does; then neither.
+    for (to, is_said) in [("", false), (" >/dev/full", true)] {
+        place.file("hash", &hash);
+        let output = run(&format!("{update} --root-hash-file=/dev/full{to}"));
+        assert_eq!(status(&output), 2, "{to}: {}", stderr(&output));
+        assert_eq!(stdout(&output).contains(&root), !is_said, "{to}: {}", stderr(&output));
+        assert_eq!(stderr(&output).contains(&root), is_said, "{to}: {}", stderr(&output));
+    }
+    // A reader that is gone.
+    place.file("hash", &hash);
+    let mut command = Command::new(CASEMATE);
+    command.args(["verity", "update", "--changed=5+1", "data", "hash"]).current_dir(place.folder());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(status(&output), 141);
+    assert!(stderr(&output).contains(&root), "{}", stderr(&output));
+    // What has no room for a root hash is known before anything is changed.
+    place.file("hash", &hash);
+    let script = format!("trap '' XFSZ; ulimit -f 0; exec {CASEMATE} verity {update} --root-hash-file=new");
+    let output = Command::new("bash").args(["-c", &script]).current_dir(place.folder()).output().unwrap();
+    assert_eq!(status(&output), 2, "{}", stderr(&output));
+    assert!(stderr(&output).starts_with("casemate: new: File too large"), "{}", stderr(&output));
+    assert!(place.read("hash") == hash && !place.path("new").exists());
+}
+
+/// Data, hash area and parity in one file, with room between them.
+#[test]
+fn one_file_holds_everything() {
+    let place = place();
+    let data = Rng::new(17).bytes(600 * 4096);
+    place.file("all", &data);
+    let options =
+        "--hash-offset=4096000 --data-blocks=600 --fec-device=all --fec-offset=8192000 --fec-roots=3";
+    let root = root_hash(&place.yes(&format!("format all all {options}")));
+    let whole = place.read("all");
+    assert!(whole[..data.len()] == data);
+    assert_eq!(place.yes(&format!("verify all all {root} {options}")), "");
+    place.flip("all", 100_000, 1);
+    place.flip("all", 4096000 + 4096 * 3, 1);
+    let overlap = options.replace("8192000", "4096000");
+    assert_eq!(status(&place.own(&format!("verify all all {root} {overlap}"))), 2);
     place.yes(&format!("repair all all {root} {options}"));
     assert!(place.read("all") == whole);
 }

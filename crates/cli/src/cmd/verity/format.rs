@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use casemate::Error;
-use casemate::verity::{FormatOptions, Seed, Uuid, hex};
+use casemate::verity::{FormatOptions, Seed, Uuid};
 
 use super::info;
-use super::options::{ChangedArgs, Changes};
+use super::options::{ChangedArgs, Changes, tell_root_hash};
 use crate::answer::Answer;
 use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
@@ -43,7 +43,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         context.heed_signals();
-        let root_hash_file = self.changed.begin(self.root_hash_file.as_deref())?;
+        let root_hash_file = self.changed.begin(self.root_hash_file.as_deref(), context)?;
         let stored = &self.changed.stored;
         let (data, hash, area) = self.changed.images(Changes::New, context)?;
         let mut options = FormatOptions::default();
@@ -55,14 +55,11 @@ impl Args {
         let formatted =
             data.verity_format_with(&hash, &options, &consent, &stored.work(context, &progress))?;
         drop(progress);
-        if let Some(file) = root_hash_file {
-            file.finish(hex::encode(&formatted.root_hash).as_bytes())?;
-        }
-        if context.json() {
-            context.print_json(&info::formatted_json(&formatted, self.changed.dry_run))?;
-        } else {
-            context.print(info::formatted_lines(&hash.name(), stored.fec.fec_offset, &formatted))?;
-        }
+        let text = match context.json() {
+            true => context.json_line(&info::formatted_json(&formatted, self.changed.dry_run))?,
+            false => info::formatted_lines(&hash.name(), stored.fec.fec_offset, &formatted).into_bytes(),
+        };
+        tell_root_hash((context, Changes::New), root_hash_file, &formatted.root_hash, text)?;
         context.done_or_tried(self.changed.dry_run, stored.hash(), "formatted");
         Ok(Answer::Yes)
     }

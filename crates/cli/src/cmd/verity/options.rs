@@ -302,8 +302,10 @@ impl ChangedArgs {
         self.stored.volume(self.images(changes, context)?, context)
     }
 
-    /// Begins the file for the root hash: what can't be written is known before anything is changed.
-    pub fn begin(&self, root_hash_file: Option<&Path>) -> Result<Option<Output>, Error> {
+    /// Begins the file for the root hash: what can't be written is known before anything is changed. So is a standard output that
+    /// takes nothing.
+    pub fn begin(&self, root_hash_file: Option<&Path>, context: &Context) -> Result<Option<Output>, Error> {
+        context.output().check_open()?;
         let StoredArgs { data, hash, fec, .. } = &self.stored;
         let parts = || [data].into_iter().chain(hash);
         let beside = parts().flat_map(ImageSpec::files_beside);
@@ -320,6 +322,39 @@ pub struct RootHashFileArgs {
 /// Whether what was opened may be read all the same.
 fn is_refusal_to_write(error: &Error) -> bool {
     matches!(error.io_kind(), Some(ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem))
+/// Prints what was done, and writes the root hash to its file. If neither takes it, the error has it: a hash area that was changed is
+/// of no use without. One that is new can be made again, so a closed pipe is as silent as that of other commands.
+pub fn tell_root_hash(
+    (context, changes): (&Context, Changes),
+    file: Option<Output>,
+    root_hash: &[u8],
+    text: impl AsRef<[u8]>,
+) -> Result<(), Error> {
+    let root_hash = hex::encode(root_hash);
+    let written = file.map(|file| file.finish(root_hash.as_bytes()));
+    let printed = context.print(text);
+    match (written, printed) {
+        (Some(Ok(())), printed) => printed,
+        (written, Ok(())) => written.unwrap_or(Ok(())),
+        (written, Err(error)) => {
+            let error = written.and_then(Result::err).unwrap_or(error);
+            let told = |text: &str| format!("{text}; the new root hash is {root_hash}");
+            match error.is_broken_pipe() {
+                true => {
+                    if changes == Changes::HashArea {
+                        context.complain(&Error::argument(told("standard output was closed")));
+                    }
+                    Err(error)
+                }
+                false => Err(error.map_text(told)),
+            }
+        }
+    }
+}
+
+/// A root hash that exists, where more words follow.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RootHashFileArgs {
 }
 
     /// Read the root hash from this file; "-" is standard input.

@@ -10,7 +10,7 @@ use casemate::image_spec::read_root_hash;
 use casemate::tree::Ranges;
 use casemate::verity::hex;
 
-use super::options::{ChangedArgs, Changes};
+use super::options::{ChangedArgs, Changes, tell_root_hash};
 use crate::answer::Answer;
 use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
@@ -45,9 +45,13 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let old_root = self.old_root_hash.as_deref().map(read_root_hash).transpose()?;
         context.heed_signals();
-        let root_hash_file = self.area.begin(self.root_hash_file.as_deref())?;
+        let root_hash_file = self.area.begin(self.root_hash_file.as_deref(), context)?;
         let stored = &self.area.stored;
         let volume = self.area.open(Changes::HashArea, context)?;
+        if let Some(file) = &root_hash_file {
+            // In hex.
+            file.reserve(2 * volume.layout().parameters().digest_len())?;
+        }
         let bytes: Ranges = self.changed.into_iter().collect();
         let blocks = volume.blocks_of(&bytes);
         let total = volume.update_size(&blocks);
@@ -56,17 +60,14 @@ impl Args {
         let work = stored.work(context, &progress);
         let root_hash = volume.update_with(&blocks, old_root.as_deref(), &consent, &work)?;
         drop(progress);
-        if let Some(file) = root_hash_file {
-            file.finish(hex::encode(&root_hash).as_bytes())?;
-        }
-        if context.json() {
-            let root_hash = hex::encode(&root_hash);
-            context.print_json(&json!({
-                "root_hash": root_hash, "data_blocks_hashed": blocks.count(), "dry_run": self.area.dry_run,
-            }))?;
-        } else {
-            context.print(format!("Root hash:      \t{}\n", hex::encode(&root_hash)))?;
-        }
+        let in_hex = hex::encode(&root_hash);
+        let text = match context.json() {
+            true => context.json_line(&json!({
+                "root_hash": in_hex, "data_blocks_hashed": blocks.count(), "dry_run": self.area.dry_run,
+            }))?,
+            false => format!("Root hash:      \t{in_hex}\n").into_bytes(),
+        };
+        tell_root_hash((context, Changes::HashArea), root_hash_file, &root_hash, text)?;
         context.done_or_tried(self.area.dry_run, stored.hash(), "updated");
         Ok(Answer::Yes)
     }
