@@ -344,7 +344,10 @@ fn errors_name_what_the_user_named() {
         ("ext4 ls --nonsense", "casemate: unexpected argument '--nonsense' found"),
         ("nonsense", "casemate: unrecognized subcommand 'nonsense'"),
         ("--threads 0 providers", "give a number from 1 on"),
-        ("verity sign 00 root.sig", "use --cert, and --signing-key for the private key"),
+        (
+            "verity sign 00000000000000000000000000000000 root.sig",
+            "use --cert, and --signing-key for the private key",
+        ),
     ] {
         let output = place.is(line, 2, said);
         let stderr = String::from_utf8_lossy(&output.stderr);

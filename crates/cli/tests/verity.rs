@@ -762,6 +762,21 @@ fn bad_input_gives_one_clear_line() {
         ),
         ("verify data hash -h", 2, "-h stands beside other arguments"),
         ("sign xyz out --signing-key=none", 2, "'xyz' is not a root hash"),
+        (
+            "sign abcd out --signing-key=none",
+            2,
+            "a root hash of 2 bytes: digests have 16, 20, 28, 32, 48, 64, so give all of it",
+        ),
+        (
+            "sign abcd --print-tbs",
+            2,
+            "a root hash of 2 bytes: digests have 16, 20, 28, 32, 48, 64, so give all of it",
+        ),
+        (
+            "verify-signature abcd text --cert=none",
+            2,
+            "a root hash of 2 bytes: digests have 16, 20, 28, 32, 48, 64, so give all of it",
+        ),
     ] {
         let line = line.replace("ROOT", &root);
         let output = place.own(&line);

@@ -107,6 +107,11 @@ impl Algorithm {
         ALGORITHMS.iter().find(known)
     }
 
+    /// All algorithms.
+    pub fn all() -> &'static [Algorithm] {
+        ALGORITHMS
+    }
+
     /// The algorithm's name to print, under which rows have it.
     pub fn name(&self) -> &'static str {
         self.names[0]

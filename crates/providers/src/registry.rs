@@ -222,6 +222,11 @@ impl Hash {
     pub fn digest_len_of(name: &str) -> Result<usize, ChoiceError> {
         Ok(algorithm(name)?.digest_len)
     }
+
+    /// The lengths in bytes that digests have.
+    pub fn digest_lens() -> BTreeSet<usize> {
+        Algorithm::all().iter().map(|algorithm| algorithm.digest_len).collect()
+    }
 }
 
 fn algorithm(name: &str) -> Result<&'static Algorithm, ChoiceError> {

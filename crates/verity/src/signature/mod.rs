@@ -19,7 +19,7 @@ use der::{Decode, Encode};
 use x509_cert::spki::AlgorithmIdentifierOwned;
 
 use casemate_primitives::secret::constant_time_eq;
-use casemate_providers::Providers;
+use casemate_providers::{Hash, Providers};
 
 pub use certificate::Certificate;
 pub use key::SigningKey;
@@ -51,6 +51,20 @@ pub struct Signature {
 /// The bytes to sign for a dm-verity root hash: its lower-case hex digits, without a newline.
 pub fn root_hash_bytes(root_hash: &[u8]) -> Vec<u8> {
     hex::encode(root_hash).into_bytes()
+}
+
+/// Refuses a root hash that no hash tree has: it is not as long as a digest.
+///
+/// # Errors
+/// `Argument` with the lengths that there are.
+pub fn check_root_hash(root_hash: &[u8]) -> Result<(), Error> {
+    let (known, found) = (Hash::digest_lens(), root_hash.len());
+    if known.contains(&found) {
+        return Ok(());
+    }
+    let known: Vec<String> = known.iter().map(usize::to_string).collect();
+    let known = known.join(", ");
+    Err(Error::argument(format!("a root hash of {found} bytes: digests have {known}, so give all of it")))
 }
 
 /// Signs `message`: the whole PKCS#7 structure in DER.

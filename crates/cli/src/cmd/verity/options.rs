@@ -9,6 +9,7 @@ use clap::ValueHint;
 use casemate::blockdev::{Events, PartitionId, is_same_file};
 use casemate::image_spec::{ImageSpec, read_root_hash};
 use casemate::probe::VERITY;
+use casemate::signature::check_root_hash;
 use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume, hex};
 use casemate::{Access, Advice, Error, Image, Output, Work};
 
@@ -316,12 +317,11 @@ impl ChangedArgs {
     }
 }
 
-/// A root hash that exists, where more words follow.
-#[derive(clap::Args, Clone, Debug)]
-pub struct RootHashFileArgs {
 /// Whether what was opened may be read all the same.
 fn is_refusal_to_write(error: &Error) -> bool {
     matches!(error.io_kind(), Some(ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem))
+}
+
 /// Prints what was done, and writes the root hash to its file. If neither takes it, the error has it: a hash area that was changed is
 /// of no use without. One that is new can be made again, so a closed pipe is as silent as that of other commands.
 pub fn tell_root_hash(
@@ -355,8 +355,6 @@ pub fn tell_root_hash(
 /// A root hash that exists, where more words follow.
 #[derive(clap::Args, Clone, Debug)]
 pub struct RootHashFileArgs {
-}
-
     /// Read the root hash from this file; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     root_hash_file: Option<PathBuf>,
@@ -375,7 +373,9 @@ impl RootHashFileArgs {
             return Err(Error::argument("give the root hash or --root-hash-file, not both"));
         }
         let root_hash = RootHashArgs { root_hash: text, root_hash_file: self.root_hash_file.clone() };
-        Ok((root_hash.get()?, path))
+        let root_hash = root_hash.get()?;
+        check_root_hash(&root_hash)?;
+        Ok((root_hash, path))
     }
 }
 
