@@ -29,16 +29,19 @@ fn under_its_name_it_is_veritysetup() {
     let link = ours.link("veritysetup");
     symlink(&tool, theirs.path("veritysetup")).unwrap();
     let data = Rng::new(1).bytes(300 * 4096 + 17);
+    let mut other = data.clone();
+    other[9] ^= 1;
     for place in [&theirs, &ours] {
         place.file("data", &data);
+        place.file("other", &other);
         place.file("short", &data[..100]);
         place.file("same", &data[..40_960]);
         place.file("root", b"97356c550db0ff96971e1a44bd6d242eb58f20d613abe48e885f91528ea6914a\n");
     }
     let mut lines: Vec<String> = [
-        "format data h1",
+        "format data h1 --root-hash-file=r1",
         "format data h2 --format=0 --hash sha1 --data-block-size=1024 --hash-block-size=512",
-        "--hash-block-size 1024 format data h3 -h sha512 --data-blocks 100",
+        "--hash-block-size 1024 format data h3 -h sha512 --data-blocks 100 --root-hash-file=r3",
         "format data h4 --no-superblock",
         "format data h5 --hash-offset=5120 --root-hash-file=r5",
         "format same same --data-blocks=10 --hash-offset=40960",
@@ -77,6 +80,19 @@ fn under_its_name_it_is_veritysetup() {
         "-v verify data h1 97356c550db0ff96971e1a44bd6d242eb58f20d613abe48e885f91528ea6914a",
         "verify data h1 --root-hash-file=root",
         // What the superblock says counts, whatever else is said.
+        "format data h12 --fec-device=f12 --data-block-size=8192 --hash-block-size=8192 --root-hash-file=r12",
+        "verify data h12 --fec-device=f12 --root-hash-file=r12",
+        "verify data h12 --fec-device=f12 --root-hash-file=r12 --hash-block-size=8192",
+        "verify other h12 --fec-device=f12 --root-hash-file=r12 --hash-block-size=8192",
+        "verify data h12 --fec-device=f12 --root-hash-file=root",
+        "verify data h1 --fec-device=f6 --root-hash-file=r1 --hash-block-size=8192",
+        "verify data h3 --fec-device=f6 --root-hash-file=r3",
+        "verify data h1 --fec-device=none --root-hash-file=r1",
+        "verify data h1 --fec-device=f6 --fec-roots=40 --root-hash-file=r1",
+        "verify data h1 --fec-device=root --root-hash-file=r1",
+        "verify other h1 --fec-device=f6 --root-hash-file=r1 --hash-block-size=512",
+        "verify other h1 --fec-device=f6 --root-hash-file=r1 --fec-roots=40",
+        "verify other h3 --fec-device=f6 --root-hash-file=r3",
         "verify data h1 --root-hash-file=root --hash sha512 --data-block-size=512 --salt=00 --data-blocks=4 --format=0",
     ]
     .map(str::to_owned)
@@ -417,22 +433,6 @@ fn damage_is_repaired() {
     assert_eq!((status(&hopeless), &value["verified"]), (1, &false.into()));
 }
 
-/// Data, hash area and parity in one file, with room between them.
-#[test]
-fn one_file_holds_everything() {
-    let place = place();
-    let data = Rng::new(17).bytes(600 * 4096);
-    place.file("all", &data);
-    let options =
-        "--hash-offset=4096000 --data-blocks=600 --fec-device=all --fec-offset=8192000 --fec-roots=3";
-    let root = root_hash(&place.yes(&format!("format all all {options}")));
-    let whole = place.read("all");
-    assert!(whole[..data.len()] == data);
-    assert_eq!(place.yes(&format!("verify all all {root} {options}")), "");
-    place.flip("all", 100_000, 1);
-    place.flip("all", 4096000 + 4096 * 3, 1);
-    let overlap = options.replace("8192000", "4096000");
-    assert_eq!(status(&place.own(&format!("verify all all {root} {overlap}"))), 2);
 /// Data and tree are what the root hash says: the parity is made of them again, but over nothing that may be something else.
 #[test]
 fn damaged_parity_is_made_again() {

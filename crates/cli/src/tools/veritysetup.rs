@@ -97,6 +97,9 @@ struct Tool {
     words: Vec<OsString>,
 }
 
+/// Text on damage that the parity does not restore.
+const UNREPAIRED: &str = "Errors cannot be repaired with FEC device.";
+
 /// Why the tool fails: its exit status, and what it says.
 #[derive(Debug)]
 struct Failure {
@@ -161,7 +164,8 @@ impl Tool {
             }
         };
         self.check_hash_offset()?;
-        self.check_fec()?;
+        let size = |size: Option<BlockSize>| size.unwrap_or_default();
+        self.check_fec(size(options.area.data_block_size), size(options.area.hash_block_size))?;
         let access = if is_same_file(data, hash) { Access::Change } else { Access::Read };
         let data_image = Image::open(data, access).map_err(Failure::device)?;
         self.check_data_size(data)?;
@@ -227,13 +231,13 @@ impl Tool {
             area = VerityOptions::default();
             area.hash_offset = self.hash_offset;
         }
-        self.check_fec()?;
         let data_image = Image::open(data, Access::Read).map_err(Failure::device)?;
         let hash_image = match data_image.is_file(hash) {
             true => data_image.clone(),
             false => Image::open(hash, Access::Read).map_err(Failure::device)?,
         };
-        area.fec = self.fec(&hash_image, |path| Image::open(path, Access::Read)).map_err(Failure::device)?;
+        // Nothing is asked of the parity until something is damaged, as in the tool.
+        let fec = self.fec(&hash_image, |path| Image::open(path, Access::Read)).map_err(Failure::device)?;
         let volume = data_image.verity_volume(&hash_image, &area).map_err(|error| match error.kind() {
             ErrorKind::Corrupt | ErrorKind::Unsupported => not_verity(hash),
             _ => Failure::device(error),
@@ -257,15 +261,27 @@ impl Tool {
         })?;
         let Some(stop) = stop else { return Ok(()) };
         debug_assert!(!summary.is_clean());
-        if volume.fec_layout().is_none() {
-            return Err(Failure { status: stop.status, text: stop.text });
+        let Some(fec) = fec else { return Err(Failure { status: stop.status, text: stop.text }) };
+        if stop.status == 1 {
+            // Under another root hash the tool finds nothing to repair, and has the status of its repairs.
+            return Err(Failure { status: 2, text: stop.text });
         }
         tell(format_args!("{}\n", stop.text));
+        let found = volume.layout().parameters();
+        let checked = self.check_fec(found.data_block_size, found.hash_block_size);
+        checked
+            .map_err(|Failure { status, text }| Failure { status, text: format!("{text}\n{UNREPAIRED}") })?;
+        area.fec = Some(fec);
+        // Parity that is cut off, say, repairs nothing.
+        let unrepaired = |error: Error| match error.kind() {
+            ErrorKind::Argument | ErrorKind::Corrupt => Failure { status: 2, text: UNREPAIRED.to_owned() },
+            _ => Failure::other(&error),
+        };
+        let volume = data_image.verity_volume(&hash_image, &area).map_err(unrepaired)?;
         let TriedRepair { repaired, changed_bytes: bytes, .. } =
-            volume.try_repair(&root_hash, &work).map_err(|error| Failure::other(&error))?;
+            volume.try_repair(&root_hash, &work).map_err(unrepaired)?;
         if !repaired.left.is_clean() {
-            let text = "Errors cannot be repaired with FEC device.".to_owned();
-            return Err(Failure { status: 2, text });
+            return Err(Failure { status: 2, text: UNREPAIRED.to_owned() });
         }
         say(format_args!("Found {bytes} repairable errors with FEC device."));
         Ok(())
@@ -308,8 +324,8 @@ impl Tool {
         }
     }
 
-    fn check_fec(&self) -> Result<(), Failure> {
-        if self.fec_device.is_some() && self.data_block_size != self.hash_block_size {
+    fn check_fec(&self, data: BlockSize, hash: BlockSize) -> Result<(), Failure> {
+        if self.fec_device.is_some() && data != hash {
             return Err(Failure::parameters("Block sizes must match for FEC."));
         }
         match self.fec_device.is_none() || (2..=24).contains(&self.fec_roots) {
@@ -327,7 +343,8 @@ impl Tool {
         let Some(path) = &self.fec_device else { return Ok(None) };
         let mut fec = Fec::new(if hash.is_file(path) { hash.clone() } else { open(path)? });
         fec.offset = self.fec_offset;
-        fec.roots = Some(u32_of(self.fec_roots));
+        // Too many are refused where they are used.
+        fec.roots = Some(u32_of(self.fec_roots.min(255)));
         Ok(Some(fec))
     }
 
