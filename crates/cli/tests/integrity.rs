@@ -613,5 +613,11 @@ fn the_tools_command_line() {
         assert!(place.read("volume") == before, "{line}");
     }
     place.file("none", vec![0; 8192]);
-    assert_eq!(status(&place.run(&ours, "dump none")), 4);
+    place.file("empty", "");
+    place.sh("mkdir folder");
+    for name in ["none", "empty", "folder", "/dev/null", "missing"] {
+        let line = format!("dump {name}");
+        let (one, other) = (place.run(&ours, &line), place.run(&theirs, &line));
+        assert_eq!((status(&one), stderr(&one)), (status(&other), stderr(&other)), "{line}");
+    }
 }

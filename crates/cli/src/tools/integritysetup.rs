@@ -2,6 +2,7 @@
 //! wrong device.
 
 use std::ffi::OsString;
+use std::io::ErrorKind::{NotFound, PermissionDenied};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -138,9 +139,26 @@ fn wrong_usage(text: &str) -> ExitCode {
     ExitCode::from(1)
 }
 
+/// The tool's words for a device that can't be opened.
+fn wrong_device(device: &OsString, error: Error) -> Error {
+    let (name, is_busy) = (device.display(), error.is_busy());
+    let text = match (error.kind(), error.io_kind()) {
+        _ if is_busy => return error,
+        (ErrorKind::Argument, _) => format!("Device {name} is not compatible."),
+        (_, Some(NotFound | PermissionDenied)) => format!("Device {name} does not exist or access denied."),
+        _ => return error,
+    };
+    Error::unsupported(text)
+}
+
 impl Tool {
     fn dump(&self, device: &OsString, context: &Context) -> Result<(), Error> {
-        let superblock = Image::open(device, Access::ReadUnlocked)?.integrity_superblock()?;
+        let opened = Image::open(device, Access::ReadUnlocked);
+        let image = opened.map_err(|error| wrong_device(device, error))?;
+        let superblock = image.integrity_superblock().map_err(|error| match error.kind() {
+            ErrorKind::Io => error,
+            _ => Error::argument(format!("Device {} is not a valid INTEGRITY device.", device.display())),
+        })?;
         context.print(format!("Info for integrity device {}.\n{}", device.display(), superblock.to_text()))
     }
 
