@@ -70,7 +70,11 @@ impl Medium {
         let (named, len) = (self.named(), self.top().size().saturating_sub(start));
         let rest = Window::<&dyn BlockDevice>::new(&named, start, len).at(self.name())?;
         let ends_here = !self.ends_with_table() && self.enclosing(0..self.top().size())?.is_none();
-        signatures::erase_own(&rest, ends_here, self.name(), events).at(self.name())
+        // As the name is the file's, places are counted from its beginning, or from that of what its layers show.
+        let above = self.windows_above().iter().map(|(_, window)| window.start);
+        let first = above.fold(start, u64::saturating_add);
+        let of = if self.has_layer() { " of its layers" } else { "" };
+        signatures::erase_own(&rest, ends_here, (self.name(), first, of), events).at(self.name())
     }
 
     /// Refuses work in place on all bytes from `start` on that would overwrite the backup of a GPT that lies before them.
@@ -382,6 +386,45 @@ mod tests {
         assert_eq!((from(3 * MIB), around(file(), MIB)), (None, Some(signatures::EXT.into())));
         let first = |len: u64| around(file().window(0, Some(len)).unwrap(), 0);
         assert_eq!((first(3 * MIB), first(3 * MIB - 1)), (None, Some(signatures::EXT.into())));
+    }
+
+    #[test]
+    fn what_is_erased_is_told_by_its_place_in_the_disk() {
+        #[derive(Default)]
+        struct Notes(std::sync::Mutex<Vec<String>>);
+
+        impl Events for Notes {
+            fn note(&self, text: &str) {
+                self.0.lock().unwrap().push(text.to_owned());
+            }
+        }
+
+        const MIB: u64 = 1 << 20;
+        // The superblock of an array, of metadata 0.90, at its place before the end.
+        let at = 4 * MIB - (64 << 10);
+        let told = |part: Medium, start, place: u64| {
+            let top = part.top();
+            top.write_at(b"\xfc\x4e\x2b\xa9", place).unwrap();
+            let notes = Notes::default();
+            part.erase_signatures(start, &notes).unwrap();
+            let mut magic = [0; 4];
+            part.top().read_at(&mut magic, place).unwrap();
+            assert_eq!(magic, [0; 4]);
+            notes.0.into_inner().unwrap()
+        };
+        let expected = |place: u64, of: &str| {
+            vec![format!("disk: erased the signature of a member of an MD array at byte {place}{of}")]
+        };
+        let bare = || Medium::over("disk", Arc::new(MemoryDevice::new(vec![0; 4 << 20])));
+        assert_eq!(told(bare(), 0, at), expected(at, ""));
+        assert_eq!(told(bare().window(MIB, None).unwrap(), 0, at - MIB), expected(at, ""));
+        assert_eq!(told(bare().window(MIB, None).unwrap(), MIB, at - MIB), expected(at, ""));
+        let inner = bare().window(MIB, None).unwrap().window(512, None).unwrap();
+        let place = 46 * (64 << 10);
+        assert_eq!(told(inner, 512, 512 + place), expected(MIB + 1024 + place, ""));
+        // Bytes of a layer are none of the disk.
+        let laid = bare().laid_reading(Arc::new(MemoryDevice::new(vec![0; 4 << 20])));
+        assert_eq!(told(laid.window(MIB, None).unwrap(), 0, at - MIB), expected(at, " of its layers"));
     }
 
     #[test]

@@ -262,14 +262,15 @@ pub fn held(device: &dyn BlockDevice) -> io::Result<Held> {
 /// # Errors
 /// Errors of reading and writing.
 pub fn erase(device: &dyn BlockDevice, name: impl fmt::Display, events: &dyn Events) -> crate::Result<()> {
-    erase_own(device, true, name, events)
+    erase_own(device, true, (name, 0, ""), events)
 }
 
-/// Overwrites signatures as [`erase`] does; those that are counted from the end only if `ends_here`.
+/// Overwrites signatures as [`erase`] does; those that are counted from the end only if `ends_here`. The listener hears where they
+/// were in what has the name, of which the device begins at byte `first`.
 pub(crate) fn erase_own(
     device: &dyn BlockDevice,
     ends_here: bool,
-    name: impl fmt::Display,
+    (name, first, of): (impl fmt::Display, u64, &str),
     events: &dyn Events,
 ) -> crate::Result<()> {
     let head = first_mib(device)?;
@@ -291,7 +292,8 @@ pub(crate) fn erase_own(
             0 => String::new(),
             more => format!(", and {more} more of it"),
         };
-        events.note(&format!("{name}: erased the signature of {what} at byte {at}{others}"));
+        let at = first.saturating_add(at);
+        events.note(&format!("{name}: erased the signature of {what} at byte {at}{of}{others}"));
     }
     Ok(())
 }

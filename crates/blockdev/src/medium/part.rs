@@ -104,6 +104,11 @@ impl Medium {
         &self.windows[self.laid.unwrap_or(0)..]
     }
 
+    /// Whether something was laid on the medium, such as a cipher.
+    pub(crate) fn has_layer(&self) -> bool {
+        self.laid.is_some()
+    }
+
     /// The windows that the medium's uppermost layer lies in, the outermost first; none without a layer.
     pub(crate) fn windows_below(&self) -> &[InWindow] {
         &self.windows[..self.laid.unwrap_or(0)]
