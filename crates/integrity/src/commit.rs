@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
-use crate::device::{Writes, unread_journal};
+use crate::device::{Waiting, Writes, unread_journal};
 use crate::format::write_superblock;
 use crate::journal::{Journal, ROUNDS, empty_section, section};
 use crate::{Advice, Error, Flags, IntegrityDevice, Result, Superblock};
@@ -23,6 +23,11 @@ const RECALCULATED_WITH_FLUSH: u64 = 4 << 20;
 
 /// A block's number, its data and its tag.
 type Block<'a> = (u64, &'a [u8], &'a [u8]);
+
+/// Blocks in the order of their numbers.
+fn blocks(waiting: &BTreeMap<u64, Waiting>) -> impl Iterator<Item = Block<'_>> {
+    waiting.iter().map(|(block, (data, tag))| (*block, &**data, &**tag))
+}
 
 /// The bit of the bitmap that stands for a block.
 pub(crate) fn bit_of(superblock: &Superblock, block: u64) -> u64 {
@@ -196,34 +201,44 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     }
 
     /// Puts the blocks that wait on stable storage.
+    ///
+    /// After an error, blocks that are in the journal come to their places first, as they are there: until then the journal alone may
+    /// have them whole, and nothing is written over it.
     pub(crate) fn commit(&self, writes: &mut Writes) -> Result<()> {
-        while !writes.waiting.is_empty() {
-            let Some(position) = writes.position else { return Ok(()) };
+        let Some(mut position) = writes.position else { return Ok(()) };
+        loop {
+            self.place(writes)?;
+            if writes.waiting.is_empty() {
+                break;
+            }
             let entries = self.layout().section_entries();
             // No section is used twice before what it has is in its place.
             let most =
                 usize::try_from(self.layout().sections().saturating_mul(entries)).unwrap_or(usize::MAX);
-            let blocks: Vec<Block<'_>> = writes
-                .waiting
-                .iter()
-                .take(most)
-                .map(|(block, (data, tag))| (*block, &**data, &**tag))
-                .collect();
+            let blocks: Vec<Block<'_>> = blocks(&writes.waiting).take(most).collect();
             if self.has_bitmap {
                 let bits = blocks.iter().map(|block| bit_of(&writes.superblock, block.0)).collect();
                 self.mark(&writes.marked, &bits)?;
                 writes.marked = bits;
             } else {
-                writes.position = Some(self.write_journal(position, &blocks)?);
+                position = self.write_journal(position, &blocks)?;
+                writes.position = Some(position);
             }
-            self.write_places(&blocks)?;
-            self.flush_below()?;
             let last = blocks.last().map(|block| block.0);
-            writes.waiting = last.map_or_else(BTreeMap::new, |last| writes.waiting.split_off(&(last + 1)));
+            let rest = last.map_or_else(BTreeMap::new, |last| writes.waiting.split_off(&(last + 1)));
+            writes.placing = std::mem::replace(&mut writes.waiting, rest);
         }
-        if writes.position.is_some() {
-            self.go_on_recalculating(writes)?;
+        self.go_on_recalculating(writes)
+    }
+
+    /// Writes the blocks that are in the journal to their places, until they are on stable storage there.
+    fn place(&self, writes: &mut Writes) -> Result<()> {
+        if writes.placing.is_empty() {
+            return Ok(());
         }
+        self.write_places(&blocks(&writes.placing).collect::<Vec<_>>())?;
+        self.flush_below()?;
+        writes.placing.clear();
         Ok(())
     }
 

@@ -46,7 +46,7 @@ pub struct IntegrityDevice<D: BlockDevice, M: BlockDevice> {
 }
 
 /// Data and tag of a block.
-type Waiting = (Box<[u8]>, Box<[u8]>);
+pub(crate) type Waiting = (Box<[u8]>, Box<[u8]>);
 
 /// Writes that are not in their places yet, and the superblock.
 #[derive(Debug)]
@@ -61,6 +61,8 @@ pub(crate) struct Writes {
     pub position: Option<(usize, u64)>,
     /// Data and tags of blocks that wait for being flushed.
     pub waiting: BTreeMap<u64, Waiting>,
+    /// Blocks as they are in the journal, on their way to their places.
+    pub placing: BTreeMap<u64, Waiting>,
     /// In bitmap mode the bits that are set on the device.
     pub marked: BTreeSet<u64>,
 }
@@ -81,11 +83,14 @@ impl Locked {
 
 impl Writes {
     fn has_any(&self, first: u64, count: u64) -> bool {
-        self.waiting.range(first..first + count).next().is_some()
+        [&self.waiting, &self.placing]
+            .iter()
+            .any(|blocks| blocks.range(first..first + count).next().is_some())
     }
 
     fn read_block(&self, block: u64, data: &mut [u8], tag: &mut [u8]) -> bool {
-        let Some((new, new_tag)) = self.waiting.get(&block) else { return false };
+        let newest = self.waiting.get(&block).or_else(|| self.placing.get(&block));
+        let Some((new, new_tag)) = newest else { return false };
         data.copy_from_slice(new);
         tag.copy_from_slice(new_tag);
         true
@@ -246,6 +251,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             is_in_order: false,
             position: None,
             waiting: BTreeMap::new(),
+            placing: BTreeMap::new(),
             marked: BTreeSet::new(),
         };
         let writes = Locked(RwLock::new(writes));

@@ -45,21 +45,28 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "integrity-places-not-flushed",
         file: "crates/integrity/src/commit.rs",
-        text: r"            self.write_places(&blocks)?;
-            self.flush_below()?;",
-        by: "            self.write_places(&blocks)?;",
+        text: r"        self.write_places(&blocks(&writes.placing).collect::<Vec<_>>())?;
+        self.flush_below()?;",
+        by: "        self.write_places(&blocks(&writes.placing).collect::<Vec<_>>())?;",
         suites: &[INTEGRITY_JOURNAL],
     },
     Mutation {
         name: "integrity-places-before-journal",
         file: "crates/integrity/src/commit.rs",
-        text: r"                writes.position = Some(self.write_journal(position, &blocks)?);
-            }
-            self.write_places(&blocks)?;",
+        text: "                position = self.write_journal(position, &blocks)?;",
         by: r"                self.write_places(&blocks)?;
-                writes.position = Some(self.write_journal(position, &blocks)?);
-            }
-            self.write_places(&blocks)?;",
+                position = self.write_journal(position, &blocks)?;",
+        suites: &[INTEGRITY_JOURNAL],
+    },
+    Mutation {
+        name: "integrity-journal-written-over-after-an-error",
+        file: "crates/integrity/src/commit.rs",
+        text: r"            writes.placing = std::mem::replace(&mut writes.waiting, rest);",
+        by: r"            writes.placing = std::mem::replace(&mut writes.waiting, rest);
+            if let Err(error) = self.place(writes) {
+                writes.waiting.append(&mut writes.placing);
+                return Err(error);
+            }",
         suites: &[INTEGRITY_JOURNAL],
     },
     Mutation {
