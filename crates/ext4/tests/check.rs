@@ -406,3 +406,35 @@ impl BlockDevice for Watched {
         self.below.flush()
     }
 }
+
+/// Bad blocks lie where they lie: in any clusters, several in one, which no other file may have.
+#[test]
+fn bad_blocks_share_clusters() {
+    let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let folder = tempdir().unwrap();
+    let (path, list) = (folder.path().join("image"), folder.path().join("bad"));
+    std::fs::write(&list, "901\n902\n1500\n1777\n2003\n").unwrap();
+    std::fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
+    let mut make = Command::new(mke2fs);
+    make.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-C", "4096"]);
+    make.args(["-O", "bigalloc,^has_journal,^resize_inode", "-l"]).arg(&list).arg(&path).arg("4096");
+    casemate_testkit::run(&mut make);
+    assert_eq!(run(std::fs::read(&path).unwrap()).faults, []);
+    // In any order, too.
+    for (slot, block) in [(0, 2003), (1, 901), (2, 1500), (3, 902), (4, 1777)] {
+        let command = format!("sif <1> block[{slot}] {block}");
+        casemate_testkit::run(Command::new(&debugfs).args(["-w", "-R", &command]).arg(&path));
+    }
+    assert_eq!(run(std::fs::read(&path).unwrap()).faults, []);
+    // Another file's cluster is not theirs.
+    casemate_testkit::run(Command::new(&debugfs).args(["-w", "-R", "sif <11> block[5] 900"]).arg(&path));
+    let report = run(std::fs::read(&path).unwrap());
+    let owners: Vec<_> = report
+        .faults
+        .iter()
+        .filter(|fault| fault.kind() == FindingKind::ClaimedTwice)
+        .filter_map(|fault| fault.place().inode)
+        .map(|inode| inode.get())
+        .collect();
+    assert!(owners.contains(&1) && owners.contains(&11), "{:?}", report.faults);
+}

@@ -62,6 +62,7 @@ impl Worker<'_, '_> {
         *walked = Walked::none();
         let collect = self.purpose == Purpose::Collect;
         self.runs.clear();
+        self.bad_clusters.clear();
         let size = inode.size().div_ceil(self.check.fs.layout().block_size.into());
         let file = File { inode, kind, collect, size };
         let has_tree = self.check.has.extents && extent::is_root(inode.block_area());
@@ -351,6 +352,8 @@ impl Worker<'_, '_> {
             if file.inode.number != InodeNo::RESIZE {
                 self.own(file.inode.number, physical, len);
             }
+        } else if file.inode.number == InodeNo::BAD_BLOCKS {
+            self.bad_run(physical, end);
         } else {
             let first = physical.cluster(cluster);
             let mut clusters = end.before().cluster(cluster) - first + 1;
@@ -393,6 +396,22 @@ impl Worker<'_, '_> {
                 Some(run) if run.end() == logical && run.physical + run.len == physical => run.len += len,
                 _ => self.runs.push(Mapping { logical, physical, len, unwritten }),
             }
+        }
+    }
+
+    /// A run of the list of bad blocks, which are where they are: in any clusters, and several in one.
+    fn bad_run(&mut self, physical: Block, end: Block) {
+        let cluster = u64::from(self.check.fs.layout().cluster_blocks);
+        let (first, last) = (physical.cluster(cluster), end.before().cluster(cluster));
+        let (mut from, mut to) = (first.first_block(cluster), last.first_block(cluster) + cluster);
+        if !self.bad_clusters.insert(first) {
+            from += cluster;
+        }
+        if last != first && !self.bad_clusters.insert(last) {
+            to = last.first_block(cluster);
+        }
+        if let Some(len) = to.checked_since(from).filter(|len| *len > 0) {
+            self.own(InodeNo::BAD_BLOCKS, from, len);
         }
     }
 

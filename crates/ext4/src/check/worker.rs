@@ -18,7 +18,7 @@ use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::superblock::Superblock;
 use crate::read::fs::Ext4;
 use crate::read::map::Mapping;
-use crate::units::{Block, InodeNo, Run, merge};
+use crate::units::{Block, Cluster, InodeNo, Run, merge};
 
 /// Runs of blocks that are claimed twice and are kept to name their owners; beyond that, some owners stay unnamed.
 const MOST_SHARED: usize = 4096;
@@ -298,6 +298,8 @@ pub(crate) struct Worker<'a, 'b> {
     /// A piece of a table, blocks, and runs of blocks, kept for their memory.
     pub table: Buffer,
     pub runs: Vec<Mapping>,
+    /// Clusters at the ends of runs in the list of bad blocks, which may share them.
+    pub bad_clusters: HashSet<Cluster>,
     pub regions: Vec<(usize, usize)>,
     pub lists: Lists,
     /// Runs of blocks whose owners are sought.
@@ -316,6 +318,7 @@ impl<'a, 'b> Worker<'a, 'b> {
             counts: Counts::default(),
             table: Buffer::default(),
             runs: Vec::new(),
+            bad_clusters: HashSet::new(),
             regions: Vec::new(),
             lists: Lists::default(),
             sought: &[],
