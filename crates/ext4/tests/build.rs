@@ -513,6 +513,56 @@ fn too_small_is_refused_before_anything_is_written() {
     assert!(Plan::new(tree_of(source.path()), &options).unwrap_err().to_string().contains("100 inodes, and"));
 }
 
+/// A size that has no room for all inodes is not the last word where the size is searched.
+#[test]
+fn a_size_is_found_for_more_inodes_than_a_group_has_room_for() {
+    let source = tempdir().unwrap();
+    fs::write(source.path().join("a"), "hi").unwrap();
+    let image = source.path().with_extension("image");
+    let mut all = Vec::new();
+    for (features, per_group) in [
+        ("", None),
+        ("^has_journal", None),
+        ("", Some(2048)),
+        ("bigalloc", None),
+        ("^resize_inode", Some(256)),
+    ] {
+        for (free, align) in [(0, 1), (20 << 20, 1), (0, 16 << 20)] {
+            for inodes in [9000, 40_000] {
+                let mut options = options("ext4", features, 1024);
+                (options.blocks_per_group, options.inodes, options.min_free) =
+                    (per_group, Some(inodes), free);
+                options.size = BuildSize::Fitting { free: 0, align };
+                all.push(options);
+            }
+        }
+    }
+    // Inodes by the ratio are too many for a group that is full, and not for two of which one is begun.
+    let mut by_ratio = options("ext4", "bigalloc", 1024);
+    (by_ratio.inode_ratio, by_ratio.min_free) = (10_240, 100 << 20);
+    all.push(by_ratio.clone());
+    for options in &all {
+        let plan =
+            Plan::new(tree_of(source.path()), options).unwrap_or_else(|error| panic!("{options:?}: {error}"));
+        write(&plan, &image, &on(1));
+        assert_clean(&image, &format!("{options:?}"));
+        let superblock = open(&image).superblock().clone();
+        assert!(superblock.blocks_free * 1024 >= options.min_free);
+        let mut given = options.clone();
+        given.size = BuildSize::Bytes(plan.size());
+        assert_eq!(Plan::new(tree_of(source.path()), &given).unwrap().size(), plan.size());
+    }
+    fs::remove_file(&image).unwrap();
+    // Where no size has room, that is said at once.
+    by_ratio.inode_ratio = 1024;
+    let error = Plan::new(tree_of(source.path()), &by_ratio).unwrap_err().to_string();
+    assert!(error.contains("more than 1 group has room for"), "{error}");
+    by_ratio.features.change("^bigalloc").unwrap();
+    by_ratio.inode_size = 1024;
+    let error = Plan::new(tree_of(source.path()), &by_ratio).unwrap_err().to_string();
+    assert!(error.contains("a file system has at least"), "{error}");
+}
+
 #[test]
 fn sources_that_change_are_noticed() {
     let folder = tempdir().unwrap();

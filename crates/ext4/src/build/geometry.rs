@@ -14,6 +14,9 @@ use crate::units::{GroupNo, InodeNo};
 /// Blocks that a group has room for besides its own metadata; a last one with fewer is left out.
 const LEAST_IN_GROUP: u64 = 50;
 
+/// Blocks from one number to the next that is tried, where too few are left for the groups' own.
+const STEP: u64 = 16;
+
 /// Blocks of a journal by the blocks of the file system.
 const JOURNAL_SIZES: [(u64, u32); 8] = [
     (2048, 0),
@@ -29,6 +32,18 @@ const LARGEST_JOURNAL: u32 = 262_144;
 
 /// Blocks that a journal has, whoever asks for one.
 const JOURNAL_LIMITS: std::ops::RangeInclusive<u64> = 1024..=10_240_000;
+
+/// Refusal of a number of blocks, where a larger one may do.
+#[derive(Debug)]
+pub(crate) struct TooSmall {
+    /// The next number of blocks that is worth a try.
+    pub next: u64,
+    /// The refusal, for whoever has no more blocks.
+    pub error: Error,
+}
+
+/// Numbers, or the refusal of too few blocks.
+pub(crate) type Fitted<T> = std::result::Result<T, TooSmall>;
 
 /// Numbers of a file system.
 #[derive(Clone, Debug)]
@@ -78,6 +93,14 @@ impl Geometry {
     /// `Argument` for options that contradict each other, or that leave no room for `inodes`; `StorageFull` for too few
     /// blocks.
     pub fn new(options: &BuildOptions, blocks: u64, inodes: u64) -> Result<Geometry> {
+        Geometry::fitted(options, blocks, inodes)?.map_err(|small| small.error)
+    }
+
+    /// The numbers of [`Geometry::new`]; of too few blocks it says which number to try next.
+    ///
+    /// # Errors
+    /// Errors of [`Geometry::new`] that no larger number of blocks mends.
+    pub(crate) fn fitted(options: &BuildOptions, blocks: u64, inodes: u64) -> Result<Fitted<Geometry>> {
         options.check()?;
         if let Some(most) = options.resize.filter(|most| *most <= blocks) {
             let text = format!("extended option resize={most}: the file system has {blocks} blocks already");
@@ -130,7 +153,14 @@ impl Geometry {
         let mut asked = wanted.max(inodes).max(u64::from(InodeNo::LOST_AND_FOUND.get()) + 1);
         loop {
             let mut divided = geometry.clone();
-            divided.divide(options, asked)?;
+            if let Err(small) = divided.divide(options, asked)? {
+                // Tables that take all bytes of which inodes follow leave no room, however many bytes there are.
+                let is_ratio = options.inodes.is_none() && wanted > inodes;
+                return match is_ratio && u64::from(options.inode_size) >= options.inode_ratio {
+                    true => Err(small.error),
+                    false => Ok(Err(small)),
+                };
+            }
             let missing = inodes.saturating_sub(divided.inodes().into());
             if missing == 0 {
                 geometry = divided;
@@ -141,7 +171,7 @@ impl Geometry {
         geometry.reserved_blocks = percent_of(options.reserved_percent, geometry.blocks);
         geometry.set_journal(options)?;
         geometry.set_orphan_file(options);
-        Ok(geometry)
+        Ok(Ok(geometry))
     }
 
     /// Inodes of the file system.
@@ -181,14 +211,17 @@ impl Geometry {
     }
 
     /// Divides the blocks into groups with so many inodes in all.
-    fn divide(&mut self, options: &BuildOptions, inodes: u64) -> Result<()> {
+    fn divide(&mut self, options: &BuildOptions, inodes: u64) -> Result<Fitted<()>> {
         let asked = self.blocks;
-        let too_small = |needed: u64| {
-            let text = format!("{asked} blocks, and a file system has at least {needed}");
-            Error::from(std::io::Error::new(std::io::ErrorKind::StorageFull, text))
+        let too_small = |least: u64| {
+            let text = format!("{asked} blocks, and a file system has at least {least}");
+            let error = std::io::Error::new(std::io::ErrorKind::StorageFull, text).into();
+            // In whole steps, over those that lie below the least.
+            let steps = (least.saturating_sub(asked) / STEP).max(1);
+            TooSmall { next: asked + steps * STEP, error }
         };
         if self.blocks <= u64::from(self.first_data_block) + 8 {
-            return Err(too_small(u64::from(self.first_data_block) + 9));
+            return Ok(Err(too_small(u64::from(self.first_data_block) + 9)));
         }
         loop {
             let data_blocks = self.blocks - u64::from(self.first_data_block);
@@ -198,29 +231,76 @@ impl Geometry {
             self.set_backups(options);
             let per_group = inodes.div_ceil(groups);
             if per_group > u64::from(8 * self.block_size) {
-                if self.cluster_blocks == 1
-                    && self.blocks_per_group > 256
-                    && options.blocks_per_group.is_none()
-                {
+                let shrinks = self.cluster_blocks == 1 && options.blocks_per_group.is_none();
+                if shrinks && self.blocks_per_group > 256 {
                     self.blocks_per_group -= 8;
                     self.blocks = asked;
                     continue;
                 }
-                let text = format!("{inodes} inodes: more than {groups} groups have room for");
-                return Err(Error::argument(text));
+                let next = match shrinks {
+                    true => self.least_with_tables(inodes).max(asked + STEP),
+                    false => self.least_with_room(options, inodes).max(asked + 1),
+                };
+                return self.too_many_inodes(options, inodes, next);
             }
             self.set_inodes(per_group);
             self.reserve_descriptors(options);
             let rest = data_blocks % u64::from(self.blocks_per_group);
             let overhead = self.overhead_of_last();
             if self.groups == 1 && rest > 0 && rest < overhead {
-                return Err(too_small(overhead + u64::from(self.first_data_block)));
+                return Ok(Err(too_small(overhead + u64::from(self.first_data_block))));
             }
             if self.groups == 1 || rest == 0 || rest >= overhead + LEAST_IN_GROUP {
-                return Ok(());
+                let tables = u64::from(self.groups) * u64::from(self.inode_table_blocks());
+                if tables <= self.blocks {
+                    return Ok(Ok(()));
+                }
+                let mut small = too_small(tables + 1);
+                if self.blocks < asked {
+                    // A last group was left out: all of it may do.
+                    small.next = self.least_with_more_groups().max(asked + 1);
+                }
+                return Ok(Err(small));
             }
             self.blocks -= rest;
         }
+    }
+
+    /// Refuses more inodes than the groups have room for; for good if they follow from the blocks, and the `next` number of
+    /// these has no room for its own.
+    fn too_many_inodes(&self, options: &BuildOptions, inodes: u64, next: u64) -> Result<Fitted<()>> {
+        let noun = if self.groups == 1 { "group has" } else { "groups have" };
+        let text = format!("{inodes} inodes: more than {} {noun} room for", self.groups);
+        let error = Error::argument(text);
+        let groups = (next - u64::from(self.first_data_block)).div_ceil(self.blocks_per_group.into());
+        let of_ratio = u128::from(next) * u128::from(self.block_size) / u128::from(options.inode_ratio);
+        // A full group's are too many then, and a last one that is only begun makes up for fewer the more there are.
+        let room = u128::from(groups) * u128::from(8 * self.block_size);
+        if options.inodes.is_none() && of_ratio > room {
+            Err(error)
+        } else {
+            Ok(Err(TooSmall { next, error }))
+        }
+    }
+
+    /// Blocks of the tables of so many inodes, behind the blocks before the first group.
+    fn least_with_tables(&self, inodes: u64) -> u64 {
+        let tables = inodes.saturating_mul(self.inode_size.into()) / u64::from(self.block_size);
+        u64::from(self.first_data_block) + tables
+    }
+
+    /// The blocks that groups have that have room for so many inodes, and are more than there are.
+    fn least_with_room(&self, options: &BuildOptions, inodes: u64) -> u64 {
+        let mut next = self.clone();
+        let groups = inodes.div_ceil(u64::from(8 * self.block_size)).max(u64::from(self.groups) + 1);
+        next.groups = u32_of(groups);
+        next.set_inodes(inodes.div_ceil(groups));
+        next.descriptor_blocks = next.groups.div_ceil(self.block_size / self.descriptor_size);
+        next.set_backups(options);
+        let before = u64::from(self.first_data_block) + (groups - 1) * u64::from(self.blocks_per_group);
+        next.blocks = before + u64::from(self.blocks_per_group);
+        next.reserve_descriptors(options);
+        before + next.overhead_of_last() + LEAST_IN_GROUP
     }
 
     /// Fills whole blocks of inode tables, in eights.

@@ -236,6 +236,7 @@ fn first_guess(tree: &Tree, order: &[u32], options: &BuildOptions) -> u64 {
     match options.size {
         BuildSize::Bytes(size) => size / block,
         BuildSize::Fitting { free, .. } => {
+            let free = free.max(options.min_free);
             let contents = order.iter().map(|number| match &tree.entry(*number).body {
                 Body::File(contents) => {
                     contents.ranges().map(|range| (range.end - range.start) / block).sum()
@@ -280,11 +281,10 @@ impl Wanted<'_> {
         let inodes = u64::from(InodeNo::LOST_AND_FOUND.get()) + u64_of(self.order.len()) - 1;
         let has_projects = quota::project_inode(&self.options.features, self.options.quota_types).is_some();
         let inodes = inodes + u64::from(has_projects);
-        let geometry = match Geometry::new(self.options, blocks, inodes) {
-            Err(error) if is_fitting && error.io_kind() == Some(std::io::ErrorKind::StorageFull) => {
-                return Ok(Err(16));
-            }
-            result => result?,
+        let geometry = match Geometry::fitted(self.options, blocks, inodes)? {
+            Ok(geometry) => geometry,
+            Err(small) if is_fitting => return Ok(Err(small.next.saturating_sub(blocks).max(1))),
+            Err(small) => return Err(small.error),
         };
         if is_fitting && geometry.blocks < blocks {
             // A part of a group that is too small to be one: all of it, or none.
