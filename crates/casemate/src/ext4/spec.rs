@@ -49,7 +49,7 @@ pub struct BuildSpec {
     pub amendments: Amendments,
     /// Other files that are read, which nothing that is written may replace.
     pub inputs: Vec<PathBuf>,
-    /// The size; all of a device or of the rest of a file, and otherwise as small as possible, if `None`.
+    /// The size; all of a device or of the rest of a file, and otherwise the automatic one, if `None`.
     pub size: Option<BuildSize>,
     /// Unit of an automatic size in bytes; if `None`, a data block of dm-verity where there is one.
     pub align: Option<u64>,

@@ -19,7 +19,8 @@ pub struct Features {
 /// The size of a new file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildSize {
-    /// As small as what is in it allows, with at least so many bytes free, rounded up to a multiple of so many bytes.
+    /// The first size that a search upwards from 64 blocks finds to have room, with at least so many bytes free, rounded up
+    /// to a multiple of so many bytes. Smaller ones may have room, too.
     Fitting {
         /// Bytes that are free for users in the end.
         free: u64,
@@ -266,7 +267,7 @@ impl std::fmt::Display for Features {
 }
 
 impl Default for BuildOptions {
-    /// An image of ext4 with blocks of 4096 bytes, as small as possible, without blocks for root alone, and without identity.
+    /// An image of ext4 with blocks of 4096 bytes, of an automatic size, without blocks for root alone, and without identity.
     fn default() -> BuildOptions {
         BuildOptions {
             size: BuildSize::Fitting { free: 0, align: 1 },
@@ -308,7 +309,7 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// An image of ext4 with blocks of 4096 bytes, as small as possible, without blocks for root alone; `uuid` and
+    /// An image of ext4 with blocks of 4096 bytes, of an automatic size, without blocks for root alone; `uuid` and
     /// `hash_seed` are what would be random otherwise.
     pub fn new(uuid: impl Into<NewUuid>, hash_seed: [u8; 16]) -> BuildOptions {
         BuildOptions { uuid: Some(uuid.into()), hash_seed: Some(hash_seed), ..BuildOptions::default() }

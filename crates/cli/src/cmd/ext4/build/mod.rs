@@ -81,8 +81,8 @@ pub struct Args {
     image: ImageSpec,
     #[command(flatten)]
     tree: TreeArgs,
-    /// The image's size: "auto", as small as possible; "+N", with N bytes free; or N bytes [default: auto, and all of a
-    /// block device].
+    /// The image's size: "auto", small, though not always the least that is possible; "+N", with N bytes free; or N bytes
+    /// [default: auto, and all of a block device].
     #[arg(long, value_name = "BYTES", value_parser = size, help_heading = "Size")]
     size: Option<BuildSize>,
     /// Leave at least N bytes free for users. An automatic size is made large enough; a given size that is too small is refused.
