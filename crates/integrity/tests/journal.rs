@@ -533,6 +533,37 @@ fn an_error_while_a_journal_is_emptied_harms_no_later_write() {
     }
 }
 
+/// Tags that can be guessed protect from nobody, whatever the superblock says of their length.
+#[test]
+fn tags_under_a_key_have_eight_bytes_at_least() {
+    for (tag_size, is_taken) in [(4, false), (7, false), (8, true), (32, true)] {
+        let superblock = Superblock::new(8 << 20, &FormatOptions::new(tag_size, [3; 16])).unwrap();
+        let tagger = Tagger::new("hmac(sha256)", Some(&[7; 32]), &superblock, &Providers::default());
+        let refused = tagger.err().map(|error| error.kind());
+        assert_eq!(refused, (!is_taken).then_some(ErrorKind::Unsupported), "{tag_size}");
+    }
+}
+
+/// Tags that were still to be made are on stable storage before the superblock says that they are there.
+#[test]
+fn tags_are_flushed_before_the_superblock_tells_of_them() {
+    let mut options = FormatOptions::new(32, [3; 16]);
+    (options.journal_size, options.interleave_sectors) = (Some(120 << 10), 64);
+    let disk = MemoryDevice::new(vec![0; 400 << 10]);
+    let superblock = Superblock::new(disk.size(), &options).unwrap();
+    format(&disk, &superblock, &How::Plain.tagger(&superblock).unwrap(), None, &one_thread()).unwrap();
+    let mut start = disk.into_bytes();
+    (start[8], start[24]) = (5, start[24] | 2);
+    let noted = Arc::new(Noted { disk: MemoryDevice::new(start), calls: Mutex::default() });
+    let volume = How::Plain.open(Arc::clone(&noted)).unwrap();
+    volume.write_at(&[1; 512], 0).unwrap();
+    volume.flush().unwrap();
+    let calls = noted.calls.lock().unwrap().clone();
+    let is_superblock = |call: &Call| call.as_ref().is_some_and(|(offset, _)| *offset == 0);
+    let told = calls.iter().rposition(is_superblock).unwrap();
+    assert!(told > 0 && calls[told - 1].is_none(), "{told} of {}", calls.len());
+}
+
 fn ends(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
     ranges.iter().map(|range| (range.start, range.end)).collect()
 }
