@@ -119,18 +119,18 @@ impl Leftovers {
         header.flush()?;
         self.left.iter().try_for_each(|left| wipe(data, left.clone()))
     }
-}
 
-impl Leftovers {
-    /// For each key whether it is gone, as far as its area can be read. Of zeros that were on their way one sector is enough: all of an
-    /// area is needed.
-    fn gone(&self, header: &dyn BlockDevice) -> impl Iterator<Item = bool> {
-        let is_gone = move |area: &Range<u64>| {
+    /// For each key whether it is gone. Of zeros that were on their way one sector is enough: all of an area is needed.
+    ///
+    /// # Errors
+    /// `Io`: what can't be read now may still be a key.
+    fn gone(&self, header: &dyn BlockDevice) -> Result<Vec<bool>, Error> {
+        let is_gone = |area: &Range<u64>| {
             let mut head = vec![0; usize_of(HEAD.min(area.end - area.start))];
-            let is_zero = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
-            header.read_at(&mut head, area.start).is_err() || head.chunks(SECTOR).any(is_zero)
+            header.read_at(&mut head, area.start)?;
+            Ok(head.chunks(SECTOR).any(|sector| sector.iter().all(|byte| *byte == 0)))
         };
-        self.areas.iter().filter(|(_, is_key)| *is_key).map(move |(area, _)| is_gone(area))
+        self.areas.iter().filter(|(_, is_key)| *is_key).map(|(area, _)| is_gone(area)).collect()
     }
 }
 
@@ -209,6 +209,7 @@ impl Volume {
             let budget = &mut Budget::new(unlocking.limits);
             unlock::key_of_digest(header, device, digest, key, unlocking, budget, work)
         };
+        let gone = leftovers.gone(device)?;
         match course.digests {
             [_, Some(digest)] => {
                 let unlocked = unlock(header, digest)?;
@@ -220,13 +221,12 @@ impl Volume {
                     leftovers = leftovers.still_as_moved(self.data.top(), &plain, work)?;
                 }
             }
-            [Some(digest), None] if !leftovers.gone(device).all(|is_gone| is_gone) => {
+            [Some(digest), None] if gone.contains(&false) => {
                 self.refuse_encrypted(work)?;
                 let mut header = header.clone();
                 header.metadata = before;
-                let is_one_gone = leftovers.gone(device).any(|is_gone| is_gone);
                 let unlocked = unlock(&header, digest).map_err(|error| match error.kind() {
-                    ErrorKind::Mismatch if is_one_gone => error.map_text(|text| {
+                    ErrorKind::Mismatch if gone.contains(&true) => error.map_text(|text| {
                         format!(
                             "{text}; the key slots began to be wiped when the data were decrypted: give a passphrase of one that is left, \
                              or erase the header"

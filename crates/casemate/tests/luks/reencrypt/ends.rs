@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use casemate::blockdev::BlockDevice;
+use casemate::blockdev::{BlockDevice, MemoryDevice};
 use casemate::luks::luks2::reencrypt::Mode;
 use casemate::luks::{LuksFormatOptions, LuksOptions};
 use casemate::{ErrorKind, Image, Providers, SecretVec, Work};
@@ -58,6 +58,72 @@ fn the_end_of_a_decryption_leaves_the_data_alone() {
         assert!(error.text().contains("an earlier copy of the device"), "{error}");
     }
     assert!(endings > 3, "{endings}");
+}
+
+/// Areas of keys, from byte 32768 on, that can't be read for a while.
+struct Unreadable(Arc<MemoryDevice>);
+
+impl BlockDevice for Unreadable {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        None
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate::blockdev::Result<()> {
+        match offset + buf.len() as u64 > 32768 {
+            true => Err(std::io::Error::other("a bad sector").into()),
+            false => self.0.read_at(buf, offset),
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate::blockdev::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn flush(&self) -> casemate::blockdev::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// A key that can't be read is none that is gone: nothing is wiped without a proof of the device.
+#[test]
+fn the_end_of_a_decryption_takes_no_bad_sector_for_a_key_that_is_gone() {
+    let key = passphrase(b"pass");
+    let (whole, _) = volume(512, "aes-cbc-essiv:sha256", 131072, 300 << 10);
+    let decrypt = options(16384, |options| options.mode = Some(Mode::Decrypt));
+    let mut refused = 0;
+    for operations in 20.. {
+        let power = Arc::new(Mutex::new(operations));
+        let (data, header) = (Disk::new(whole.clone(), &power), Disk::new(vec![0; 131072], &power));
+        let (image, export) = (Image::over("image", data.clone()), Image::over("header", header.clone()));
+        let begun = image.luks_volume(None, &Providers::default()).unwrap();
+        let result = begun.decrypt(&key, Some(&export), &LuksOptions::default(), &decrypt, &Work::default());
+        *power.lock().unwrap() = i64::MAX;
+        if result.is_ok() {
+            break;
+        }
+        let before = bytes(&header);
+        if !before.starts_with(b"LUKS")
+            || !Medium::new(bytes(&data), Some(before.clone())).volume().is_ending()
+        {
+            continue;
+        }
+        let apart = Arc::new(MemoryDevice::new(before.clone()));
+        let bad = Image::over("header", Arc::new(Unreadable(apart.clone())));
+        // Another device, which no key could be proven for.
+        let other = Image::over("image", Arc::new(MemoryDevice::new(Rng::new(3).bytes(whole.len()))));
+        let mut volume = other.luks_volume(Some(&bad), &Providers::default()).unwrap();
+        let resume = options(16384, |options| options.resume_only = true);
+        let keys = std::slice::from_ref(&key);
+        let error = volume.reencrypt(keys, &LuksOptions::default(), &resume, &Work::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(bytes_of(&apart) == before, "{operations}");
+        refused += 1;
+    }
+    assert!(refused > 3, "{refused}");
 }
 
 /// Of the place that plain data were moved to only what is still their copy is wiped later: it belongs to the volume.
