@@ -77,11 +77,15 @@ impl Medium {
         signatures::erase_own(&rest, ends_here, (self.name(), first, of), events).at(self.name())
     }
 
-    /// Refuses work in place on all bytes from `start` on that would overwrite the backup of a GPT that lies before them.
+    /// Refuses work in place on all bytes from `start` on that would overwrite the backup of a GPT that lies before them. Where that
+    /// was overwritten before, nothing is left of it to be kept.
     ///
     /// # Errors
     /// `Argument` ([`Code::Overlap`]), which says how many bytes there are.
     pub fn check_table_at_end(&self, start: u64) -> Result<()> {
+        if !ends_with_backup(self.top()) {
+            return Ok(());
+        }
         let own = if start > 0 { last_usable(self.top()).map(|end| end.saturating_sub(start)) } else { None };
         let room = own.or_else(|| Some(self.room_before_table()?.saturating_sub(start)));
         match room {
@@ -165,6 +169,13 @@ fn begun_around(
 fn partition_of(disk: &dyn BlockDevice, window: &Range<u64>) -> Option<Partition> {
     let end = |one: &Partition| one.start.saturating_add(one.len).min(disk.size());
     partitions_of(disk).into_iter().find(|one| one.start == window.start && end(one) == window.end)
+}
+
+/// Whether the last sector of a device is the backup header of a GPT.
+fn ends_with_backup(device: &dyn BlockDevice) -> bool {
+    let mut magic = [0; 8];
+    let mut places = [512, 4096].into_iter().filter_map(|sector| device.size().checked_sub(sector));
+    places.any(|at| device.read_at(&mut magic, at).is_ok() && &magic == b"EFI PART")
 }
 
 /// The byte behind the last one that partitions may have, of a device with a GPT at its beginning, which may be damaged.

@@ -269,6 +269,15 @@ fn nothing_that_is_made_within_a_disk_erases_the_table_at_its_end() {
         says(place.own(&line), 2, "a size of at most 4177408 bytes");
         assert!(place.read("disk") == before, "{line}");
     }
+    // What was encrypted over it before can be decrypted again.
+    let mut over = before.clone();
+    let end = over.len();
+    over[end - 512..].fill(7);
+    place.file("disk", &over);
+    yes(place.own(&format!("crypt encrypt --in-place disk,offset=36M {key}")));
+    yes(place.own(&format!("crypt decrypt --in-place disk,offset=36M {key} --overwrite")));
+    assert!(place.read("disk") == over);
+    place.file("disk", &before);
     yes(place.own(&format!("crypt encrypt --in-place disk,offset=36M,size=4177408 {key}")));
     let after = place.read("disk");
     assert!(after != before && after[after.len() - 16896..] == before[before.len() - 16896..]);

@@ -166,7 +166,8 @@ impl Mapping {
         let is_left = is_own && !resume && journal::is_finished(journal);
         if is_left && in_place::is_done(&job, &data, &*open().at(journal.display())?).at(journal.display())? {
             let text = format!(
-                "{}: this was done before, and only the journal was left: going on removes that; to do all of it once more, remove the journal first",
+                "{}: this was done before, and only the journal was left: going on removes that; to do all of it once more, remove \
+                 the journal first",
                 journal.display()
             );
             return Err(Error::coded(Code::Unfinished, text).advise(Advice::Resume));
