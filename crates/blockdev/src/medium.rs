@@ -611,7 +611,15 @@ impl Medium {
     /// # Errors
     /// [`Error::is_busy`].
     pub fn check_no_layer(&self) -> Result<()> {
-        match self.extent.has_layer() {
+        self.check_no_layer_in(0..self.top().size())
+    }
+
+    /// Refuses some bytes of the medium, as [`Medium::check_no_layer`] does all of them.
+    ///
+    /// # Errors
+    /// [`Error::is_busy`].
+    pub fn check_no_layer_in(&self, range: Range<u64>) -> Result<()> {
+        match self.extent.part(range).has_layer() {
             true => Err(Error::busy(
                 "something that is laid on it, such as the data of a volume, is open and would write to it; close that first",
             )

@@ -65,8 +65,9 @@ impl Medium {
     /// end stay where the medium is a part of something larger: the backup of the disk's GPT, the superblock of an array.
     ///
     /// # Errors
-    /// `Io`.
+    /// Errors of [`Medium::check_no_layer`]; `Io`.
     pub fn erase_signatures(&self, start: u64, events: &dyn Events) -> Result<()> {
+        self.check_no_layer_in(start..self.top().size())?;
         let (named, len) = (self.named(), self.top().size().saturating_sub(start));
         let rest = Window::<&dyn BlockDevice>::new(&named, start, len).at(self.name())?;
         let ends_here = !self.ends_with_table() && self.enclosing(0..self.top().size())?.is_none();

@@ -11,13 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use casemate::blockdev::{BlockDevice, Events, FileDevice};
-use casemate::crypt::{Mapping, Params};
-use casemate::ext4::{FileSystem, Handful, InodeNo, NewNode, ReadOptions, WriteOptions};
+use casemate::crypt::{Direction, Mapping, Params};
+use casemate::ext4::{
+    BuildSpec, BuildTarget, FileSystem, Handful, InodeNo, NewNode, ReadOptions, WriteOptions,
+};
 use casemate::fsverity::Parameters;
+use casemate::integrity::IntegrityOptions;
 use casemate::nbd::Listener;
 use casemate::serve::ServeOptions;
+use casemate::target::{self, Made};
 use casemate::verity::FormatOptions;
-use casemate::{Access, Error, ErrorKind, Image, Providers, SecretVec, Work};
+use casemate::{Access, Error, ErrorKind, Image, Providers, SecretVec, Target, Work};
 use casemate_testkit::{Rng, TempDir, run, tempdir, tool};
 
 /// A tree on the host, and an image that mke2fs has copied it into.
@@ -226,6 +230,51 @@ fn a_wrong_key_and_a_state_that_is_half_a_change_are_told() {
     assert!(opened.exists("/large").unwrap());
     let notes = notes.0.into_inner().unwrap();
     assert!(notes.len() == 1 && notes[0].contains("was not left clean"), "{notes:?}");
+}
+
+/// Nothing is made on an image while a layer that would write to it is open.
+#[test]
+fn what_is_made_anew_wants_no_open_layer() {
+    let work = Work::default();
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("image");
+    fs::write(&path, vec![0; 16 << 20]).unwrap();
+    let image = Image::open(&path, Access::Change).unwrap();
+    let mapping = || {
+        let params = Params::new("aes-xts-plain64".parse().unwrap());
+        Mapping::new(params, SecretVec::new((0..64).collect()), 0, &Providers::default()).unwrap()
+    };
+    let [part, other] = [(1 << 20, 8 << 20), (9 << 20, 4 << 20)]
+        .map(|(at, len)| image.clone().window(at, Some(len)).unwrap());
+    let on = |image: &Image| Target::on(image.clone(), Made::Data, &target::overwrite).unwrap();
+    let made = |image: &Image| {
+        let integrity = IntegrityOptions::default();
+        let build = BuildSpec::new(BuildTarget::Image(Box::new(image.clone())));
+        [
+            integrity
+                .format(&on(image), &casemate::integrity::FormatOptions::new(4, [0; 16]), None, &work)
+                .err(),
+            mapping()
+                .transform_from_stream(
+                    Direction::Encrypt,
+                    ("zeros", &mut [0; 4096].as_slice()),
+                    &on(image),
+                    &work,
+                )
+                .err(),
+            build.run(&target::overwrite, &work).err(),
+        ]
+    };
+    let layer = part.clone().crypt(mapping()).unwrap();
+    for error in made(&image).into_iter().chain(made(&part)) {
+        let error = error.expect("it was made below an open layer");
+        assert!(error.is_busy() && error.to_string().contains("close that first"), "{error}");
+    }
+    assert!(fs::read(&path).unwrap().iter().all(|byte| *byte == 0));
+    // Beside the layer is room.
+    assert!(made(&other).iter().all(Option::is_none));
+    drop(layer);
+    assert!(made(&part).iter().all(Option::is_none));
 }
 
 /// A writer of an image keeps others from it, whatever either of them is and lies on.

@@ -25,6 +25,7 @@ const CLI_LIB_STREAMS: Suite = Suite { krate: "cli", target: "lib", filter: "str
 const CLI_LIB_ANSWER: Suite = Suite { krate: "cli", target: "lib", filter: "answer" };
 const CLI_LUKS_OTHERS: Suite = Suite { krate: "cli", target: "luks", filter: "others" };
 const CASEMATE_LUKS: Suite = Suite { krate: "casemate", target: "luks", filter: "" };
+const CASEMATE_PATHS: Suite = Suite { krate: "casemate", target: "paths", filter: "made_anew" };
 const CLI_LUKS_HEADERS: Suite = Suite { krate: "cli", target: "luks", filter: "headers" };
 const CLI_POWER_CUT_KEYS_CHANGE: Suite = Suite { krate: "cli", target: "power_cut", filter: "keys_change" };
 const CLI_MOUNT_COMMITS: Suite = Suite { krate: "cli", target: "mount", filter: "commits" };
@@ -32,6 +33,14 @@ const FUSE_LIB_CALLER: Suite = Suite { krate: "fuse", target: "lib", filter: "ca
 
 /// All mutations of the list.
 pub const MUTATIONS: &[Mutation] = &[
+    Mutation {
+        name: "made-below-an-open-layer",
+        file: "crates/blockdev/src/reach.rs",
+        text: r"        self.check_no_layer_in(start..self.top().size())?;
+",
+        by: "",
+        suites: &[CASEMATE_PATHS],
+    },
     Mutation {
         name: "integrity-journal-not-flushed",
         file: "crates/integrity/src/commit.rs",
