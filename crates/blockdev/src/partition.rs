@@ -39,6 +39,10 @@ pub struct PartitionTable {
     pub is_backup: bool,
     /// The table's own identifier: the disk's GUID of a GPT, the eight hex digits of an MBR's disk signature; empty if it has none.
     pub id: String,
+    /// Bytes of the disk, by the place that a GPT has for its other copy, if it has one.
+    pub disk_size: Option<u64>,
+    /// Damage that hides further partitions: a record of the chain of logical ones.
+    pub damage: Option<String>,
 }
 
 impl PartitionTable {
@@ -135,7 +139,8 @@ pub fn partition_table(device: &dyn BlockDevice) -> Result<PartitionTable> {
         false => {
             let id = le32(&sector, 440);
             let id = if id == 0 { String::new() } else { format!("{id:08x}") };
-            Ok(PartitionTable { partitions: mbr(device, &sector)?, is_gpt: false, is_backup: false, id })
+            let (partitions, damage) = mbr(device, &sector);
+            Ok(PartitionTable { partitions, is_gpt: false, is_backup: false, id, disk_size: None, damage })
         }
     }
 }
@@ -188,6 +193,21 @@ pub fn backup_gpt(device: &dyn BlockDevice) -> Result<Option<PartitionTable>> {
     Ok(None)
 }
 
+/// Whether a GPT that was read at the beginning of `device` has a sound backup where it says that it lies.
+///
+/// # Errors
+/// Errors of [`gpt_at`].
+pub fn has_backup(device: &dyn BlockDevice, table: &PartitionTable) -> Result<bool> {
+    for sector in [512, 4096] {
+        if let Some(place) = table.disk_size.and_then(|size| size.checked_sub(sector))
+            && gpt_at(device, 0, place, sector)?.is_some_and(|backup| backup.id == table.id)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Sectors of an MBR have this size, whatever the device's.
 const SECTOR: u64 = 512;
 
@@ -229,7 +249,8 @@ fn entries(sector: &[u8; 512]) -> impl Iterator<Item = MbrEntry> + use<'_> {
     })
 }
 
-fn mbr(device: &dyn BlockDevice, sector: &[u8; 512]) -> Result<Vec<Partition>> {
+/// The partitions of an MBR, and the damage that ends the chain of logical ones before its end.
+fn mbr(device: &dyn BlockDevice, sector: &[u8; 512]) -> (Vec<Partition>, Option<String>) {
     let mut list = Vec::new();
     let mut extended = None;
     for (number, entry) in (1..).zip(entries(sector)) {
@@ -241,14 +262,19 @@ fn mbr(device: &dyn BlockDevice, sector: &[u8; 512]) -> Result<Vec<Partition>> {
         }
         list.push(entry.partition(number, 0));
     }
-    let Some(base) = extended else { return Ok(list) };
+    let Some(base) = extended else { return (list, None) };
     // Logical partitions: a chain of boot records, each with one partition and the place of the next record.
     let mut at = base;
     for number in 5..5 + MOST_LOGICAL {
         let mut sector = [0; 512];
-        device.read_at(&mut sector, at * SECTOR)?;
-        if sector[510..] != [0x55, 0xaa] {
-            return Err(invalid(&format!("the record of logical partition {number} is damaged")));
+        let read = device.read_at(&mut sector, at * SECTOR);
+        if read.is_err() || sector[510..] != [0x55, 0xaa] {
+            let why =
+                read.map_or_else(|error| error.text().into_owned(), |()| "it has no signature".to_owned());
+            let place = at * SECTOR;
+            let text =
+                format!("the record of logical partition {number}, at byte {place}, can't be read: {why}");
+            return (list, Some(text));
         }
         let mut records = entries(&sector);
         if let Some(entry) = records.next().filter(|entry| entry.kind != 0 && entry.sectors != 0) {
@@ -256,10 +282,15 @@ fn mbr(device: &dyn BlockDevice, sector: &[u8; 512]) -> Result<Vec<Partition>> {
         }
         match records.next().filter(|entry| entry.is_extended()) {
             Some(next) => at = base + next.start,
-            None => break,
+            None => return (list, None),
         }
     }
-    Ok(list)
+    (
+        list,
+        Some(format!(
+            "there are more than {MOST_LOGICAL} logical partitions, or their records lead in a circle"
+        )),
+    )
 }
 
 fn gpt(device: &dyn BlockDevice) -> Result<PartitionTable> {
@@ -330,7 +361,9 @@ pub fn gpt_at(
     }
     let id = header[56..].first_chunk().map(|bytes| Uuid::from_guid(*bytes).to_string());
     let id = id.unwrap_or_default();
-    Ok(Some(PartitionTable { partitions: list, is_gpt: true, is_backup: false, id }))
+    let last = le64(&header, 24).max(le64(&header, 32));
+    let disk_size = last.checked_add(1).and_then(|sectors| sectors.checked_mul(sector));
+    Ok(Some(PartitionTable { partitions: list, is_gpt: true, is_backup: false, id, disk_size, damage: None }))
 }
 
 /// The CRC-32 of zip files, GPT and our overlays.

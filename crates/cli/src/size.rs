@@ -43,9 +43,30 @@ pub fn shown(size: u64) -> String {
     (1..).zip("KMGTPE".chars()).find_map(in_unit).unwrap()
 }
 
+/// A number with a comma between each three digits.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_in_groups() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (67_108_864, "67,108,864")] {
+            assert_eq!(grouped(number), text);
+        }
+        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
+    }
 
     /// As `numfmt --to=iec --round=up` says it.
     #[test]

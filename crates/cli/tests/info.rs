@@ -241,9 +241,122 @@ fn partitions_behind_the_end_stand_at_the_edge() {
         let (left, width): (f64, f64) = (left.parse().unwrap(), width.parse().unwrap());
         assert!(left <= 99.5 && left + width <= 100.01, "{part}");
     }
+    assert!(page.contains("class=\"gone\""), "{page}");
     let text = place.yes("info disk");
     assert_eq!(text.matches("damaged: cut off: 0 of 4194304 bytes are left").count(), 1, "{text}");
     assert!(!text.contains("--crypt"), "{text}");
+}
+
+/// A GPT says how long its disk was, and where its backup lies.
+#[test]
+fn a_disk_is_compared_with_its_gpt() {
+    let place = place();
+    if !disk(&place) {
+        return;
+    }
+    assert_eq!(json(&place, "disk")["damage"], serde_json::json!([]));
+    // Behind the last partition; a copy that ended early.
+    place.sh("cp disk short; truncate -s 19M short");
+    let short = json(&place, "short");
+    assert_eq!((&short["bytes"], &short["full_bytes"]), (&(19 << 20).into(), &(20 << 20).into()));
+    let damage = "cut off: 19922944 of 20971520 bytes are left; the backup GPT is not there";
+    assert_eq!(short["damage"], serde_json::json!([damage]));
+    let page = place.yes("info --html - short");
+    assert!(page.contains("<i class=\"gone\" style=\"width:5.000%\">"), "{page}");
+    assert!(page.contains("left:5.0000%;width:60.0000%") && page.contains("If it is a copy, copy it again"));
+    // The backup alone.
+    place.sh("cp disk half");
+    overwrite(&place, "half", &[1; 64], (20 << 20) - 512);
+    let text = place.yes("info half");
+    assert!(text.contains("damaged: the backup GPT, at byte 20971008, is damaged or missing"), "{text}");
+    // A disk that grew is no damage.
+    place.sh("cp disk grown; truncate -s 24M grown");
+    let grown = json(&place, "grown");
+    let place_of_backup = "at byte 20971008, 4194304 bytes before the end";
+    assert_eq!(
+        (&grown["damage"], &grown["facts"]["backup_gpt"]),
+        (&serde_json::json!([]), &place_of_backup.into())
+    );
+}
+
+/// Where nothing known is at the beginning, a search may find what lies further behind.
+#[test]
+fn a_search_is_proposed_where_nothing_is_known() {
+    let place = place();
+    if !disk(&place) {
+        return;
+    }
+    place.sh("truncate -s 3M shifted; cat root >> shifted; truncate -s 20M zeros; printf zeros > small");
+    let proposed = |line: &str| stdout(&place.is(line, 1, "")).contains("casemate info --scan ");
+    assert!(proposed("info shifted") && proposed("info zeros") && proposed("info small"));
+    assert!(
+        stdout(&place.is("info shifted,offset=1M", 1, "")).contains("info --offset 1048576 --scan shifted")
+    );
+    assert!(!place.yes("info root").contains("--scan"));
+    place.sh("truncate -s 0 empty");
+    assert!(!proposed("info empty"));
+}
+
+/// The kernel has its own names for parts of disks, and a hash area in a partition is not one behind the data.
+#[test]
+fn partitions_are_no_devices_of_the_whole_disk() {
+    let place = place();
+    if !disk(&place) {
+        return;
+    }
+    place.sh(
+        "veritysetup format root tree >tree.txt; sed -n 's/^Root hash: *\\t*//p' tree.txt > hash
+         truncate -s 24M parts
+         printf 'label: gpt\nstart=2048, size=24576, name=root\nstart=28672, size=8192, name=tree\n' | sfdisk -q parts
+         dd if=root of=parts bs=512 seek=2048 conv=notrunc status=none
+         dd if=tree of=parts bs=512 seek=28672 conv=notrunc status=none",
+    );
+    place.is("verity verify parts @hash", 2, "this is a GPT partition table");
+    place.yes("verity verify parts,partition=root parts,partition=tree @hash");
+    let line = "verity table parts,partition=root parts,partition=tree @hash";
+    place.is(line, 2, "give the kernel's name of that part with --data-name");
+    place.is(&format!("{line} --data-name PARTUUID=1"), 2, "with --hash-name");
+    let text = place.yes(&format!("{line} --data-name PARTUUID=1 --hash-name PARTUUID=2"));
+    assert!(text.contains("verity 1 PARTUUID=1 PARTUUID=2 4096 4096 "), "{text}");
+    place.yes(&format!("{line} --print=data-uuid"));
+}
+
+/// Logical partitions are a chain of records: those before one that is lost are told.
+#[test]
+fn a_chain_of_logical_partitions_that_breaks_hides_only_its_rest() {
+    let place = place();
+    if tool("sfdisk").is_none() {
+        return;
+    }
+    place.file("table", b"label: dos\nstart=2048,size=2048,type=83\nstart=4096,size=20000,type=5\nstart=6144,size=2048\nstart=10240,size=2048\n");
+    place.sh("truncate -s 16M disk; sfdisk -q disk < table >&2");
+    let numbers = |name: &str| -> Vec<u64> {
+        let found = json(&place, name);
+        found["inside"].as_array().unwrap().iter().map(|part| part["partition"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(numbers("disk"), [1, 2, 5, 6]);
+    overwrite(&place, "disk", &[0; 512], 8192 * 512);
+    assert_eq!(numbers("disk"), [1, 2, 5]);
+    let text = place.yes("info disk");
+    let said = "the record of logical partition 6, at byte 4194304, can't be read: it has no signature";
+    assert!(text.contains(said), "{text}");
+    place.is("ext4 ls -P 6 disk", 2, said);
+}
+
+/// A digest of all bytes, as sha256sum has it.
+#[test]
+fn the_digest_is_that_of_the_image() {
+    let place = place();
+    place.file("noise", &Rng::new(3).bytes(3_000_001));
+    let expected = place.sh("sha256sum noise | cut -d' ' -f1");
+    let expected = expected.trim();
+    assert!(stdout(&place.is("info --sha256 noise", 1, "")).ends_with(&format!("sha256: {expected}\n")));
+    let value: Value = serde_json::from_slice(&place.is("info --sha256 --json noise", 1, "").stdout).unwrap();
+    assert_eq!(value["sha256"], expected);
+    assert!(
+        stdout(&place.is("info --sha256 --html - noise", 1, "")).contains(&format!("SHA-256 {expected}"))
+    );
+    place.is("info --sha256 --scan noise", 2, "cannot be used with");
 }
 
 /// A hash area behind its file system is named where one is looked for at the beginning, with the option that leads there.
@@ -582,7 +695,16 @@ fn the_page_is_shown_by_a_browser() {
         page.contains("left:5.0000%;width:60.0000%") && page.contains("left:70.0000%;width:20.0000%"),
         "{page}"
     );
-    assert_eq!(place.yes("info --html - disk"), page);
+    let made = place
+        .command()
+        .args(["info", "--html", "-", "disk"])
+        .env("SOURCE_DATE_EPOCH", "86399")
+        .output()
+        .unwrap();
+    let made = String::from_utf8(made.stdout).unwrap();
+    assert!(made.contains(", 1970-01-01T23:59:59Z") && made.contains("<dt>What protects it</dt>"), "{made}");
+    let body = |page: &str| page.split_once("</p>").unwrap().1.to_owned();
+    assert_eq!(body(&made), body(&page));
     // What an image says of itself is text, whatever it looks like.
     if tool("tune2fs").is_some() {
         place.sh("tune2fs -L '<b>&\"x' root >&2");

@@ -267,6 +267,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("scan", "", "all of an image is searched"),
     ("sector-size", "BYTES", "the size of what is encrypted, or has a tag"),
     ("seed", "SEED", "what makes random numbers the same"),
+    ("sha256", "", "a digest of the whole image is computed"),
     ("show-key", "", "the key is printed"),
     ("signature", "SIGFILE", "a PKCS#7 signature"),
     ("signing-key", "KEYFILE", "a private key"),

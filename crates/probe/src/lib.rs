@@ -33,8 +33,8 @@ use std::sync::Arc;
 use casemate_blockdev::journal;
 use casemate_blockdev::signatures::{EROFS, SQUASHFS, ZEROS};
 use casemate_blockdev::{
-    BlockDevice, Medium, PartitionTable, Window, backup_gpt, is_same_file, partition_table, type_name,
-    u64_of, usize_of,
+    BlockDevice, Medium, PartitionTable, Window, backup_gpt, has_backup, is_same_file, partition_table,
+    type_name, u64_of, usize_of,
 };
 use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, copy_to_read_by};
 use casemate_luks::luks2;
@@ -57,6 +57,8 @@ pub struct Found {
     pub start: u64,
     /// Bytes that are there.
     pub len: u64,
+    /// Bytes that it had before it was cut off, if it was.
+    pub full: Option<u64>,
     /// The number of the partition that this is.
     pub partition: Option<u32>,
     /// Its name; `None` if nothing known was found.
@@ -139,6 +141,7 @@ fn look_at(
                     );
                 }
                 found.say("table id", &table.id);
+                found.look_at_table(&*part, &table);
                 found.look_into(device, &table, depth, left)?;
             }
             Err(error) => found.damage.push(error.text().into_owned()),
@@ -165,6 +168,7 @@ impl Found {
         Found {
             start,
             len,
+            full: None,
             partition,
             what,
             content: None,
@@ -175,6 +179,26 @@ impl Found {
             stale: Vec::new(),
             reencryption: None,
             inside: Vec::new(),
+        }
+    }
+
+    /// Compares the disk with what its table says of it: the end, and the backup there.
+    fn look_at_table(&mut self, part: &dyn BlockDevice, table: &PartitionTable) {
+        self.damage.extend(table.damage.clone());
+        let Some(size) = table.disk_size.filter(|_| !table.is_backup) else { return };
+        if size > self.len {
+            self.full = Some(size);
+            self.damage.push(format!("{}; the backup GPT is not there", cut_off(size, self.len)));
+            return;
+        }
+        let place = size.saturating_sub(512);
+        match has_backup(part, table) {
+            Ok(true) if size < self.len => {
+                self.say("backup gpt", format!("at byte {place}, {} bytes before the end", self.len - size));
+            }
+            Ok(true) => {}
+            Ok(false) => self.damage.push(format!("the backup GPT, at byte {place}, is damaged or missing")),
+            Err(error) => self.damage.push(format!("the backup GPT, at byte {place}: {}", error.text())),
         }
     }
 
@@ -204,8 +228,11 @@ impl Found {
             inner.start = start;
             let cut = cut_off(entry.len, there);
             // The file system in it may have said so.
-            if there < entry.len && !inner.damage.contains(&cut) {
-                inner.damage.push(cut);
+            if there < entry.len {
+                inner.full = Some(entry.len);
+                if !inner.damage.contains(&cut) {
+                    inner.damage.push(cut);
+                }
             }
             let facts = std::mem::take(&mut inner.facts);
             inner.say("name", &entry.name);
@@ -327,6 +354,7 @@ impl Found {
     fn say_size(&mut self, size: u64) {
         self.say("bytes", size);
         if size > self.len {
+            self.full = Some(size);
             self.damage.push(cut_off(size, self.len));
         }
     }

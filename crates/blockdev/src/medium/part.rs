@@ -105,7 +105,7 @@ impl Medium {
     }
 
     /// Whether something was laid on the medium, such as a cipher.
-    pub(crate) fn has_layer(&self) -> bool {
+    pub fn has_layer(&self) -> bool {
         self.laid.is_some()
     }
 
@@ -258,7 +258,9 @@ impl Medium {
         }
         let all: Vec<_> = table.partitions.iter().map(|partition| partition.number.to_string()).collect();
         let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-        Err(Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name()))
+        let damage = table.damage.map_or_else(String::new, |damage| format!("; {damage}"));
+        Err(Error::argument(format!("there is no partition {number}; there are: {all}{damage}"))
+            .at(self.name()))
     }
 }
 

@@ -36,9 +36,13 @@ pub fn without_hash_area(error: Error, image: &Image, at: fn(u64) -> Advice) -> 
     }
 }
 
-/// First byte of the hash area that an image has behind a file system, if none is where it was looked for.
+/// First byte of the hash area that an image has behind a file system, if none is where it was looked for. One in a partition is
+/// that of another partition, and not of the disk.
 pub fn hash_area_within(error: &Error, image: &Image) -> Option<u64> {
     let found = probe::look(image).ok().filter(|_| error.kind() == ErrorKind::Corrupt)?;
+    if matches!(found.what, Some(probe::GPT | probe::MBR)) {
+        return None;
+    }
     found.inside.iter().find(|area| area.what == Some(probe::VERITY)).map(|area| area.start)
 }
 

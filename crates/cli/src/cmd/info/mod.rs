@@ -5,14 +5,16 @@ mod scan;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::ValueHint;
 use serde_json::{Map, Value, json};
 
 use casemate::blockdev::PartitionId;
+use casemate::ext4::{sha256, source_date_epoch};
 use casemate::image_spec::{ImageSpec, LayerSpec, LuksSpec};
 use casemate::probe::{self, Found, Look, Progress, Stale, Tag};
-use casemate::{Access, Error, Image, Output};
+use casemate::{Access, Error, Image, Output, hex};
 
 use crate::answer::Answer;
 use crate::cmd::explained::name;
@@ -36,6 +38,7 @@ use crate::streams::visible;
     \x20 casemate info root.img\n\
     \x20 casemate info --html root.html root.img\n\
     \x20 casemate info --scan disk.img\n\
+    \x20 casemate info --html case.html --sha256 disk.img\n\
     \x20 casemate info disk.enc,crypt=aes-xts-plain64,key-file=disk.key,key-size=512")]
 pub struct Args {
     /// The image: a file or block device, or with the layers on it, such as disk.img,partition=2,luks,key-file=pw.
@@ -46,6 +49,9 @@ pub struct Args {
     /// Also write an HTML page of the findings to this file; "-" is standard output, without the text.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Also compute the SHA-256 of the image, which reads all of it.
+    #[arg(long, conflicts_with = "scan")]
+    sha256: bool,
     /// Search all of the image, at the speed of reading it. Finds lost partitions, superblocks and their backups, both headers
     /// of LUKS2, both copies of a GPT, dm-verity, dm-integrity, LVM, MD and others. Wrong checksums suppress a find.
     #[arg(long, conflicts_with = "html")]
@@ -66,8 +72,12 @@ impl Args {
         let file = spec.file();
         let place = Place { spec: spec.clone(), by_offset: false };
         let answer = if found.what.is_some() { Answer::Yes } else { Answer::No };
+        let title = file.display().to_string();
+        let digest = if self.sha256 { Some(digest(&image, &title, context)?) } else { None };
+        let digest = digest.as_deref();
         if let Some(path) = &self.html {
-            let text = page::html(&file.display().to_string(), &found, &place);
+            let time = time()?;
+            let text = page::html(page::Heading { title: &title, time, digest }, &found, &place);
             if path == Path::new("-") {
                 context.print_data(text)?;
                 return Ok(answer);
@@ -75,8 +85,17 @@ impl Args {
             Output::write_whole(path, &[file], text.as_bytes())?;
         }
         match context.json() {
-            true => context.print_data(context.json_line(&value(&found, &place))?)?,
-            false => context.print_data(lines(&file.display().to_string(), &found, &place))?,
+            true => {
+                let mut value = value(&found, &place);
+                if let Some(digest) = digest {
+                    value["sha256"] = digest.into();
+                }
+                context.print_data(context.json_line(&value)?)?;
+            }
+            false => {
+                let digest = digest.map_or_else(String::new, |digest| format!("sha256: {digest}\n"));
+                context.print_data(lines(&title, &found, &place) + &digest)?;
+            }
         }
         Ok(answer)
     }
@@ -103,6 +122,21 @@ impl Args {
         }
         Ok(if found.volumes.is_empty() { Answer::No } else { Answer::Yes })
     }
+}
+
+/// When the page is made, in seconds since 1970: now, or as SOURCE_DATE_EPOCH says.
+fn time() -> Result<u64, Error> {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    Ok(source_date_epoch()?.map_or_else(now, |time| u64::try_from(time.seconds).unwrap_or(0)))
+}
+
+/// The SHA-256 of all bytes of an image, in hexadecimal.
+fn digest(image: &Image, title: &str, context: &Context) -> Result<String, Error> {
+    let device = image.device();
+    let progress = context.progress(title, device.size());
+    let work = context.work(context.providers().clone(), &progress);
+    let digest = sha256(&*device, &work).map_err(|error| error.within(image.name()))?;
+    Ok(hex::encode(&digest))
 }
 
 /// Place of something found, for the command lines that are suggested.
@@ -159,12 +193,22 @@ fn commands_through_layers(found: &Found, place: &Place) -> Vec<String> {
             vec![format!("casemate luks dump {image}"), format!("casemate info {inner}")]
         }
         Some(probe::INTEGRITY) => vec![format!("casemate integrity dump {image}")],
+        None if may_hold_more(found) => vec![format!("casemate info --scan {image}")],
         Some(probe::VERITY | probe::GPT | probe::MBR | probe::EXT_JOURNAL | probe::OVERLAY) | None => {
             Vec::new()
         }
         Some(probe::IN_PLACE_JOURNAL | probe::RECOVERY_FILE | probe::UNDO_FILE) => Vec::new(),
         Some(_) => vec![format!("casemate serve -r -U - {image}   # for any NBD client")],
     }
+}
+
+/// Whether a search may find something in bytes of which nothing is known.
+fn may_hold_more(found: &Found) -> bool {
+    found.content.is_some_and(|content| match content.look {
+        Look::Empty => false,
+        Look::Zeros => content.read < found.len,
+        Look::Random | Look::Other => true,
+    })
 }
 
 /// The commands that read something found, or make it readable.
@@ -214,10 +258,13 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
         ],
         Some(probe::IN_PLACE_JOURNAL | probe::RECOVERY_FILE | probe::UNDO_FILE) => Vec::new(),
         Some(_) => vec![format!("casemate serve{at} -r -U - {image}   # for any NBD client")],
-        None if found.content.is_some_and(|content| content.look == Look::Random) => {
-            vec![format!("casemate info{at} --crypt aes-xts-plain64 --key-file KEY {image}")]
+        None => {
+            let is_random = found.content.is_some_and(|content| content.look == Look::Random);
+            let crypt = format!("casemate info{at} --crypt aes-xts-plain64 --key-file KEY {image}");
+            let scan = format!("casemate info{at} --scan {image}");
+            let scan = may_hold_more(found).then_some(scan);
+            scan.into_iter().chain(is_random.then_some(crypt)).collect()
         }
-        None => Vec::new(),
     }
 }
 
@@ -309,6 +356,7 @@ fn value(found: &Found, place: &Place) -> Value {
     let mut value = json!({
         "start": found.start,
         "bytes": found.len,
+        "full_bytes": found.full,
         "partition": found.partition,
         "what": found.what,
         "content": found.content.map(|content| match content.look {

@@ -151,6 +151,16 @@ impl StoredArgs {
         self.hash.as_ref().unwrap_or(&self.data).file()
     }
 
+    /// Whether the data are a part of their file or device, or lie on layers: the kernel has another name for them.
+    pub fn data_is_part(&self) -> bool {
+        self.partition.is_some() || !self.data.layers().is_empty()
+    }
+
+    /// Whether the hash area lies in a part of its file or device.
+    pub fn hash_is_part(&self) -> bool {
+        self.hash_partition.is_some() || self.hash.as_ref().is_some_and(|hash| !hash.layers().is_empty())
+    }
+
     /// The root hash's bytes. A single word behind DATA_DEVICE that reads as a root hash is one: the hash area lies in
     /// DATA_DEVICE then.
     pub fn root_hash(&mut self, given: &RootHashArgs) -> Result<Vec<u8>, Error> {

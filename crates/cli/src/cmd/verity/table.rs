@@ -93,6 +93,19 @@ impl Args {
         if is_one && self.hash_name.is_none() {
             self.hash_name.clone_from(&self.data_name);
         }
+        let needs_names = matches!(self.print, None | Some(Print::Table | Print::KernelArgument));
+        for (option, given, is_part, device) in [
+            ("--data-name", &self.data_name, self.stored.data_is_part(), self.stored.data()),
+            ("--hash-name", &self.hash_name, self.stored.hash_is_part() && !is_one, self.stored.hash()),
+        ] {
+            if needs_names && given.is_none() && is_part {
+                return Err(Error::argument(format!(
+                    "this is a part of {}: give the kernel's name of that part with {option}, such as PARTUUID=UUID (casemate info \
+                     has the UUID)",
+                    device.display()
+                )));
+            }
+        }
         let name = |given: &Option<String>, location: &dyn Display| {
             given.clone().unwrap_or_else(|| location.to_string())
         };
