@@ -66,6 +66,7 @@ impl Volume {
         work: &Work<'_>,
     ) -> Result<u32, Error> {
         refuse_empty(passphrase, options.allow_empty_passphrase)?;
+        unlocked.check_of_data().at(self.header_image.name())?;
         let lease = self.lease_header()?;
         if let Header::Luks1(header) = &mut self.header {
             let image = &self.header_image;
@@ -297,7 +298,8 @@ impl Volume {
     /// # Errors
     /// Errors of [`Volume::kill_slot`].
     pub fn erase_slots(&mut self, ids: &[u32], work: &Work<'_>) -> Result<(), Error> {
-        if ids.len() == self.slots().len() {
+        let is_all = ids.len() == self.slots().len();
+        if is_all {
             self.wipe_leftovers(work)?;
         }
         let lease = self.lease_header()?;
@@ -306,7 +308,12 @@ impl Volume {
             let found = slots.iter().find(|(slot, _)| slot == id).map(|(_, area)| area.clone());
             found.ok_or_else(|| no_slot(*id))
         };
-        let areas: Vec<_> = ids.iter().map(area).collect::<Result<_, _>>().at(image.name())?;
+        let mut areas: Vec<_> = ids.iter().map(area).collect::<Result<_, _>>().at(image.name())?;
+        // The damaged mark of a slot may be put right, and the slot would open the volume again.
+        let is_unsure = |slot: &luks1::Slot| is_all && matches!(slot.state, SlotState::Invalid(_));
+        if let Header::Luks1(header) = &self.header {
+            areas.extend(header.slots.iter().filter(|slot| is_unsure(slot)).map(|slot| header.area(slot)));
+        }
         let wipe_all =
             |device: &dyn BlockDevice| areas.iter().try_for_each(|area| wipe(device, area.clone()));
         match &mut self.header {
@@ -315,6 +322,7 @@ impl Volume {
                 wipe_all(image.top()).at(image.name())?;
                 // OK to index: such slots were found.
                 ids.iter().for_each(|id| header.slots[usize_of(*id)].disable());
+                header.slots.iter_mut().filter(|slot| is_unsure(slot)).for_each(luks1::Slot::disable);
                 header.write(image.top()).at(image.name())
             }
             Header::Luks2(_) => {

@@ -23,19 +23,39 @@ pub struct Unlocked {
     pub(super) volume_key: SecretVec,
     /// Whether the passphrase had no bytes: that of a volume that is not to be kept secret.
     pub(super) is_empty_passphrase: bool,
+    /// True for the key of the data, false for that of an unbound key slot, which somebody named.
+    pub(super) is_of_data: bool,
 }
 
 impl Unlocked {
     /// The volume key, for data that a cipher is of.
     ///
     /// # Errors
-    /// `Unsupported` for a cipher that encrypts nothing, unless the volume is one that is open to all.
+    /// `Unsupported` for a cipher that encrypts nothing, unless the volume is one that is open to all; errors of
+    /// [`Unlocked::check_of_data`].
     pub(super) fn key_of(&self, encryption: &str) -> Result<&SecretVec, Error> {
+        self.check_of_data()?;
         match is_null(encryption) && !self.is_empty_passphrase {
             true => Err(Error::unsupported(format!(
                 "the data's cipher is {encryption}, which encrypts nothing; only an empty passphrase opens it"
             ))),
             false => Ok(&self.volume_key),
+        }
+    }
+
+    /// Refuses the key of an unbound key slot: with it the data would be read as noise, and written as noise.
+    ///
+    /// # Errors
+    /// `Argument`.
+    pub(super) fn check_of_data(&self) -> Result<(), Error> {
+        match (self.is_of_data, self.keyslot) {
+            (true, _) => Ok(()),
+            (false, slot) => {
+                let slot = slot.map_or_else(String::new, |slot| format!("key slot {slot}: "));
+                let text =
+                    format!("{slot}the key is unbound, and does not open the data; name another key slot");
+                Err(Reason::NoUsableSlot.of(Error::argument(text)))
+            }
         }
     }
 
@@ -146,6 +166,7 @@ fn try_slots(
         let open = |_: &mut (), number| {
             let slot = &group[usize_of(number)];
             let opened = slot.open(device, passphrase, &options.limits, &work.providers);
+            let opened = opened.map(|key| key.map(|key| (key, slot.is_of_data)));
             results.lock().unwrap_or_else(PoisonError::into_inner).push((number, slot.id, opened));
             Ok::<(), Error>(())
         };
@@ -154,8 +175,8 @@ fn try_slots(
         results.sort_by_key(|(number, ..)| *number);
         for (_, id, opened) in results {
             match opened {
-                Ok(Some(volume_key)) => {
-                    return Ok(Unlocked { keyslot: Some(id), volume_key, is_empty_passphrase });
+                Ok(Some((volume_key, is_of_data))) => {
+                    return Ok(Unlocked { keyslot: Some(id), volume_key, is_empty_passphrase, is_of_data });
                 }
                 Ok(None) => tried.push(id),
                 Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::Interrupted) => {
@@ -300,7 +321,7 @@ fn slots(
             }
             let candidate = |id, slot| {
                 let checks = vec![Check::of_luks1(header)];
-                Candidate { id, slot: Slot::of_luks1(header, slot), checks }
+                Candidate { id, slot: Slot::of_luks1(header, slot), checks, is_of_data: true }
             };
             Ok(enabled.into_iter().map(|(id, slot)| (id, Ok(candidate(id, slot)))).collect())
         }
@@ -336,8 +357,12 @@ fn slots_of_luks2(
         let Some(keyslot) = keyslots.iter().find(|slot| slot.id == id && slot.kind == "luks2") else {
             continue;
         };
-        let of_slot: Vec<&Digest> = digests.iter().filter(|digest| digest.keyslots.contains(&id)).collect();
+        let mut of_slot: Vec<&Digest> =
+            digests.iter().filter(|digest| digest.keyslots.contains(&id)).collect();
         let is_bound = of_slot.iter().any(|digest| is_wanted(digest));
+        if is_bound {
+            of_slot.retain(|digest| is_wanted(digest));
+        }
         let wanted = match options.keyslot {
             Some(named) => named == id,
             None => (is_bound || options.unbound) && keyslot.priority != Priority::Ignore,
@@ -345,7 +370,10 @@ fn slots_of_luks2(
         if wanted {
             let checks =
                 || of_slot.iter().map(|digest| Check::of_luks2(digest, cpu)).collect::<Result<_, _>>();
-            let candidate = || Ok(Candidate { id, slot: Slot::of_luks2(keyslot, cpu)?, checks: checks()? });
+            let candidate = || {
+                let (slot, checks) = (Slot::of_luks2(keyslot, cpu)?, checks()?);
+                Ok(Candidate { id, slot, checks, is_of_data: is_bound })
+            };
             found.push((keyslot.priority, id, candidate()));
         }
     }
@@ -361,6 +389,7 @@ struct Candidate {
     id: u32,
     slot: Slot,
     checks: Vec<Check>,
+    is_of_data: bool,
 }
 
 impl Candidate {
@@ -495,7 +524,8 @@ fn check_key(
     }
     for check in checks {
         if check.fits_within(key, budget, providers)? {
-            return Ok(Unlocked { keyslot: None, volume_key: key.clone(), is_empty_passphrase: false });
+            let volume_key = key.clone();
+            return Ok(Unlocked { keyslot: None, volume_key, is_empty_passphrase: false, is_of_data: true });
         }
     }
     Err(wrong())
@@ -511,7 +541,7 @@ mod tests {
     fn slot(kdf: Pbkdf) -> Candidate {
         let (area, encryption, hash) = (0..0, String::new(), String::new());
         let slot = Slot { key_len: 0, area, encryption, cipher_key_len: 0, hash, kdf, salt: Vec::new() };
-        Candidate { id: 0, slot, checks: Vec::new() }
+        Candidate { id: 0, slot, checks: Vec::new(), is_of_data: true }
     }
 
     #[test]

@@ -107,6 +107,30 @@ fn slots_are_erased_to_the_last_one() {
     }
 }
 
+/// The mark of a slot may be damaged, and put right later.
+#[test]
+fn a_slot_whose_mark_is_damaged_is_erased_with_the_others() {
+    let Some(twins) = Twins::new(LUKS1) else { return };
+    let mut image = twins.place.read("ours");
+    // The second slot's mark.
+    let mark = 208 + 48 + 3;
+    assert_eq!(image[mark], 0xf3);
+    image[mark] = 0xf4;
+    twins.place.file("ours", &image);
+    twins.ours("erase ours --batch-mode");
+    let mut erased = twins.place.read("ours");
+    assert_eq!(erased[mark - 3..=mark], [0, 0, 0xde, 0xad]);
+    // With all that the header said of the slot its stripes are gone, too.
+    erased[mark - 3..mark + 45].copy_from_slice(&image[mark - 3..mark + 45]);
+    erased[mark] = 0xf3;
+    twins.place.file("ours", &erased);
+    says(
+        twins.place.own("luks test-passphrase ours --key-file two"),
+        1,
+        "does not open with this passphrase",
+    );
+}
+
 /// Somebody at a terminal is asked.
 #[test]
 fn who_answers_yes_means_it() {
@@ -210,7 +234,7 @@ fn a_copy_of_a_header_is_mended_from_the_other() {
     let mut bytes = sound.clone();
     bytes[..4096].fill(0);
     twins.place.file("ours", bytes);
-    twins.refused("repair ours", "there is no primary LUKS header");
+    twins.refused("repair ours", "the primary LUKS header is lost");
     twins.ours("repair ours --batch-mode");
     twins.same("mended");
     let mut bytes = sound;

@@ -62,7 +62,9 @@ fn a_header_that_lies_apart_is_changed() {
     place.file("new", "new");
     let header = "--luks-header header";
     let image = place.read("image");
-    yes(place.own(&format!("luks add-key image {header} --key-file key --new-key-file new {CHEAP}")));
+    let old = format!("luks add-key image {header} --key-file key {CHEAP}");
+    says(place.own(&old), 2, "no new passphrase was given; --new-key-file FILE names");
+    yes(place.own(&format!("{old} --new-key-file new")));
     yes(place.own(&format!("luks remove-key image {header} --key-file key")));
     yes(place.own(&format!("luks extract image out {header} --key-file new")));
     assert!(place.read("image") == image);

@@ -288,7 +288,9 @@ fn what_can_not_be_encrypted_or_decrypted_stays_as_it_is() {
     );
     says(place.own(&format!("{encrypt} --luks-header h -c cipher_null-ecb")), 2, "encrypts nothing");
     says(place.own(&format!("{encrypt} --luks-header h --resume-only")), 2, "nothing to go on with");
-    says(place.own(&format!("{encrypt} --luks-header key")), 2, "no valid LUKS header");
+    place.file("text", "text");
+    says(place.own(&format!("{encrypt} --luks-header text")), 2, "no valid LUKS header");
+    says(place.own(&format!("{encrypt} --luks-header key")), 2, "this key file is what the command changes");
     let decrypt = "luks reencrypt disk --decrypt --key-file key";
     says(place.own(decrypt), 2, "needs a new file; name the file of the header (--luks-header FILE)");
     place.file("wrong", "wrong");

@@ -156,6 +156,20 @@ fn keys_for_no_data_are_those_of_cryptsetup() {
     ));
     twins.ours("dump-volume-key ours raw.out --key-slot 9 --key-file two");
     assert!(twins.place.read("raw.out") == [5; 24]);
+    // Named, it opens no data either: they would be read and written as noise. Nor does another passphrase of it.
+    let before = twins.place.read("ours");
+    for line in [
+        "luks extract ours out --key-slot 2 --key-file three".to_owned(),
+        "luks extract ours out --key-slot 9 --key-file two".to_owned(),
+        "ext4 build ours,luks,key-file=three,key-slot=2 --overwrite --size 1M".to_owned(),
+        "serve -w ours,luks,key-file=three,key-slot=2 --exec true".to_owned(),
+        format!("luks add-key ours --key-slot 2 --key-file three --new-key-file raw {CHEAP}"),
+    ] {
+        says(twins.place.own(&line), 2, "the key is unbound, and does not open the data");
+    }
+    assert!(twins.place.read("ours") == before && !twins.place.path("out").exists());
+    twins.ours("test-passphrase ours --key-slot 2 --key-file three");
+    twins.theirs("open --test-passphrase --key-slot 2 --key-file three ours");
     let unbound = "add-key ours --unbound --new-key-file two";
     twins.refused(&format!("{unbound} {CHEAP}"), "needs a key, or its size in bits");
     twins.refused(&format!("{unbound} {CHEAP} --key-size 129"), "a key of 129 bits");
@@ -163,6 +177,26 @@ fn keys_for_no_data_are_those_of_cryptsetup() {
     twins.refused(&format!("{unbound} {CHEAP} --key-size 256 --key-file one"), "cannot be used with");
     let Some(twins) = Twins::new(LUKS1) else { return };
     twins.refused(&format!("{unbound} {CHEAP} --key-size 256"), "LUKS2 has");
+}
+
+/// A key in the file that is changed would be gone with it.
+#[test]
+fn keys_are_not_read_from_what_is_changed() {
+    for options in [LUKS1, LUKS2] {
+        let Some(twins) = Twins::new(options) else { return };
+        twins.place.sh("ln ours name; head -c 4194304 /dev/zero >plain");
+        let before = twins.place.read("ours");
+        for line in [
+            format!("change-key ours --key-file one --new-key-file ours --new-keyfile-size 64 {CHEAP}"),
+            format!("add-key ours --key-file one --new-key-file name --new-keyfile-size 64 {CHEAP}"),
+            format!("reencrypt ours --key-file ours --keyfile-size 64 --batch-mode {CHEAP}"),
+            format!("reencrypt --encrypt plain --luks-header apart --key-file plain --batch-mode {CHEAP}"),
+        ] {
+            twins.refused(&line, "this key file is what the command changes");
+        }
+        assert!(twins.place.read("ours") == before && !twins.place.path("apart").exists());
+        assert!(twins.place.read("plain").iter().all(|byte| *byte == 0));
+    }
 }
 
 #[test]

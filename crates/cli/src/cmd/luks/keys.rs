@@ -7,7 +7,7 @@ use serde_json::json;
 
 use casemate::blockdev::usize_of;
 use casemate::luks::{Header, LuksKey, LuksOptions, NewKeyOptions, Reason, Volume, random_key};
-use casemate::{Error, SecretSource, SecretVec};
+use casemate::{Error, SecretMissing, SecretSource, SecretVec};
 
 use super::confirm::Confirm;
 use super::manners::{CRYPTSETUP_LIMIT, Did, Wanted};
@@ -44,7 +44,8 @@ pub struct AddKey {
 /// Replace a passphrase of a LUKS volume with a new one.
 ///
 /// The new key slot is written to free space, then the old one is wiped: at any moment one of the two passphrases opens
-/// the volume. In LUKS2 the slot keeps its number and its tokens.
+/// the volume. In LUKS2 the slot keeps its number and its tokens. In a header of LUKS1 without a free slot the old one is
+/// overwritten: a power cut may then leave neither.
 #[derive(clap::Args, Debug)]
 pub struct ChangeKey {
     #[command(flatten)]
@@ -152,7 +153,16 @@ impl NewKeyArgs {
     ) -> Result<(SecretVec, NewKeyOptions), Error> {
         let part = Part { offset: self.new_keyfile_offset, size: self.new_keyfile_size };
         let passphrase = match &self.new_key_file {
-            None => passphrase(wanted, part, image, context)?,
+            None => passphrase(wanted, part, image, context).map_err(|error| {
+                match error.cause::<SecretMissing>() {
+                    Some(SecretMissing::Empty) => Error::argument(
+                        "no new passphrase was given; --new-key-file FILE names the file that has it",
+                    )
+                    .with_cause(SecretMissing::Empty)
+                    .at(image.display()),
+                    _ => error,
+                }
+            })?,
             Some(path) => {
                 let key = LuksKey::file(&SecretSource::file(path).from_byte(part.offset), part.size)?;
                 let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = key;
@@ -199,6 +209,7 @@ fn answer(context: &Context, what: &str, slot: u32) -> Result<Answer, Error> {
 impl AddKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
+        args.refuse_changed_keys(self.new.new_key_file.as_deref())?;
         let mut volume = args.changeable(context)?;
         let work = context.opening();
         if self.unbound {
@@ -247,6 +258,7 @@ impl AddKey {
 impl ChangeKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
+        args.refuse_changed_keys(self.new.new_key_file.as_deref())?;
         let mut volume = args.changeable(context)?;
         let work = context.opening();
         let unlocking = args.unlock.options()?;
@@ -266,6 +278,7 @@ impl ChangeKey {
 impl ConvertKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
+        args.refuse_changed_keys(args.passphrase.key_file.iter().map(PathBuf::as_path))?;
         let mut volume = args.changeable(context)?;
         if let Header::Luks1(_) = volume.header() {
             return Err(Error::argument("LUKS1 has one KDF and one cipher; convert makes a volume LUKS2"));

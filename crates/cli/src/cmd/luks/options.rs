@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
 
+use casemate::blockdev::is_same_file;
 use casemate::blockdev::os::FileTypeExt;
 use casemate::image_spec::{KeyPlace, LuksSpec, read_policy};
 use casemate::luks::{AreaCipher, LuksKey, LuksOptions, Policy, Volume};
 use casemate::target::{Consent, Made};
-use casemate::{Access, Error, Image, SecretSource, SecretVec, Target, probe};
+use casemate::{Access, Code, Error, Image, SecretSource, SecretVec, Target, probe};
 
 use super::manners::Wanted;
 use crate::cmd::explained::explained;
@@ -400,6 +401,25 @@ impl VolumeArgs {
     /// The header and its data, to be changed.
     pub fn changeable(&self, context: &Context) -> Result<Volume, Error> {
         self.place.changeable(self.unlock.luks_header.as_deref(), context)
+    }
+
+    /// Refuses keys in the files that the command changes: nothing would open the volume afterwards. Other partitions of the disk
+    /// may have some.
+    ///
+    /// # Errors
+    /// `Argument`.
+    pub fn refuse_changed_keys<'a>(&self, keys: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
+        let image = Some(self.place.file()).filter(|_| !self.place.is_part());
+        let changed: Vec<&Path> = image.into_iter().chain(self.unlock.luks_header.as_deref()).collect();
+        let is_changed = |key: &&Path| changed.iter().any(|path| is_same_file(path, key));
+        match keys.into_iter().find(is_changed) {
+            None => Ok(()),
+            Some(key) => {
+                let text = "this key file is what the command changes, and nothing would open the volume afterwards; copy the key to \
+                            another file";
+                Err(Error::coded(Code::Overlap, text).at(key.display()))
+            }
+        }
     }
 
     /// The key that opens a volume.

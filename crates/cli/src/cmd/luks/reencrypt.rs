@@ -134,6 +134,8 @@ impl Args {
         let name = place.file().display().to_string();
         place.refuse_layers("work in place")?;
         place.refuse_partition()?;
+        let keys = self.volume.passphrase.key_file.iter().map(std::path::PathBuf::as_path);
+        self.volume.refuse_changed_keys(keys.chain(unlock.volume_key_file()))?;
         let is_export = self.decrypt && unlock.luks_header.as_ref().is_some_and(|path| !path.exists());
         let is_new = self.encrypt && self.is_unencrypted(context)?;
         if let (true, Some(offset)) = (is_new, self.crypt_offset) {

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use casemate::blockdev::Events;
-use casemate::luks::{LuksKey, LuksOptions, ReencryptionState};
+use casemate::luks::{Header, LuksKey, LuksOptions, ReencryptionState};
 use casemate::{Access, Error, ErrorKind, probe};
 
 use super::confirm::Confirm;
@@ -38,10 +38,12 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let image = self.header.image(Access::Change, context)?;
-        if !image.begins_with_luks()? {
-            let there = probe::beginning(&*image.device())?.unwrap_or("something that is not known");
+        // Without a header that could be read the repair says so, and overwrites nothing.
+        if !image.begins_with_luks()? && Header::read(&*image.device(), context.providers()).is_ok() {
+            let there = probe::beginning(&*image.device())?.unwrap_or("data of no known kind");
             self.confirm.ask(&format!(
-                "{}: there is no primary LUKS header but {there}, which is lost if a secondary one is found behind it",
+                "{}: the primary LUKS header is lost, and {there} in its place; the repair overwrites the beginning with the secondary \
+                 header",
                 image.name()
             ))?;
         }
