@@ -91,7 +91,10 @@ fn is_output(command: &str, id: &str) -> bool {
 
 /// Refuses to make a new file of a name that reads as the specification of a part of an image: somebody took the argument for
 /// one that takes images, and would find plaintext in a file of that name.
-fn refuse_specification(path: &Path) -> Result<(), Error> {
+///
+/// # Errors
+/// `Argument`.
+pub fn refuse_specification(path: &Path) -> Result<(), Error> {
     if path.exists() {
         return Ok(());
     }

@@ -34,6 +34,13 @@ fn only_a_question_is_answered_with_no() {
     let crypt = "--crypt aes-xts-plain64 --key-size 512 --key-file";
     place.is(&format!("verity sign {root} root.sig --signing-key key.pem --cert cert.pem"), 0, "");
 
+    // The signature in a part of an image.
+    place.is(&format!("verity sign {root} root.json --systemd --signing-key key.pem --cert cert.pem"), 0, "");
+    let signed = fs::read(place.path("root.json")).unwrap();
+    fs::write(place.path("signed.disk"), [&[0; 4096][..], &signed].concat()).unwrap();
+    place.is(&format!("verity verify-signature {root} signed.disk,offset=4096 --cert cert.pem"), 0, "");
+    place.is(&format!("verity verify-signature {other} signed.disk,offset=4096 --cert cert.pem"), 1, "");
+
     // No.
     for line in [
         format!("verity verify root.img root.hash {other}"),
@@ -478,6 +485,7 @@ fn what_is_read_is_not_replaced() {
         "luks extract vault root.img,partition=2 --key-file disk.key",
         "rescue root.img root.img,offset=1M",
         "verity format root.img new.hash --fec-device root.img,offset=4M",
+        "verity sign @root.txt root.img,offset=4M --signing-key key.pem --cert cert.pem",
     ] {
         place.is(line, 2, "takes the name of a file, not a specification of root.img");
     }

@@ -34,7 +34,7 @@ fn a_repair_is_shown_asked_for_and_made() {
     let tried = place.is("check --repair --dry-run image", 1, "");
     let tried = stdout(&tried);
     assert!(tried.starts_with("Would be fixed:\n") && tried.contains(" would be fixed\n"), "{tried}");
-    place.is("check --repair image", 2, "use --batch-mode to repair everything");
+    place.is("check --repair image", 2, "--batch-mode repairs without asking");
     place.is("check --dry-run image", 2, "goes with --repair");
     assert!(place.read("image") == before, "nothing was to be written");
     let json: serde_json::Value =

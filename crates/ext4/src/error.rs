@@ -253,7 +253,8 @@ impl fmt::Display for Problem {
             Problem::Number { what, expected, found } => {
                 write!(f, "{what}: expected {expected}, found {found}")
             }
-            Problem::Run { first, last, what } => write!(f, "{first} to {last} {what}"),
+            Problem::Run { first, last, what } if first == last => write!(f, "block {first} {what}"),
+            Problem::Run { first, last, what } => write!(f, "blocks {first} to {last} {what}"),
             Problem::Marked { first, last, marked } if first == last => f.write_str(&match marked {
                 Marked::Used => format!("{first} is free, and marked as in use"),
                 Marked::Free => format!("{first} is in use, and marked as free"),

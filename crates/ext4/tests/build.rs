@@ -560,7 +560,7 @@ fn a_size_is_found_for_more_inodes_than_a_group_has_room_for() {
     by_ratio.features.change("^bigalloc").unwrap();
     by_ratio.inode_size = 1024;
     let error = Plan::new(tree_of(source.path()), &by_ratio).unwrap_err().to_string();
-    assert!(error.contains("a file system has at least"), "{error}");
+    assert!(error.contains("this file system needs at least"), "{error}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ use super::spec::{
 };
 use crate::fscrypt::read_raw_key;
 use crate::luks::NewVolume;
-use crate::target::{Consent, Made, Target};
+use crate::target::{self, Consent, Made, Target};
 use crate::verity::{Fec, FormatOptions, Formatted, Seed};
 use crate::{Error, Image, Output};
 
@@ -41,6 +41,7 @@ pub struct Planned {
     android_sparse: bool,
     options: BuildOptions,
     inputs: Vec<PathBuf>,
+    has_sources: bool,
     sealing: Option<Arc<Sealing>>,
     signer: Option<Arc<Signer>>,
     dm_verity: Option<DmVeritySpec>,
@@ -175,6 +176,7 @@ impl BuildSpec {
             android_sparse: self.android_sparse,
             options,
             inputs,
+            has_sources: !self.sources.is_empty(),
             sealing,
             signer,
             dm_verity: self.dm_verity,
@@ -193,7 +195,9 @@ impl BuildSpec {
             );
         }
         if self.dm_verity.is_some() && is_part {
-            return refuse("dm-verity over a file system in a part of an image");
+            return refuse(
+                "a hash tree can't be appended inside a partition or a part of an image; make the file system there, and then the hash tree in a partition of its own",
+            );
         }
         if self.signer.is_some() && self.verity.is_none() && self.dm_verity.is_none() {
             return refuse("there is nothing to sign: neither files with fs-verity nor dm-verity");
@@ -344,7 +348,18 @@ impl Planned {
     /// # Errors
     /// `Io`; whatever the consent says.
     pub fn look(&self, consent: Consent<'_>) -> Result<(), Error> {
+        self.look_at_full(consent)?;
         self.target.look(consent)
+    }
+
+    /// Asks for consent where an empty file system would replace one: that is not another run of the same build.
+    fn look_at_full(&self, consent: Consent<'_>) -> Result<(), Error> {
+        match &self.target {
+            BuildTarget::File(path) if !self.has_sources => {
+                target::look_at_path(path, Some(Made::Data), consent)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes everything. Files are there whole or not at all. `consent` is asked if something would be lost.
@@ -353,6 +368,7 @@ impl Planned {
     /// `Io`; that a source changed since it was read; [`Error::is_busy`] if the target is in use; `Argument` for a size that is not
     /// whole blocks of what is around it; `Unsupported` for parity within a LUKS volume; whatever the consent says.
     pub fn write(self, consent: Consent<'_>, work: &Work<'_>) -> Result<Built, Error> {
+        self.look_at_full(consent)?;
         let size = self.size();
         let Planned { build, target, volume, .. } = self;
         let (report, dm_verity) = match (self.dm_verity, volume) {

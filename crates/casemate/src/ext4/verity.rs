@@ -110,8 +110,8 @@ impl casemate_ext4::VerityFiles for Checked {
         };
         let found = describer.check(&fs.open_file(inode)?, &tree, descriptor.root_hash(), &mut report)?;
         let what = [
-            (FindingKind::VerityTree, &hashes, "of the tree do not match what lies above them"),
-            (FindingKind::VerityContents, &found.bad_data, "of the file do not match its tree"),
+            (FindingKind::VerityTree, &hashes, "of the fs-verity tree: not as the tree above says"),
+            (FindingKind::VerityContents, &found.bad_data, "of the file: not as its fs-verity tree says"),
         ];
         for (kind, ranges, what) in what {
             for range in ranges.iter() {

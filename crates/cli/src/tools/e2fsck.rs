@@ -19,8 +19,9 @@ use casemate::ext4::{
 };
 use casemate::{Access, Error, Image};
 
-use crate::cmd::ext4::check::{ask, files, group, groups};
+use crate::cmd::ext4::check::{files, group, groups};
 use crate::context::Context;
+use crate::question;
 use crate::streams::{say, tell};
 
 /// The version whose command line this is.
@@ -319,6 +320,15 @@ impl Tool {
             "-B {expected}: the superblock in block {block} says blocks of {found} bytes"
         )))
     }
+}
+
+/// Shows findings on the terminal and asks whether they are to be fixed. As with the tool, Enter is yes.
+fn ask(findings: &str) -> Result<bool, Error> {
+    if !io::stdin().is_terminal() {
+        return Err(Error::argument("need terminal for interactive repairs"));
+    }
+    let answer = question::answer(&format!("{findings}Fix<y>? "))?;
+    Ok(matches!(&*answer, "" | "y" | "Y" | "yes"))
 }
 
 /// Whether the superblock itself is what is wrong.

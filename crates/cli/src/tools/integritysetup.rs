@@ -185,7 +185,8 @@ impl Tool {
             if let (Some(key), Some(said)) = (key, said)
                 && key.len() != said
             {
-                let text = format!("--{whose}-key-file: {} bytes, which must be the key's size", key.len());
+                let text =
+                    format!("--{whose}-key-file has {} bytes, and --{whose}-key-size is {said}", key.len());
                 return Err(Error::argument(text));
             }
         }

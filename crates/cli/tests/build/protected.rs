@@ -352,7 +352,7 @@ fn images_lie_in_luks_volumes_and_partitions() {
         ("build disk,partition=2,luks,key-file=pass", "no valid LUKS header"),
         ("build disk,partition=2,offset=1M", "goes to one place"),
         ("build disk,offset=1M,size=9M", "with --size, not with size="),
-        ("build disk,partition=2 --dm-verity append", "dm-verity over a file system in a part of an image"),
+        ("build disk,partition=2 --dm-verity append", "can't be appended inside a partition"),
         ("build new,one", "a comma in the name of a file is written twice"),
     ] {
         place.is(&format!("{line} --from tree --overwrite"), 2, said);

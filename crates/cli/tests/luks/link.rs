@@ -386,6 +386,34 @@ fn work_that_was_begun_goes_on_as_there() {
     }
 }
 
+/// Warning of what a new volume overwrites, in the words of the tool.
+#[test]
+fn a_new_volume_warns_of_what_it_overwrites() {
+    let (Some(cryptsetup), Some(_), Some(_)) = (tool("cryptsetup"), tool("sfdisk"), tool("mke2fs")) else {
+        return;
+    };
+    let place = Place::new(CASEMATE);
+    symlink(CASEMATE, place.path("cryptsetup")).unwrap();
+    let contents = [
+        ":",
+        "printf 'label: gpt\nstart=2048, size=2048\n' | sfdisk -q disk",
+        "mke2fs -q -F -t ext4 disk",
+        "printf one | cryptsetup luksFormat -q --type luks1 --pbkdf-force-iterations 1000 disk -",
+    ];
+    for content in contents {
+        place.sh(&format!("rm -f disk; truncate -s 20M disk; {content}; cp disk before"));
+        for options in ["", "-q"] {
+            let said = [cryptsetup.clone(), "./cryptsetup".into()].map(|program| {
+                place.sh("cp before disk");
+                let program = program.display();
+                place.sh(&format!("printf one | {program} luksFormat {options} {CHEAP} disk - 2>&1"))
+            });
+            assert_eq!(said[0], said[1], "{content}");
+            assert_eq!(said[0].is_empty(), content == ":" || options == "-q", "{content}");
+        }
+    }
+}
+
 /// Prompts at a terminal, and how often they come.
 #[test]
 fn passphrases_are_asked_for_in_the_words_of_the_tool() {

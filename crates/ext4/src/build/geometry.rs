@@ -214,7 +214,9 @@ impl Geometry {
     fn divide(&mut self, options: &BuildOptions, inodes: u64) -> Result<Fitted<()>> {
         let asked = self.blocks;
         let too_small = |least: u64| {
-            let text = format!("{asked} blocks, and a file system has at least {least}");
+            let text = format!(
+                "a size of {asked} blocks is too small: this file system needs at least {least} blocks"
+            );
             let error = std::io::Error::new(std::io::ErrorKind::StorageFull, text).into();
             // In whole steps, over those that lie below the least.
             let steps = (least.saturating_sub(asked) / STEP).max(1);

@@ -407,7 +407,7 @@ impl<'a, 'b> Worker<'a, 'b> {
                     let run = Problem::Run {
                         first: shared.first.get(),
                         last: shared.end().before().get(),
-                        what: "are claimed by others, too",
+                        what: "of the image, claimed by other files, too",
                     };
                     let place = Place::inode(Structure::Inode, inode);
                     self.check.findings.add(Finding::new(FindingKind::ClaimedTwice, place, run), None);

@@ -82,9 +82,11 @@ impl FeatureChange {
                 own.push(*feature);
             }
         }
-        for (list, may, what) in [(&change.set, ADDED, "come to"), (&change.cleared, REMOVED, "leave")] {
+        for (list, may, what) in
+            [(&change.set, ADDED, "added to"), (&change.cleared, REMOVED, "removed from")]
+        {
             if let Some(feature) = list.iter().find(|feature| !may.contains(feature)) {
-                let text = format!("the feature {feature} can't {what} a file system that is there");
+                let text = format!("the feature {feature} can't be {what} an existing file system");
                 return Err(Error::unsupported(text));
             }
         }

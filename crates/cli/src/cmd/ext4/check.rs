@@ -364,9 +364,9 @@ fn advice(report: &CheckReport, withheld: &[Finding], depth: Depth) -> String {
 }
 
 /// Shows findings on the terminal, and asks whether they are to be mended.
-pub fn ask(findings: &str) -> Result<bool, Error> {
+fn ask(findings: &str) -> Result<bool, Error> {
     if !io::stdin().is_terminal() {
-        return Err(Error::argument("no terminal to ask at; use --batch-mode to repair everything"));
+        return Err(Error::argument("no terminal to ask at; --batch-mode repairs without asking"));
     }
     let answer = question::answer(&format!("{findings}Fix? [y/N] "))?;
     Ok(matches!(&*answer, "y" | "Y" | "yes"))

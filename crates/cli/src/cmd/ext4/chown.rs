@@ -80,5 +80,5 @@ fn parse(text: &str) -> Result<Owner, String> {
 /// An owner and a group, both given.
 pub fn parse_both(text: &str) -> Result<(u32, u32), String> {
     let owner = parse(text)?;
-    owner.uid.zip(owner.gid).ok_or_else(|| format!("{text}: not an owner and a group"))
+    owner.uid.zip(owner.gid).ok_or_else(|| format!("{text}: give owner and group as UID:GID, such as 0:0"))
 }

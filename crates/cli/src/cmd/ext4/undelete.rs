@@ -20,7 +20,7 @@ use crate::answer::Answer;
 use crate::context::{Context, Failures};
 use crate::streams::visible;
 
-/// Copy deleted files out of an image, as far as they can be had back.
+/// Copy deleted files out of an image, as far as they can be recovered.
 ///
 /// Linux clears a file's map when it deletes the file. The journal may still have a copy of the map from before; other tools leave
 /// the map in the inode. Names are those that directories, or their copies in the journal, still have; a file without one is called
@@ -35,7 +35,7 @@ use crate::streams::visible;
 /// DIR becomes its owner's alone, as nobody knows for sure who could reach the files; folders in it have the permissions of their
 /// directories.
 ///
-/// Stop using a file system from which files are to be had back. ext4 ls --deleted -l lists them.
+/// Stop using a file system from which you want to recover files. ext4 ls --deleted -l lists them.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate ext4 ls --deleted -l root.img\n\

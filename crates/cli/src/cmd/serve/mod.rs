@@ -124,6 +124,14 @@ impl Args {
             }
             None => service.uris().iter().try_for_each(|uri| context.print(format!("{uri}\n")))?,
         }
+        for (_, image) in &images {
+            if !image.has_layer() && image.begins_with_luks().unwrap_or(false) {
+                context.hint(&format!(
+                    "{} is a LUKS volume: clients get its header and ciphertext; use --luks to serve the plaintext",
+                    image.name()
+                ));
+            }
+        }
         if self.says_nothing_of_writing() {
             context.hint(
                 "clients can only read; use --write to let them write, or --read-only to hide this note",

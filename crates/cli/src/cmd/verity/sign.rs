@@ -8,13 +8,18 @@ use serde_json::json;
 
 use casemate::signature::{Certificate, DigestAlgorithm, Signature, VeritySig, root_hash_bytes};
 use casemate::verity::hex;
-use casemate::{Error, Output, Providers};
+use casemate::{Access, Error, Image, ImageSpec, Output, Providers};
 
 use super::options::RootHashFileArgs;
 use crate::answer::Answer;
+use crate::cmd::layers::Asking;
 use crate::cmd::signer::{SignerArgs, read_certificate};
 use crate::context::{Context, read_small};
+use crate::outputs;
 use crate::size::bytes;
+
+/// Bytes of a partition that a signature may lie in.
+const MOST_IN_PARTITION: usize = 16 << 20;
 
 /// Sign a root hash for the kernel: a detached PKCS#7 signature of its hex digits.
 #[derive(clap::Args, Debug)]
@@ -86,6 +91,7 @@ impl Args {
                 .map_err(|error| Error::io("standard output", error))?;
             return Ok(Answer::Yes);
         }
+        outputs::refuse_specification(&out)?;
         let others: Vec<&Path> =
             self.signer.inputs().chain(context.named().iter().map(PathBuf::as_path)).collect();
         Output::write_whole(&out, &others, &bytes)?;
@@ -105,7 +111,8 @@ impl VerifyArgs {
         let (root_hash, path) = self.root_hash.split(&self.words)?;
         let path = path.ok_or_else(|| Error::argument("no signature to verify"))?;
         let certificate = read_certificate(&self.cert)?;
-        let signature = read(&path, &root_hash, &certificate, context.providers())?;
+        let bytes = stored(&path, context)?;
+        let signature = read(&path, &bytes, &root_hash, &certificate, context.providers())?;
         let verified = signature.verify(&root_hash_bytes(&root_hash), &certificate, context.providers());
         let signer = verified.map_err(|error| error.at(path.display()))?;
         if context.json() {
@@ -121,20 +128,38 @@ impl VerifyArgs {
     }
 }
 
+/// The bytes of a file, or of a part of an image such as `disk.img,partition=3`.
+fn stored(path: &Path, context: &Context) -> Result<Vec<u8>, Error> {
+    let spec = match ImageSpec::parse(path) {
+        Ok(spec) if !path.exists() && !spec.layers().is_empty() => spec,
+        _ => return read_small(path),
+    };
+    let image = spec.lay_all(Image::open(spec.file(), Access::Read)?, &Asking::of(context))?;
+    let device = image.device();
+    let len = usize::try_from(device.size()).ok().filter(|len| *len <= MOST_IN_PARTITION);
+    let len = len.ok_or_else(|| {
+        let (size, most) = (device.size(), MOST_IN_PARTITION);
+        Error::argument(format!("{size} bytes; a signature has at most {most}")).at(image.name())
+    })?;
+    let mut bytes = vec![0; len];
+    device.read_at(&mut bytes, 0).map_err(|error| error.at(image.name()))?;
+    Ok(bytes)
+}
+
 /// The signature alone, or from the JSON object of a verity-sig partition, which must be of this root hash and this
 /// certificate.
 fn read(
     path: &Path,
+    bytes: &[u8],
     root_hash: &[u8],
     certificate: &Certificate,
     providers: &Providers,
 ) -> Result<Signature, Error> {
-    let bytes = read_small(path)?;
     if bytes.first() != Some(&b'{') {
-        return Signature::from_bytes(&bytes).map_err(|error| error.at(path.display()));
+        return Signature::from_bytes(bytes).map_err(|error| error.at(path.display()));
     }
     let on_file = |error: Error| error.at(path.display());
-    let partition = VeritySig::from_bytes(&bytes, providers).map_err(on_file)?;
+    let partition = VeritySig::from_bytes(bytes, providers).map_err(on_file)?;
     if partition.root_hash != root_hash {
         let (name, other) = (path.display(), hex::encode(&partition.root_hash));
         return Err(Error::mismatch(format!("{name}: signs the root hash {other}")));

@@ -10,11 +10,12 @@ mod tokens;
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use casemate::blockdev::os::FileTypeExt;
+use casemate::probe::{self, Tag};
 use casemate::{Access, Error, Image};
 
 use crate::answer::Answer;
@@ -113,12 +114,28 @@ pub fn main(args: &[OsString]) -> ExitCode {
         }
         Err(error) => return exit(&Err(error), &tool, &line.devices, &context),
     }
+    if matches!(line.action, Action::Format(_)) && !tool.batch_mode {
+        line.devices.last().and_then(|device| contains(device)).into_iter().for_each(|text| {
+            said(&context, &text);
+        });
+    }
     let asked = match &line.question {
         Some(question) => Confirm { batch_mode: tool.asks_nothing() }.ask(question),
         None => Ok(()),
     };
     let result = asked.and_then(|()| line.action.run(&context));
     exit(&result, &tool, &line.devices, &context)
+}
+
+/// The tool's warning of what `luksFormat` overwrites, with blkid's name of that.
+fn contains(device: &Path) -> Option<String> {
+    let image = Image::open(device, Access::ReadUnlocked).ok()?;
+    let kind = probe::look(&image).ok()?.tags().into_iter().find_map(|(name, tag)| match (name, tag) {
+        ("TYPE", Tag::Text(kind)) => Some(format!("'{kind}' superblock")),
+        ("PTTYPE", Tag::Text(kind)) => Some(format!("'{kind}' partition")),
+        _ => None,
+    })?;
+    Some(format!("WARNING: Device {} already contains a {kind} signature.", device.display()))
 }
 
 /// Prints results; the status of a command that ends well.
