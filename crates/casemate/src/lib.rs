@@ -188,12 +188,10 @@ pub mod base64;
 pub mod crypt;
 mod errno;
 pub mod ext4;
-pub mod fscrypt;
 pub mod fsverity;
 pub mod image;
 pub mod image_spec;
 pub mod integrity;
-mod keys;
 pub mod luks;
 mod overlay;
 pub mod part;
@@ -209,6 +207,8 @@ pub mod verity;
 
 pub use casemate_blockdev as blockdev;
 pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Lease, Medium, Output, Place, Result};
+pub use casemate_fscrypt as fscrypt;
+pub use casemate_fscrypt::Keys;
 #[cfg(target_os = "linux")]
 pub use casemate_nbd as nbd;
 pub use casemate_primitives as primitives;
@@ -224,5 +224,4 @@ pub use casemate_verity::{signature, tree};
 pub use errno::errno;
 pub use image::{Access, Image};
 pub use image_spec::ImageSpec;
-pub use keys::Keys;
 pub use target::Target;

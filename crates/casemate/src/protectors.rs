@@ -1,43 +1,10 @@
-//! Key files that google/fscrypt leaves in file systems, read from images and backups.
-
-use std::io::Read;
+//! Key files that google/fscrypt leaves in file systems, read from images.
 
 use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use casemate_ext4::{Ext4, FileType};
-use casemate_fscrypt::metadata::{FOLDER, MAX_LEN, Taken, ToolFiles};
-use casemate_trees::tar::TarReader;
-use casemate_trees::trim;
+use casemate_fscrypt::metadata::{FOLDER, MAX_LEN, ToolFiles};
 
 use crate::Error;
-
-/// Protectors and policies of a backup's /.fscrypt; nothing if that was not backed up.
-///
-/// # Errors
-/// `Corrupt`, `Io`.
-pub(crate) fn taken_of_backup(input: &mut dyn Read, name: &str) -> Result<Taken, Error> {
-    let mut taken = Taken::default();
-    let mut tar = TarReader::new(input, name);
-    while let Some(member) = tar.next()? {
-        let path = str::from_utf8(trim(&member.path)).ok().and_then(|path| path.strip_prefix(FOLDER));
-        let Some(path) = path.and_then(|path| path.strip_prefix('/')) else { continue };
-        if member.node.kind != casemate_trees::FileType::Regular || member.link.is_some() {
-            continue;
-        }
-        if member.size > u64_of(MAX_LEN) {
-            let text =
-                format!("{} has {} bytes; such files have at most {MAX_LEN}", member.shown(), member.size);
-            return Err(tar.corrupt(&text));
-        }
-        // Within MAX_LEN.
-        let mut bytes = vec![0; usize_of(member.size)];
-        for range in tar.ranges(&member)? {
-            let part = bytes.get_mut(usize_of(range.start)..usize_of(range.end));
-            tar.read(part.unwrap_or_default())?;
-        }
-        taken.add(path.to_owned(), bytes)?;
-    }
-    Ok(taken)
-}
 
 /// The tool's files in the file system that they are of. Like the tool, this follows no link here, and reads no more than
 /// such files have.

@@ -1,9 +1,10 @@
 //! File contents: whole data units, as many as there are in one call.
 
 use std::fmt;
+use std::io::{Read, Write};
 
 use casemate_blockdev::{u64_of, usize_of};
-use casemate_providers::{Cipher, Direction, Ivs};
+use casemate_providers::{Cipher, Direction, Ivs, fill};
 
 use crate::context::Nonce;
 use crate::{Error, Result};
@@ -30,6 +31,9 @@ pub(crate) enum UnitIvs {
 
 /// Data units that IVs with 32 bits can number.
 const UNITS_OF_32_BITS: u64 = 1 << 32;
+
+/// Bytes of a stream that are encrypted at once.
+const PIECE: usize = 1 << 20;
 
 impl ContentCipher {
     pub(crate) fn new(cipher: Cipher, unit: usize, ivs: UnitIvs) -> ContentCipher {
@@ -118,6 +122,41 @@ impl UnitIvs {
             UnitIvs::IndexAndNonce(nonce) => iv[8..24].copy_from_slice(nonce),
             UnitIvs::IndexAndInode(inode) => iv[4..8].copy_from_slice(&inode.to_le_bytes()),
             UnitIvs::Hashed(hash) => iv[..4].copy_from_slice(&hash.to_le_bytes()),
+        }
+    }
+}
+
+/// Encrypts or decrypts a stream of whole data units, the first of which is unit `first` of its file; at most `size`
+/// bytes are written. Where encryption meets the end within a unit, zeros follow, as in the kernel.
+///
+/// # Errors
+/// `Io`; `Argument` for ciphertext that ends within a unit, or units that the policy's IVs can't count.
+pub fn transform(
+    cipher: &ContentCipher,
+    direction: Direction,
+    mut first: u64,
+    (input, input_name): (&mut dyn Read, &str),
+    (output, output_name): (&mut dyn Write, &str),
+    size: u64,
+) -> Result<(), Error> {
+    let unit = cipher.data_unit_size();
+    let mut buffer = vec![0; PIECE.next_multiple_of(unit)];
+    let mut left = size;
+    loop {
+        let len = fill(input, &mut buffer).map_err(|error| Error::io(input_name, error))?;
+        let whole = len.next_multiple_of(unit);
+        if direction == Direction::Decrypt && whole != len {
+            let text = format!("{input_name}: its last data unit has {} bytes of {unit}", len % unit);
+            return Err(Error::argument(text));
+        }
+        buffer[len..whole].fill(0);
+        cipher.run(direction, first, &mut buffer[..whole])?;
+        let wanted = usize_of(left.min(u64_of(whole)));
+        output.write_all(&buffer[..wanted]).map_err(|error| Error::io(output_name, error))?;
+        left -= u64_of(wanted);
+        first += u64_of(whole / unit);
+        if len < buffer.len() {
+            return output.flush().map_err(|error| Error::io(output_name, error));
         }
     }
 }

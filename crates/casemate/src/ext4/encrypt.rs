@@ -5,15 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use casemate_blockdev::{fill_random, u32_of, u64_of, usize_of};
 use casemate_ext4::{Encrypt, Encryption, InodeNo, Tree};
-use casemate_fscrypt::{Context, InodeInfo, Ivs, Keyring, MasterKey};
+use casemate_fscrypt::{Context, InodeInfo, Ivs, Keyring, LiveKeys, MasterKey, NewPolicy};
 use casemate_primitives::secret::SecretVec;
 use casemate_primitives::sha256::Sha256;
 use casemate_providers::{Providers, Work};
 
-use super::NewPolicy;
 use super::encrypted::Unlocked;
 use super::identity;
-use super::live_keys::LiveKeys;
 use crate::Error;
 
 /// Bytes of contents that are read at once for nonces.

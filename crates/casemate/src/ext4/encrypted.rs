@@ -10,13 +10,12 @@ use casemate_ext4::{
     InodeNo, Place, Result, StoredName, Structure, casefold,
 };
 use casemate_fscrypt::{
-    ContentCipher, Context, DirHashKey, InodeInfo, KeyId, LONGEST_NAME, MasterKey, NameCipher, NoKeyName,
-    symlink_ciphertext,
+    ContentCipher, Context, DirHashKey, InodeInfo, KeyId, Keys, LONGEST_NAME, LiveKeys, MasterKey,
+    NameCipher, NoKeyName, symlink_ciphertext,
 };
 use casemate_providers::Providers;
 
-use super::live_keys::LiveKeys;
-use crate::{Error, ErrorKind, Keys};
+use crate::{Error, ErrorKind};
 
 /// Encryption of an inode.
 #[derive(Clone, Copy, Debug)]
@@ -70,23 +69,19 @@ impl KeyUse {
             missed.insert(format!("{} {id}", id.kind()));
         }
     }
-}
 
-impl Keys {
     /// Notes that none of the given keys was of use, and which ones are needed.
-    pub(super) fn note_useless(&self, uses: &KeyUse, name: &str, providers: &Providers, events: &dyn Events) {
-        if let Some(missed) = uses.missed()
-            && let Some(given) = self.described(providers)
+    pub fn note_useless(&self, keys: &Keys, name: &str, providers: &Providers, events: &dyn Events) {
+        if let Some(missed) = self.missed()
+            && let Some(given) = keys.described(providers)
         {
             events.note(&format!("{name}: no key that was given fits: {given}; needed is {missed}"));
         }
     }
-}
 
-impl Keys {
     /// Makes it a fault of a check that none of the given raw keys was of use: it has checked nothing with them.
-    pub(super) fn demand_use(&self, uses: &KeyUse, report: &mut CheckReport) {
-        if self.have_raw() && !uses.found.load(Ordering::Relaxed) {
+    pub fn demand_use(&self, keys: &Keys, report: &mut CheckReport) {
+        if keys.have_raw() && !self.found.load(Ordering::Relaxed) {
             report.miss_keys();
         }
     }

@@ -15,8 +15,7 @@ use casemate_verity::fs::FileDigest;
 
 use super::contents::Checked;
 use super::encrypted::KeyUse;
-use super::live_keys::LiveKeys;
-use super::{DirEntry, Ext4, ExtractReport, Inode, InodeNo, ReadOptions, VerityPolicy, open_file};
+use super::{DirEntry, Ext4, ExtractReport, Inode, InodeNo, LiveKeys, ReadOptions, VerityPolicy, open_file};
 use crate::{Code, Error, Image, Keys, Output};
 
 /// A file system that is open for reading, by any number of threads. Cheap to clone.
@@ -337,7 +336,7 @@ impl FileSystem {
     /// Tells the listener of raw keys that were of no use so far, where others were needed: without its key a name is shown as
     /// it is without any.
     pub fn note_useless_keys(&self, events: &dyn Events) {
-        self.keys.note_useless(&self.uses, &self.name, &self.providers, events);
+        self.uses.note_useless(&self.keys, &self.name, &self.providers, events);
     }
 
     /// Bytes of inode tables, which are the work of [`Image::ext4_check`](crate::Image::ext4_check).

@@ -14,7 +14,6 @@ mod encrypted;
 mod file_system;
 mod files;
 mod identity;
-mod live_keys;
 mod plan;
 mod protect;
 mod rescue;
@@ -40,9 +39,11 @@ pub use casemate_ext4::{
     Superblock, SuperblockDetails, Time, Tuning, Usage, VerityCount, Xattr, hash_name, mount_option_names,
     uuid_text,
 };
+pub use casemate_fscrypt::{LiveKeys, NewPolicy};
 pub use casemate_trees::manifest::Format as DescriptionFormat;
 pub use casemate_trees::{Glob, ModeChange, Pattern, Selection};
 
+use crate::protectors::OfFileSystem;
 use crate::{Advice, Code, Error, ErrorKind, Image, Keys};
 
 pub use amend::{Amendments, Description, ModeRule, NewMode, NewXattr};
@@ -52,9 +53,8 @@ pub use build::{
 };
 pub use bulk::Handful;
 pub use change::{
-    Alteration, Altered, Approve, Body, Interrupted, NewAttributes, NewNode, NewPolicy, Presence, PutOptions,
-    PutReport, RepairDepth, RepairHow, RepairReport, SetId, WriteOptions, Writer, set_policy,
-    source_date_epoch,
+    Alteration, Altered, Approve, Body, Interrupted, NewAttributes, NewNode, Presence, PutOptions, PutReport,
+    RepairDepth, RepairHow, RepairReport, SetId, WriteOptions, Writer, set_policy, source_date_epoch,
 };
 pub use contents::{VerityInfo, VerityPolicy, open_file, sha256, verity_info};
 pub use diff::{Area, DiffImage, DiffOptions, DiffReport, Difference, FieldValue, Side};
@@ -63,7 +63,6 @@ pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
 pub use files::{Files, Folder, Found};
 pub use identity::{new_uuid, random_uuid};
-pub use live_keys::LiveKeys;
 pub use plan::{Built, Planned};
 pub use protect::ProtectorSource;
 pub use rescue::{
@@ -264,8 +263,8 @@ impl Image {
         let uses = Arc::default();
         let checking = image.checking(options, &uses, work)?;
         let mut report = casemate_ext4::check(image.device(), &checking, work).at(image.name())?;
-        options.keys.note_useless(&uses, image.name(), &work.providers, work.events);
-        options.keys.demand_use(&uses, &mut report);
+        uses.note_useless(&options.keys, image.name(), &work.providers, work.events);
+        uses.demand_use(&options.keys, &mut report);
         Ok(report)
     }
 
@@ -290,7 +289,7 @@ impl Image {
         let checking = self.checking(options, &uses, work)?;
         let (rewritten, mut report) =
             casemate_ext4::fix_checksums(self.leased_device()?, &checking, work).at(self.name())?;
-        options.keys.demand_use(&uses, &mut report);
+        uses.demand_use(&options.keys, &mut report);
         Ok((rewritten, report))
     }
 
@@ -337,7 +336,7 @@ impl Image {
         let locked = options.open_anyhow(none, &Arc::default(), providers);
         let fs = Ext4::open(self.device(), &locked).at(self.name())?;
         let mut ring = options.keys.keyring(providers)?;
-        options.keys.unlock(&fs, &mut ring).map_err(|error| error.within(self.name()))?;
+        options.keys.unlock(&OfFileSystem(&fs), &mut ring).map_err(|error| error.within(self.name()))?;
         Ok(ring)
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{Medium, Stream, signatures};
 use casemate_ext4::{BuildOptions, BuildReport, BuildSize, Geometry, Tree};
+use casemate_fscrypt::read_raw_key;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Work;
 use casemate_trees::Pattern;
@@ -24,7 +25,6 @@ use super::source_date_epoch;
 use super::spec::{
     BuildSpec, DmVeritySpec, EncryptedFolder, FolderKey, LuksSpec, ParitySpec, Signer, VeritySpec,
 };
-use crate::fscrypt::read_raw_key;
 use crate::luks::NewVolume;
 use crate::target::{self, Consent, Made, Target};
 use crate::verity::{Fec, FormatOptions, Formatted, Seed};

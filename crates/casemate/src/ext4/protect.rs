@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use casemate_blockdev::{MemoryDevice, NoEvents, fill_random, u64_of};
 use casemate_ext4::{Tree, TreeOptions};
-use casemate_fscrypt::MasterKey;
 use casemate_fscrypt::metadata::{Hashing, PolicyFile, Protector, Secret, Source};
+use casemate_fscrypt::{MasterKey, NewPolicy};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Argon2, Argon2Variant, KdfLimits, Providers};
 use casemate_trees::tar::{Member, TarWriter};
 use casemate_trees::{FileType, Node};
 
-use super::NewPolicy;
 use crate::Error;
 use crate::SecretSource;
 

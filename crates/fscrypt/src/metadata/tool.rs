@@ -5,7 +5,9 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use casemate_blockdev::{Stream, u64_of};
+use casemate_blockdev::{Stream, u64_of, usize_of};
+use casemate_trees::tar::TarReader;
+use casemate_trees::{FileType, trim};
 
 use super::MAX_LEN;
 use crate::Error;
@@ -55,6 +57,38 @@ impl Taken {
                     taken.add(format!("{name}/{file}"), read_host_file(&path)?)?;
                 }
             }
+        }
+        Ok(taken)
+    }
+
+    /// Protectors and policies of the /.fscrypt of a backup; nothing if that was not backed up.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub fn of_backup(input: &mut dyn Read, name: &str) -> Result<Taken, Error> {
+        let mut taken = Taken::default();
+        let mut tar = TarReader::new(input, name);
+        while let Some(member) = tar.next()? {
+            let path = str::from_utf8(trim(&member.path)).ok().and_then(|path| path.strip_prefix(FOLDER));
+            let Some(path) = path.and_then(|path| path.strip_prefix('/')) else { continue };
+            if member.node.kind != FileType::Regular || member.link.is_some() {
+                continue;
+            }
+            if member.size > u64_of(MAX_LEN) {
+                let text = format!(
+                    "{} has {} bytes; such files have at most {MAX_LEN}",
+                    member.shown(),
+                    member.size
+                );
+                return Err(tar.corrupt(&text));
+            }
+            // Within MAX_LEN.
+            let mut bytes = vec![0; usize_of(member.size)];
+            for range in tar.ranges(&member)? {
+                let part = bytes.get_mut(usize_of(range.start)..usize_of(range.end));
+                tar.read(part.unwrap_or_default())?;
+            }
+            taken.add(path.to_owned(), bytes)?;
         }
         Ok(taken)
     }

@@ -3,14 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use casemate_fscrypt::{KeyDescriptor, KeyId, Keyring, MasterKey};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Providers;
 
-use crate::Error;
+use crate::{Error, KeyDescriptor, KeyId, Keyring, MasterKey};
 
-/// The keys that an open file system reads encrypted files with: [`FileSystem::keys`](super::FileSystem::keys). What was
-/// opened with a key goes on to be read with it.
+/// The keys that an open file system reads encrypted files with. What was opened with a key goes on to be read with it.
 #[derive(Clone)]
 pub struct LiveKeys {
     ring: Arc<RwLock<Keyring>>,
@@ -18,7 +16,8 @@ pub struct LiveKeys {
 }
 
 impl LiveKeys {
-    pub(super) fn new(ring: Keyring) -> LiveKeys {
+    /// The keys of a ring.
+    pub fn new(ring: Keyring) -> LiveKeys {
         LiveKeys { providers: ring.providers().clone(), ring: Arc::new(RwLock::new(ring)) }
     }
 
@@ -50,11 +49,13 @@ impl LiveKeys {
         ids
     }
 
-    pub(super) fn get(&self, id: &KeyId) -> Option<Arc<MasterKey>> {
+    /// The master key that a policy names, if it is there.
+    pub fn get(&self, id: &KeyId) -> Option<Arc<MasterKey>> {
         self.ring.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    pub(super) fn providers(&self) -> &Providers {
+    /// The ciphers and hashes that the keys work with.
+    pub fn providers(&self) -> &Providers {
         &self.providers
     }
 }

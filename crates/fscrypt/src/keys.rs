@@ -5,15 +5,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_ext4::Ext4;
-use casemate_fscrypt::metadata::{self, Secret, Taken, ToolFiles};
-use casemate_fscrypt::{KeyDescriptor, KeyId, Keyring, MasterKey};
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::{KdfLimits, Providers};
+use casemate_providers::{KdfLimits, Providers, SecretSource};
 
-use crate::SecretSource;
-use crate::protectors::{OfFileSystem, taken_of_backup};
-use crate::{Error, fscrypt};
+use crate::metadata::{self, Secret, Taken, ToolFiles};
+use crate::{Error, KeyDescriptor, KeyId, Keyring, MasterKey};
 
 /// Keys of encrypted files (fscrypt): raw master keys, and secrets that open the protectors which google/fscrypt keeps in
 /// a file system.
@@ -21,14 +17,15 @@ use crate::{Error, fscrypt};
 /// Secrets are read when they are added; which files they open shows when a file system is opened with them.
 ///
 /// ```
-/// use casemate::{Keys, SecretSource};
+/// use casemate_fscrypt::Keys;
+/// use casemate_providers::SecretSource;
 ///
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("master.key");
 /// # std::fs::write(&path, [7; 64])?;
 /// let keys = Keys::default().with_raw(&SecretSource::file(&path))?;
 /// assert_eq!(format!("{keys:?}"), "Keys(1 raw, 0 secrets)");
-/// # Ok::<(), casemate::Error>(())
+/// # Ok::<(), casemate_fscrypt::Error>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct Keys {
@@ -53,7 +50,7 @@ impl Keys {
     /// # Errors
     /// `Io`; `Argument` for what is longer than any key.
     pub fn with_raw(mut self, source: &SecretSource) -> Result<Keys, Error> {
-        let key = fscrypt::read_raw_key(source)?;
+        let key = read_raw_key(source)?;
         self.raw.push(Raw { name: source.name(), key, descriptor: None });
         Ok(self)
     }
@@ -63,7 +60,7 @@ impl Keys {
     /// # Errors
     /// Errors of [`Keys::with_raw`].
     pub fn with_described(mut self, descriptor: KeyDescriptor, source: &SecretSource) -> Result<Keys, Error> {
-        let key = fscrypt::read_raw_key(source)?;
+        let key = read_raw_key(source)?;
         self.raw.push(Raw { name: source.name(), key, descriptor: Some(descriptor) });
         Ok(self)
     }
@@ -100,7 +97,7 @@ impl Keys {
     /// # Errors
     /// `Io`; `Corrupt` if the stream is not a backup.
     pub fn with_metadata_of_backup(mut self, backup: &mut dyn Read, name: &str) -> Result<Keys, Error> {
-        self.metadata = Some(Arc::new(taken_of_backup(backup, name)?));
+        self.metadata = Some(Arc::new(Taken::of_backup(backup, name)?));
         Ok(self)
     }
 
@@ -150,7 +147,7 @@ impl Keys {
     }
 
     /// The raw keys with their names in policies, in words.
-    pub(crate) fn described(&self, providers: &Providers) -> Option<String> {
+    pub fn described(&self, providers: &Providers) -> Option<String> {
         let one = |raw: &Raw| {
             let id = match raw.descriptor {
                 Some(descriptor) => KeyId::from(descriptor),
@@ -163,7 +160,7 @@ impl Keys {
     }
 
     /// Whether raw keys were given.
-    pub(crate) fn have_raw(&self) -> bool {
+    pub fn have_raw(&self) -> bool {
         !self.raw.is_empty()
     }
 
@@ -177,11 +174,14 @@ impl Keys {
         self.metadata.is_some()
     }
 
-    /// Adds to `ring` what the secrets open in a file system.
-    pub(crate) fn unlock(&self, fs: &Ext4, ring: &mut Keyring) -> Result<(), Error> {
+    /// Adds to `ring` what the secrets open in a file system, which has these files.
+    ///
+    /// # Errors
+    /// Errors of [`metadata::unlock`].
+    pub fn unlock(&self, files: &dyn ToolFiles, ring: &mut Keyring) -> Result<(), Error> {
         match self.metadata.as_deref() {
             Some(taken) => self.unlock_tool(taken, ring),
-            None => self.unlock_tool(&OfFileSystem(fs), ring),
+            None => self.unlock_tool(files, ring),
         }
     }
 
@@ -189,7 +189,7 @@ impl Keys {
     ///
     /// # Errors
     /// Errors of [`Keys::keyring`]; `Mismatch` if a secret opens nothing; `Unsupported` for costs above what is granted.
-    pub(crate) fn opened(&self, providers: &Providers) -> Result<Keyring, Error> {
+    pub fn opened(&self, providers: &Providers) -> Result<Keyring, Error> {
         let mut ring = self.keyring(providers)?;
         if self.open_protectors() {
             let none = Taken::default();
@@ -200,6 +200,29 @@ impl Keys {
 
     fn unlock_tool(&self, tool: &dyn ToolFiles, ring: &mut Keyring) -> Result<(), Error> {
         metadata::unlock(tool, ring, &self.secrets, &self.protectors, &self.limits).map(drop)
+    }
+}
+
+/// No master key is longer.
+const LONGEST_KEY: usize = 64;
+
+/// Bytes of a master key at least: the kernel takes none that is shorter.
+const SHORTEST_KEY: usize = 16;
+
+/// A raw master key, as fscryptctl takes it: all that is there.
+///
+/// # Errors
+/// `Io`; `Argument` for what is longer or shorter than any key.
+pub fn read_raw_key(source: &SecretSource) -> Result<SecretVec, Error> {
+    let wrong = |what: String| Error::argument(format!("{}: {what}", source.name()));
+    let key = source.read_all(LONGEST_KEY)?;
+    let key = key
+        .ok_or_else(|| wrong(format!("a raw key has at most {LONGEST_KEY} bytes, and this one is longer")))?;
+    match key.len() {
+        len @ ..SHORTEST_KEY => {
+            Err(wrong(format!("a master key has {SHORTEST_KEY} to {LONGEST_KEY} bytes, not {len}")))
+        }
+        _ => Ok(key),
     }
 }
 
