@@ -4,14 +4,13 @@ use std::collections::HashMap;
 
 use casemate_blockdev::{Events, u64_of, usize_of};
 use casemate_ext4::{Body, FileType, InodeFlags, InodeNo, RawAttributes};
+use casemate_fscrypt::backup::{codec, context, inode_info, number, value, xattrs};
 use casemate_fscrypt::symlink_ciphertext;
 use casemate_primitives::base64::Base64;
 use casemate_providers::Work;
 use casemate_trees::tar::{Member, Pieces, TarReader};
 use casemate_trees::{Link, split, trim};
 
-use super::codec;
-use super::member::{context, inode_info, number, value, xattrs};
 use crate::Error;
 use crate::ext4::{NewNode, PutReport, Writer};
 

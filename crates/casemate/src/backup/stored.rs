@@ -9,11 +9,11 @@ use casemate_ext4::{
     Contents, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, ExtractOptions,
     ExtractReport, Inode, Record, Result, StoredName, extract_to_tar,
 };
+use casemate_fscrypt::backup::{CONTEXT, INODE, codec};
 use casemate_primitives::base64::Base64;
 use casemate_providers::Work;
 use casemate_trees::tar::XATTR;
 
-use super::{CONTEXT, INODE, codec};
 use crate::Error;
 use crate::ext4::FileSystem;
 

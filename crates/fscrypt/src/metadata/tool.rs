@@ -61,7 +61,7 @@ impl Taken {
         Ok(taken)
     }
 
-    /// Protectors and policies of the /.fscrypt of a backup; nothing if that was not backed up.
+    /// Protectors and policies of the /.fscrypt of a [backup](crate::backup); nothing if that was not backed up.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use casemate_blockdev::os::{self, FileExt};
 use casemate_blockdev::{set_len, u64_of, usize_of};
-use casemate_fscrypt::{ContentCipher, InodeInfo, Keyring, MasterKey, NameCipher};
 use casemate_primitives::base64::Base64;
 use casemate_providers::Work;
 use casemate_trees::folder::{self, AsFd, BorrowedFd, OwnedFd, open_folder};
@@ -17,7 +16,7 @@ use casemate_trees::{FileType, Link, Node, join, split, trim};
 
 use super::codec;
 use super::member::{inode_info, number, xattrs};
-use crate::{Error, Keys};
+use crate::{ContentCipher, Error, InodeInfo, Keyring, Keys, MasterKey, NameCipher};
 
 /// Options of restoring a backup into a folder.
 #[derive(Clone, Copy, Debug)]
