@@ -1,7 +1,7 @@
 //! Places that new things are made on: looked at before anything in them is lost.
 
+pub(crate) use casemate_blockdev::target::holds_data;
 pub use casemate_blockdev::target::{Consent, Loss, Made, look_at_path, overwrite, refuse};
-pub(crate) use casemate_blockdev::target::{holds_data, is_block_device};
 
 use crate::Image;
 

@@ -57,8 +57,9 @@ mod tune;
 mod units;
 
 pub use build::{
-    BuildOptions, BuildReport, BuildSize, Encrypt, Features, Geometry, Identify, NewUuid, Owners, Plan, Seal,
-    Tree, TreeFile, TreeOptions, uuid,
+    Amendments, BuildOptions, BuildReport, BuildSize, BuildTarget, Description, Encrypt, Features, Geometry,
+    Identify, ModeRule, NewMode, NewUuid, NewXattr, Owners, Plan, Seal, Source, Tree, TreeFile, TreeOptions,
+    uuid,
 };
 pub use casemate_blockdev::ErrorKind;
 pub use check::{

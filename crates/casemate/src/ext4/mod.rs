@@ -3,7 +3,6 @@
 //! [`Image::ext4`] opens one for reading, and [`Image::ext4_writer`] for changes, through whatever lies on the image and
 //! with the keys of encrypted folders. [`FileSystem`] is read by path, as [`std::fs`] is.
 
-mod amend;
 mod build;
 mod bulk;
 mod change;
@@ -33,10 +32,12 @@ use casemate_verity::signature::Certificate;
 
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
-    Block, CheckReport, Compat, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType,
-    Finding, FindingKind, FoundError, GroupNo, Incompat, Inode, InodeFlags, InodeNo, IntoNames, Level, Name,
-    Names, Place, Problem, RoCompat, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SeenDirectories, Structure,
-    Superblock, SuperblockDetails, Time, Tuning, Usage, VerityCount, Xattr, hash_name, mount_option_names,
+    Amendments, Block, BuildOptions, BuildReport, BuildSize, BuildTarget, CheckReport, Compat, Corrupt,
+    Description, DirEntry, Ext4, ExtractReport, Failure, Features, FileReader, FileType, Finding,
+    FindingKind, FoundError, Geometry, GroupNo, Identify, Incompat, Inode, InodeFlags, InodeNo, IntoNames,
+    Level, ModeRule, Name, Names, NewMode, NewUuid, NewXattr, Owners, Place, Problem, RoCompat,
+    SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SeenDirectories, Source, Structure, Superblock, SuperblockDetails,
+    Time, TreeOptions, Tuning, Usage, VerityCount, Xattr, hash_name, mount_option_names, uuid as uuid_of,
     uuid_text,
 };
 pub use casemate_fscrypt::{LiveKeys, NewPolicy};
@@ -46,11 +47,6 @@ pub use casemate_trees::{Glob, ModeChange, Pattern, Selection};
 use crate::protectors::OfFileSystem;
 use crate::{Advice, Code, Error, ErrorKind, Image, Keys};
 
-pub use amend::{Amendments, Description, ModeRule, NewMode, NewXattr};
-pub use build::{
-    BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Identify, NewUuid, Owners, Source,
-    TreeOptions, uuid_of,
-};
 pub use bulk::Handful;
 pub use change::{
     Alteration, Altered, Approve, Body, Interrupted, NewAttributes, NewNode, Presence, PutOptions, PutReport,

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::{Medium, Stream, signatures};
-use casemate_ext4::{BuildOptions, BuildReport, BuildSize, Geometry, Tree};
+use casemate_ext4::{BuildOptions, BuildReport, BuildSize, BuildTarget, Geometry, Plan, Source, Tree};
 use casemate_fscrypt::read_raw_key;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Work;
 use casemate_trees::Pattern;
-use casemate_verity::fs::{Entry, FileDigest, Manifest, Parameters};
+use casemate_verity::fs::{Algorithm, Entry, FileDigest, Manifest, Parameters};
 use casemate_verity::signature::{DigestAlgorithm, root_hash_bytes};
 
-use super::build::{Build, BuildTarget, Source, on_stream, read_tree};
+use super::build::{self, on_stream};
 use super::encrypt::Encrypting;
 use super::identity::Identity;
 use super::protect::Protected;
@@ -36,7 +36,7 @@ const VERITY_BLOCK: u32 = 4096;
 /// A build of which everything is decided and nothing written.
 #[derive(Debug)]
 pub struct Planned {
-    build: Build,
+    plan: Plan,
     target: BuildTarget,
     android_sparse: bool,
     options: BuildOptions,
@@ -70,7 +70,7 @@ impl VeritySpec {
     fn sealing(
         self,
         tree: &Tree,
-        digests: BTreeMap<Vec<u8>, FileDigest>,
+        digests: impl IntoIterator<Item = (Vec<u8>, FileDigest)>,
         block_size: u32,
         signer: Option<Arc<Signer>>,
         work: &Work<'_>,
@@ -131,8 +131,10 @@ impl BuildSpec {
             Some(luks) => Some(luks.prepare(self.seed.as_deref(), work)?),
             None => None,
         };
-        let mut tree = read_tree(&self.sources, &self.target, &self.reading, work)?;
-        let digests = self.amendments.apply(&mut tree)?;
+        let mut tree = Tree::of_sources(&self.sources, &self.target, &self.reading, work)?;
+        let digests = self.amendments.apply(&mut tree)?.into_iter();
+        let digests =
+            digests.map(|(path, digest)| (path, FileDigest::new(Algorithm::Sha256, digest.to_vec())));
         let keys = self.keys(&mut tree, work)?;
         let time = match self.time {
             Some(time) => Some(time),
@@ -165,13 +167,13 @@ impl BuildSpec {
             }
             None => None,
         };
-        let build = Build::new(tree, &options, sealing.clone(), encrypting);
-        let build = build.map_err(|error| match self.target.path() {
+        let plan = build::plan(tree, &options, sealing.clone(), encrypting);
+        let plan = plan.map_err(|error| match self.target.path() {
             Some(path) => error.at(path.display()),
             None => error,
         })?;
         Ok(Planned {
-            build,
+            plan,
             target: self.target,
             android_sparse: self.android_sparse,
             options,
@@ -304,17 +306,17 @@ impl LuksSpec {
 impl Planned {
     /// The file system's size in bytes.
     pub fn size(&self) -> u64 {
-        self.build.size()
+        self.plan.size()
     }
 
     /// Bytes of contents, which the listener hears of.
     pub fn contents_size(&self) -> u64 {
-        self.build.contents_size()
+        self.plan.contents_size()
     }
 
     /// The numbers of the file system.
     pub fn geometry(&self) -> &Geometry {
-        self.build.geometry()
+        self.plan.geometry()
     }
 
     /// The options of the file system, as they were chosen.
@@ -327,7 +329,7 @@ impl Planned {
     /// # Errors
     /// `Io`; whatever the listener says.
     pub fn uuid(&self, work: &Work<'_>) -> Result<[u8; 16], Error> {
-        self.build.uuid(work)
+        self.plan.uuid(work)
     }
 
     /// The LUKS volume around it.
@@ -370,19 +372,17 @@ impl Planned {
     pub fn write(self, consent: Consent<'_>, work: &Work<'_>) -> Result<Built, Error> {
         self.look_at_full(consent)?;
         let size = self.size();
-        let Planned { build, target, volume, .. } = self;
+        let Planned { plan, target, volume, .. } = self;
         let (report, dm_verity) = match (self.dm_verity, volume) {
-            (None, None) if self.android_sparse => {
-                (build.write_android_sparse(&target, consent, work)?, None)
-            }
-            (None, None) => (build.write(&target, consent, work)?, None),
+            (None, None) if self.android_sparse => (plan.write_android_sparse(&target, consent, work)?, None),
+            (None, None) => (plan.write_to(&target, consent, work)?, None),
             (None, Some(volume)) if matches!(target, BuildTarget::Stream) => {
-                let write = |image: &Target| build.write_luks(image, &volume, work);
+                let write = |image: &Target| build::write_luks(&plan, image, &volume, work);
                 (on_stream(io::stdout().lock(), "standard output", write)?, None)
             }
             (None, Some(volume)) => {
                 let image = target.open(Made::Known(signatures::LUKS), consent)?;
-                (build.write_luks(&image, &volume, work)?, None)
+                (build::write_luks(&plan, &image, &volume, work)?, None)
             }
             (Some(dm_verity), volume) => {
                 let (hash, format) = dm_verity.open(&self.inputs, &target, self.seed.as_deref(), consent)?;
@@ -390,9 +390,9 @@ impl Planned {
                 let image = target.open(made, consent)?;
                 let (report, formatted) = match volume {
                     Some(volume) => {
-                        build.write_luks_verified(&image, &volume, hash.as_ref(), format, work)?
+                        build::write_luks_verified(&plan, &image, &volume, hash.as_ref(), format, work)?
                     }
-                    None => build.write_verified(&image, hash.as_ref(), format, work)?,
+                    None => build::write_verified(&plan, &image, hash.as_ref(), format, work)?,
                 };
                 (report, Some(formatted))
             }

@@ -3,16 +3,15 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use casemate_ext4::{BuildOptions, BuildSize, Time, TreeOptions};
-use casemate_fscrypt::Mode;
+use casemate_ext4::{Amendments, BuildOptions, BuildSize, BuildTarget, Source, Time, TreeOptions};
+use casemate_fscrypt::{Mode, NewPolicy};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Providers;
 use casemate_trees::Pattern;
 use casemate_verity::fs::{Algorithm, Parameters};
 use casemate_verity::signature::{Certificate, DigestAlgorithm, SigningKey, assemble, sign};
 
-use super::build::{BuildTarget, Source};
-use super::{Amendments, NewPolicy, ProtectorSource};
+use super::ProtectorSource;
 use crate::luks::LuksFormatOptions;
 use crate::verity::FormatOptions;
 use crate::{Error, SecretSource};

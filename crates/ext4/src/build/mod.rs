@@ -6,10 +6,11 @@
 //!
 //! Each of these builds on those before it: `options`, `geometry` (the numbers that mke2fs would compute), `groups` (where
 //! each group's metadata lie), `space` (what is free then, given out in order), `directory`, `map` and `attributes` (what
-//! an inode needs), `plan`, `identity` (the UUID), `writer`. `tree` with `host`, `tar` and `amend` is beside them; `seal` and `encrypt` are what others know
+//! an inode needs), `plan`, `identity` (the UUID), `writer`, `target` (where it goes). `tree` with `host`, `tar`, `sources`, `amend` and `amendments` is beside them; `seal` and `encrypt` are what others know
 //! of fs-verity and fscrypt.
 
 mod amend;
+mod amendments;
 mod attributes;
 mod contents;
 mod directory;
@@ -26,12 +27,15 @@ mod plan;
 mod quota;
 mod seal;
 mod shapes;
+mod sources;
 mod space;
 mod tar;
+mod target;
 mod tree;
 mod words;
 mod writer;
 
+pub use amendments::{Amendments, Description, ModeRule, NewMode, NewXattr};
 pub use encrypt::Encrypt;
 pub use geometry::Geometry;
 pub(crate) use geometry::journal_blocks;
@@ -39,6 +43,8 @@ pub use identity::{Identify, NewUuid, TreeFile};
 pub use options::{BuildOptions, BuildSize, Features};
 pub use plan::Plan;
 pub use seal::Seal;
+pub use sources::Source;
+pub use target::BuildTarget;
 pub use tree::{Owners, Tree, TreeOptions};
 pub use words::uuid;
 pub use writer::BuildReport;

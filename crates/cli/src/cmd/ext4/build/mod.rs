@@ -339,7 +339,7 @@ impl Args {
             if !self.dry_run {
                 image.check_writable()?;
             }
-            return Ok(BuildTarget::Image(Box::new(image)));
+            return Ok(BuildTarget::Image(Box::new(image.into())));
         }
         let path = self.image.file().to_owned();
         let target = match (self.image.layers(), part) {

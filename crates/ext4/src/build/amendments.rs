@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use casemate_ext4::Tree;
 use casemate_trees::labels::{Labels, SELINUX};
 use casemate_trees::manifest::{self, Format};
 use casemate_trees::{FileType, ModeChange, Pattern, below, join};
-use casemate_verity::fs::{Algorithm, FileDigest};
 
-use crate::Error;
+use crate::build::tree::Tree;
+use crate::error::Error;
 
 /// New permission bits, made of the old ones, for a directory or not.
 pub type ModeRule = Box<dyn Fn(u16, bool) -> u16 + Send + Sync>;
@@ -96,17 +95,17 @@ impl fmt::Debug for Amendments {
 
 impl Amendments {
     /// The files that are read.
-    pub(super) fn inputs(&self) -> impl Iterator<Item = &Path> {
+    pub fn inputs(&self) -> impl Iterator<Item = &Path> {
         let descriptions = self.descriptions.iter().map(|description| &description.path);
         descriptions.chain(&self.file_contexts).map(PathBuf::as_path)
     }
 
-    /// Changes a tree. The digests of contents that the descriptions have are handed back, by paths.
+    /// Changes a tree. The SHA-256 digests of fs-verity that the descriptions have are handed back, by paths.
     ///
     /// # Errors
     /// `Io`; `Corrupt` for what is no description; what is told of files that are not there, or are others; `Argument` for a
     /// description that tells of no file, and a rule that is for none.
-    pub(super) fn apply(&self, tree: &mut Tree) -> Result<BTreeMap<Vec<u8>, FileDigest>, Error> {
+    pub fn apply(&self, tree: &mut Tree) -> Result<BTreeMap<Vec<u8>, [u8; 32]>, Error> {
         let mount_point = below(&self.mount_point)?;
         let mut digests = BTreeMap::new();
         for Description { format, path } in &self.descriptions {
@@ -121,7 +120,7 @@ impl Amendments {
                 }
                 applied |= tree.amend(&entry).map_err(|error| error.at(&name))?;
                 if let Some(digest) = entry.digest {
-                    digests.insert(entry.path, FileDigest::new(Algorithm::Sha256, digest.to_vec()));
+                    digests.insert(entry.path, digest);
                 }
             }
             if !applied {
@@ -184,7 +183,7 @@ impl Amendments {
 }
 
 /// The error of a rule for files that are not there: it has not done what was asked for.
-pub(super) fn unused(what: &str, pattern: &Pattern) -> Error {
+fn unused(what: &str, pattern: &Pattern) -> Error {
     Error::argument(format!("{what} for '{pattern}': the pattern matches no file of the tree"))
 }
 
