@@ -24,6 +24,7 @@
 
 mod content;
 mod describe;
+mod guess;
 mod scan;
 mod tags;
 
@@ -42,6 +43,7 @@ use casemate_providers::Providers;
 
 use self::content::content;
 pub use self::content::{Content, Look};
+pub use self::guess::guess;
 pub use self::scan::{Copy, Scan, Volume, scan};
 pub use self::tags::Tag;
 pub use casemate_blockdev::signatures::{

@@ -62,7 +62,7 @@ pub use identity::{new_uuid, random_uuid};
 pub use plan::{Built, Planned};
 pub use protect::ProtectorSource;
 pub use rescue::{
-    Deleted, DeletedBlocks, DeletedFile, DeletedSource, RescueFolder, Unreachable, Unread, guess, place_below,
+    Deleted, DeletedBlocks, DeletedFile, DeletedSource, RescueFolder, Unreachable, Unread, place_below,
 };
 pub use resize::{Resize, ResizeReport, Tail};
 pub use spec::{
