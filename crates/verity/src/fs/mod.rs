@@ -15,6 +15,8 @@ mod digest;
 mod files;
 mod hasher;
 mod input;
+#[cfg(target_os = "linux")]
+mod kernel;
 mod manifest;
 mod parameters;
 mod part;
@@ -27,6 +29,8 @@ pub use digest::FileDigest;
 pub use files::{check_tree, describe, describe_device, describe_keeping, describe_many, digest};
 pub use hasher::FileHasher;
 pub use input::Input;
+#[cfg(target_os = "linux")]
+pub use kernel::{KernelError, Metadata, enable, enable_file, measure, read_metadata};
 pub use manifest::{Entry, Manifest, escape_name};
 pub use parameters::{Algorithm, Parameters};
 pub use part::WholeFile;

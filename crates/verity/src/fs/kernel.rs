@@ -10,7 +10,7 @@ use casemate_sys::fsverity as ioctl;
 
 pub use casemate_sys::fsverity::Metadata;
 
-use crate::fsverity::{Algorithm, FileDigest, Parameters};
+use crate::fs::{Algorithm, FileDigest, Parameters};
 use crate::{Code, Error};
 
 /// A request that the kernel did not grant.

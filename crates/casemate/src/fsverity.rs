@@ -2,9 +2,6 @@
 //!
 //! All of the format is the crate `casemate-verity`; here a tree beside a file becomes a layer of an image.
 
-#[cfg(target_os = "linux")]
-mod kernel;
-
 use casemate_providers::{Providers, Work};
 use casemate_verity::fs::TreeFile;
 
@@ -14,7 +11,7 @@ pub use casemate_verity::fs::{
     check_tree, describe, describe_device, describe_keeping, describe_many, digest, escape_name,
 };
 #[cfg(target_os = "linux")]
-pub use kernel::{KernelError, Metadata, enable, enable_file, measure, read_metadata};
+pub use casemate_verity::fs::{KernelError, Metadata, enable, enable_file, measure, read_metadata};
 
 use crate::part::Part;
 use crate::target::Consent;
