@@ -60,6 +60,7 @@ mod stream;
 pub mod target;
 mod trial;
 mod unfinished;
+pub mod units;
 mod used;
 mod uuid;
 mod window;

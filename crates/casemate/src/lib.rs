@@ -196,17 +196,15 @@ pub mod luks;
 mod overlay;
 pub mod part;
 mod protectors;
-pub mod providers;
 mod reencrypt;
 pub mod rescue;
 #[cfg(target_os = "linux")]
 pub mod serve;
 pub mod target;
-pub mod units;
 pub mod verity;
 
 pub use casemate_blockdev as blockdev;
-pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Lease, Medium, Output, Place, Result};
+pub use casemate_blockdev::{Advice, Code, Error, ErrorKind, Lease, Medium, Output, Place, Result, units};
 pub use casemate_fscrypt as fscrypt;
 pub use casemate_fscrypt::Keys;
 #[cfg(target_os = "linux")]
@@ -217,6 +215,7 @@ pub use casemate_primitives::crc32c::Crc32c;
 pub use casemate_primitives::hex;
 pub use casemate_primitives::secret::SecretVec;
 pub use casemate_probe as probe;
+pub use casemate_providers as providers;
 pub use casemate_providers::{
     KdfLimits, Providers, SecretMissing, SecretSource, Work, stop_derivations_when,
 };

@@ -45,6 +45,7 @@ mod secrets;
 mod seed;
 mod selftest;
 mod siphash;
+mod standing;
 mod work;
 
 pub use cipher::{Cipher, RequestError};
@@ -60,4 +61,5 @@ pub use row::{CipherSpec, HashSpec, Row, Spec};
 pub use secrets::{SecretMissing, SecretSource, fill};
 pub use seed::Seed;
 pub use siphash::siphash24;
+pub use standing::{Standing, standing};
 pub use work::Work;

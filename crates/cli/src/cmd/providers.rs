@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::json;
 
-use casemate::providers::{Flags, Registry, Row, Speed, Standing, speed, standing};
+use casemate::providers::bench::{Speed, measure};
+use casemate::providers::{Flags, Registry, Row, Standing, standing};
 use casemate::{Error, Output, Providers};
 
 use crate::answer::Answer;
@@ -139,7 +140,7 @@ fn bench(rows: &[&Row], time: Duration, plot: Option<&Path>, context: &Context) 
     let mut measured: Vec<(&Row, Speed)> = Vec::new();
     let mut values = Vec::new();
     for row in rows {
-        let result = speed(row, time);
+        let result = measure(row, time);
         if context.json() {
             let (single, batched) = result.as_ref().map_or((None, None), |s| (Some(s.single), s.batched));
             values.push(json!({

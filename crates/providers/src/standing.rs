@@ -1,11 +1,6 @@
-//! Implementations of ciphers and hashes, and which of them the policy lets do the work.
+//! Rows of the registry, and which of them the policy lets do the work.
 
-use std::time::Duration;
-
-use casemate_providers::bench::measure;
-
-pub use casemate_providers::bench::Speed;
-pub use casemate_providers::{Flags, Origin, Policy, Providers, Registry, Row, Spec};
+use crate::{Providers, Row};
 
 /// The policy's answer to one row of the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +26,4 @@ pub fn standing(providers: &Providers, row: &Row) -> Standing {
         Ok(chosen) if chosen.driver == row.driver => Standing::Chosen,
         _ => Standing::Allowed,
     }
-}
-
-/// Measures a row for about `time`.
-///
-/// # Errors
-/// Why it can't be measured.
-pub fn speed(row: &Row, time: Duration) -> Result<Speed, String> {
-    measure(row, time)
 }
