@@ -1,6 +1,6 @@
 //! Contexts: the policy and nonce that every encrypted inode has.
 
-use crate::key::KeyId;
+use crate::key_id::KeyId;
 use crate::policy::Policy;
 use crate::{Error, ErrorKind, Result};
 

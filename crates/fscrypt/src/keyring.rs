@@ -7,7 +7,8 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::Providers;
 
 use crate::Result;
-use crate::key::{KeyDescriptor, KeyId, MasterKey};
+use crate::key::MasterKey;
+use crate::key_id::{KeyDescriptor, KeyId};
 
 /// Master keys, found by the names that policies have for them.
 #[derive(Clone, Debug)]
@@ -43,11 +44,12 @@ impl Keyring {
         Ok(ids)
     }
 
-    /// Adds a master key of version 1 under a descriptor of the caller's choice.
+    /// Adds a key as [`Keyring::add`] does, or only under a descriptor of the caller's choice, for policies of version 1.
     ///
     /// # Errors
-    /// As [`Keyring::add`].
-    pub fn add_with_descriptor(&mut self, descriptor: KeyDescriptor, secret: SecretVec) -> Result<()> {
+    /// Errors of [`Keyring::add`].
+    pub fn add_as(&mut self, descriptor: Option<KeyDescriptor>, secret: SecretVec) -> Result<()> {
+        let Some(descriptor) = descriptor else { return self.add(secret).map(drop) };
         let key = MasterKey::new(&self.providers, secret)?;
         self.keys.insert(descriptor.into(), Arc::new(key));
         Ok(())

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{KdfLimits, Providers, SecretSource};
 
+use crate::key::RAW_LENGTHS;
 use crate::metadata::{self, Secret, Taken, ToolFiles};
 use crate::{Error, KeyDescriptor, KeyId, Keyring, MasterKey};
 
@@ -116,10 +117,7 @@ impl Keys {
     pub fn keyring(&self, providers: &Providers) -> Result<Keyring, Error> {
         let mut ring = Keyring::new(providers.clone());
         for Raw { name, key, descriptor } in &self.raw {
-            let added = match descriptor {
-                Some(descriptor) => ring.add_with_descriptor(*descriptor, key.clone()),
-                None => ring.add(key.clone()).map(|_| ()),
-            };
+            let added = ring.add_as(*descriptor, key.clone());
             added.map_err(|error| Error::argument(format!("{name}: {error}")))?;
         }
         Ok(ring)
@@ -203,26 +201,17 @@ impl Keys {
     }
 }
 
-/// No master key is longer.
-const LONGEST_KEY: usize = 64;
-
-/// Bytes of a master key at least: the kernel takes none that is shorter.
-const SHORTEST_KEY: usize = 16;
-
 /// A raw master key, as fscryptctl takes it: all that is there.
 ///
 /// # Errors
 /// `Io`; `Argument` for what is longer or shorter than any key.
 pub fn read_raw_key(source: &SecretSource) -> Result<SecretVec, Error> {
     let wrong = |what: String| Error::argument(format!("{}: {what}", source.name()));
-    let key = source.read_all(LONGEST_KEY)?;
-    let key = key
-        .ok_or_else(|| wrong(format!("a raw key has at most {LONGEST_KEY} bytes, and this one is longer")))?;
-    match key.len() {
-        len @ ..SHORTEST_KEY => {
-            Err(wrong(format!("a master key has {SHORTEST_KEY} to {LONGEST_KEY} bytes, not {len}")))
-        }
-        _ => Ok(key),
+    let (shortest, longest) = (RAW_LENGTHS.start(), RAW_LENGTHS.end());
+    match source.read_all(*longest)? {
+        None => Err(wrong(format!("a raw key has at most {longest} bytes, and this one is longer"))),
+        Some(key) if RAW_LENGTHS.contains(&key.len()) => Ok(key),
+        Some(key) => Err(wrong(format!("a master key has {shortest} to {longest} bytes, not {}", key.len()))),
     }
 }
 

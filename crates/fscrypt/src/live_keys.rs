@@ -28,10 +28,7 @@ impl LiveKeys {
     /// `Argument` for a length that no master key has.
     pub fn add(&self, descriptor: Option<KeyDescriptor>, key: SecretVec) -> Result<(), Error> {
         let mut added = Keyring::new(self.providers.clone());
-        match descriptor {
-            Some(descriptor) => added.add_with_descriptor(descriptor, key)?,
-            None => added.add(key).map(drop)?,
-        }
+        added.add_as(descriptor, key)?;
         self.ring.write().unwrap_or_else(PoisonError::into_inner).add_all(&added);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use casemate_blockdev::usize_of;
 
-use crate::key::KeyId;
+use crate::key_id::KeyId;
 use crate::mode::Mode;
 use crate::{Error, Result};
 

@@ -9,7 +9,8 @@ use super::wrapped::WrappedKey;
 use super::{ProtectorId, ProtectorKey};
 use casemate_providers::Providers;
 
-use crate::key::{KeyId, MasterKey};
+use crate::key::MasterKey;
+use crate::key_id::KeyId;
 use crate::policy::{Ivs, Policy};
 use crate::{Code, Error, Result};
 
