@@ -184,7 +184,6 @@
 #![cfg_attr(not(target_os = "linux"), allow(dead_code))]
 
 pub mod backup;
-pub mod base64;
 pub mod crypt;
 mod errno;
 pub mod ext4;
@@ -210,6 +209,7 @@ pub use casemate_fscrypt::Keys;
 #[cfg(target_os = "linux")]
 pub use casemate_nbd as nbd;
 pub use casemate_primitives as primitives;
+pub use casemate_primitives::base64;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
 pub use casemate_primitives::crc32c::Crc32c;
 pub use casemate_primitives::hex;

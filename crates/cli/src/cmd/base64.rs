@@ -3,7 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 
 use casemate::Error;
-use casemate::base64::{Alphabet, Base64, Padding, Stream};
+use casemate::base64::{Alphabet, Base64, Padding, StreamError};
 
 use super::ends::Ends;
 use crate::answer::Answer;
@@ -80,17 +80,28 @@ impl Args {
                 let alphabet = form.alphabet()?;
                 let codec = Base64::new(context.cpu(), &alphabet, form.padding());
                 ends.open(context, |(input, input_name), (output, output_name)| {
-                    Stream { input, input_name, output, output_name }.encode(&codec, wrap)
+                    let encoded = codec.encode_stream(input, output, wrap);
+                    encoded.map_err(|error| named(error, input_name, output_name))
                 })
             }
             Command::Decode { ends, form, strict } => {
                 let alphabet = form.alphabet()?;
                 let codec = Base64::new(context.cpu(), &alphabet, form.padding());
                 ends.open(context, |(input, input_name), (output, output_name)| {
-                    Stream { input, input_name, output, output_name }.decode(&codec, !strict)
+                    let decoded = codec.decode_stream(input, output, !strict);
+                    decoded.map_err(|error| named(error, input_name, output_name))
                 })
             }
         }
+    }
+}
+
+/// An error of a stream with the name of its file.
+fn named(error: StreamError, input: &str, output: &str) -> Error {
+    match error {
+        StreamError::Input(error) => Error::io(input, error),
+        StreamError::Output(error) => Error::io(output, error),
+        StreamError::Text(error) => Error::corrupt(format!("{input}: {error}")),
     }
 }
 

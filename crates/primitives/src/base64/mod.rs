@@ -25,6 +25,7 @@ mod aarch64_neon;
 mod alphabet;
 mod error;
 mod portable;
+mod stream;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -34,6 +35,7 @@ mod x86_64_vbmi;
 
 pub use alphabet::{Alphabet, AlphabetError};
 pub use error::{DecodeError, DecodeErrorKind};
+pub use stream::StreamError;
 
 use std::fmt;
 use std::hint::cold_path;

@@ -1,46 +1,57 @@
 //! Base64 streams of any length in bounded memory.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 
-use crate::Error;
-use casemate_blockdev::u64_of;
+use super::{Base64, DecodeError, Padding};
 
-pub use casemate_primitives::base64::{
-    Alphabet, AlphabetError, Base64, DecodeError, DecodeErrorKind, Padding,
-};
-
-/// Where a codec reads and writes, with the names that errors show.
-pub struct Stream<'a> {
-    /// The input, which is read to its end.
-    pub input: &'a mut dyn Read,
-    /// The input's name.
-    pub input_name: &'a str,
-    /// The output.
-    pub output: &'a mut dyn Write,
-    /// The output's name.
-    pub output_name: &'a str,
+/// Failure of a stream.
+#[derive(Debug)]
+pub enum StreamError {
+    /// The input can't be read.
+    Input(io::Error),
+    /// The output can't be written.
+    Output(io::Error),
+    /// The first thing that is wrong with the text, with its position in the input.
+    Text(DecodeError),
 }
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamError::Input(error) | StreamError::Output(error) => error.fmt(f),
+            StreamError::Text(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
 
 /// Bytes of data in one step: with its text it stays in the second cache.
 const CHUNK: usize = 96 * 1024;
 
-impl Stream<'_> {
+impl Base64<'_> {
     /// Writes the input's text, with a line end after every `wrap` characters and after the last one; without any
     /// line end if `wrap` is 0. This is the form that coreutils' base64 writes.
     ///
     /// # Errors
-    /// `Io`.
-    pub fn encode(mut self, codec: &Base64<'_>, wrap: usize) -> Result<(), Error> {
+    /// Errors of input and output.
+    pub fn encode_stream(
+        &self,
+        input: &mut dyn Read,
+        output: &mut dyn Write,
+        wrap: usize,
+    ) -> Result<(), StreamError> {
         let mut data = Vec::with_capacity(CHUNK);
-        let mut text = vec![0; codec.encoded_len(CHUNK)];
+        let mut text = vec![0; self.encoded_len(CHUNK)];
         let mut lines = Vec::new();
         let mut column = 0;
         loop {
             // A whole number of groups, unless it is the end.
-            self.read(&mut data, CHUNK)?;
-            let len = codec.encode(&data, &mut text);
+            read(input, &mut data)?;
+            let len = self.encode(&data, &mut text);
             if wrap == 0 {
-                self.write(&text[..len])?;
+                output.write_all(&text[..len]).map_err(StreamError::Output)?;
             } else {
                 lines.clear();
                 let mut rest = &text[..len];
@@ -54,34 +65,38 @@ impl Stream<'_> {
                         column = 0;
                     }
                 }
-                self.write(&lines)?;
+                output.write_all(&lines).map_err(StreamError::Output)?;
             }
             if data.len() < CHUNK {
                 break;
             }
         }
         if column > 0 {
-            self.write(b"\n")?;
+            output.write_all(b"\n").map_err(StreamError::Output)?;
         }
-        self.flush()
+        output.flush().map_err(StreamError::Output)
     }
 
     /// Writes what the input's text stands for. Line feeds are skipped if `skip_line_feeds`, but for one at
     /// the end, which is always; everything else is decoded as strictly as by [`Base64::decode`], as one text.
     ///
     /// # Errors
-    /// `Corrupt` for the first thing that is wrong with the text, with its position in the input. What comes before it
-    /// may have been written.
-    pub fn decode(mut self, codec: &Base64<'_>, skip_line_feeds: bool) -> Result<(), Error> {
+    /// Errors of input and output, and the first of the text. What comes before that may have been written.
+    pub fn decode_stream(
+        &self,
+        input: &mut dyn Read,
+        output: &mut dyn Write,
+        skip_line_feeds: bool,
+    ) -> Result<(), StreamError> {
         // Within a text there is no padding, wherever it was cut.
-        let inner = codec.with_padding(Padding::Unpadded);
+        let inner = self.with_padding(Padding::Unpadded);
         let skipped = |byte: &u8| skip_line_feeds && *byte == b'\n';
         let (mut raw, mut text, mut data) = (Vec::with_capacity(CHUNK), Vec::new(), vec![0; CHUNK + 4]);
         // Where the raw bytes and the characters that were held back lie in the input.
         let mut raw_start = 0;
         let mut held: Vec<usize> = Vec::new();
         loop {
-            self.read(&mut raw, CHUNK)?;
+            read(input, &mut raw)?;
             let last = raw.len() < CHUNK;
             if skip_line_feeds {
                 raw.split(skipped).for_each(|line| text.extend_from_slice(line));
@@ -94,7 +109,7 @@ impl Stream<'_> {
             // A group is held back until it is known whether it is the text's last one, which may be padded.
             let keep = if last { 0 } else { text.len().min((text.len() + 3) % 4 + 1) };
             let now = text.len() - keep;
-            let decoded = if last { codec } else { &inner }.decode(&text[..now], &mut data);
+            let decoded = if last { self } else { &inner }.decode(&text[..now], &mut data);
             let place = |index: usize| {
                 if let Some(position) = held.get(index) {
                     return *position;
@@ -103,12 +118,11 @@ impl Stream<'_> {
                 raw_start + of_raw.nth(index - held.len()).map_or(raw.len(), |(i, _)| i)
             };
             let len = decoded.map_err(|error| {
-                let error = DecodeError { position: place(error.position), ..error };
-                Error::corrupt(format!("{}: {error}", self.input_name))
+                StreamError::Text(DecodeError { position: place(error.position), ..error })
             })?;
-            self.write(&data[..len])?;
+            output.write_all(&data[..len]).map_err(StreamError::Output)?;
             if last {
-                return self.flush();
+                return output.flush().map_err(StreamError::Output);
             }
             let of_raw = raw.iter().enumerate().rev().filter(|(_, byte)| !skipped(byte));
             let positions = of_raw.map(|(i, _)| raw_start + i).chain(held.iter().rev().copied());
@@ -118,36 +132,22 @@ impl Stream<'_> {
             raw_start += raw.len();
         }
     }
+}
 
-    /// Reads `len` bytes, or less at the end of the input.
-    fn read(&mut self, bytes: &mut Vec<u8>, len: usize) -> Result<(), Error> {
-        bytes.clear();
-        let mut part = (&mut *self.input).take(u64_of(len));
-        part.read_to_end(bytes).map_err(|error| Error::io(self.input_name, error))?;
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let written = self.output.write_all(bytes);
-        written.map_err(|error| self.failed(error))
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        let flushed = self.output.flush();
-        flushed.map_err(|error| self.failed(error))
-    }
-
-    fn failed(&self, error: io::Error) -> Error {
-        Error::io(self.output_name, error)
-    }
+/// Reads a [`CHUNK`], or less at the end of the input.
+fn read(input: &mut dyn Read, bytes: &mut Vec<u8>) -> Result<(), StreamError> {
+    bytes.clear();
+    // OK to cast: it is small.
+    input.take(CHUNK as u64).read_to_end(bytes).map(drop).map_err(StreamError::Input)
 }
 
 #[cfg(test)]
 mod tests {
-    use casemate_primitives::Cpu;
     use casemate_testkit::Rng;
 
     use super::*;
+    use crate::Cpu;
+    use crate::base64::Alphabet;
 
     /// Gives a few bytes at a time, as a pipe may.
     struct Trickle<'a>(&'a [u8]);
@@ -159,10 +159,12 @@ mod tests {
         }
     }
 
-    fn run(input: &[u8], work: impl FnOnce(Stream<'_>) -> Result<(), Error>) -> Result<Vec<u8>, Error> {
+    fn run(
+        input: &[u8],
+        work: impl FnOnce(&mut dyn Read, &mut dyn Write) -> Result<(), StreamError>,
+    ) -> Result<Vec<u8>, StreamError> {
         let mut output = Vec::new();
-        let input = &mut Trickle(input);
-        work(Stream { input, input_name: "in", output: &mut output, output_name: "out" })?;
+        work(&mut Trickle(input), &mut output)?;
         Ok(output)
     }
 
@@ -180,14 +182,14 @@ mod tests {
             {
                 let whole = codec.encode_to_string(&data[..len]);
                 for wrap in [0, 1, 3, 76, 1 << 20] {
-                    let text = run(&data[..len], |stream| stream.encode(&codec, wrap)).unwrap();
+                    let text = run(&data[..len], |from, to| codec.encode_stream(from, to, wrap)).unwrap();
                     let mut lines = Vec::new();
                     for line in whole.as_bytes().chunks(if wrap == 0 { usize::MAX } else { wrap }) {
                         lines.extend_from_slice(line);
                         lines.extend_from_slice(if wrap == 0 { b"" } else { b"\n" });
                     }
                     assert!(text == lines, "{padding:?}, {len} bytes, wrap {wrap}");
-                    let back = run(&text, |stream| stream.decode(&codec, true)).unwrap();
+                    let back = run(&text, |from, to| codec.decode_stream(from, to, true)).unwrap();
                     assert!(back == data[..len], "{padding:?}, {len} bytes, wrap {wrap}");
                 }
             }
@@ -202,7 +204,7 @@ mod tests {
         for round in 0..200 {
             let codec = codec(if round % 2 == 0 { Padding::Padded } else { Padding::Unpadded });
             let len = CHUNK + rng.below(CHUNK as u64) as usize;
-            let mut text = run(&data[..len], |stream| stream.encode(&codec, 61)).unwrap();
+            let mut text = run(&data[..len], |from, to| codec.encode_stream(from, to, 61)).unwrap();
             let near_cut =
                 [CHUNK - 3, CHUNK - 2, CHUNK - 1, CHUNK, CHUNK + 1, text.len() - 2, text.len() - 4];
             let at = match rng.below(3) {
@@ -217,13 +219,14 @@ mod tests {
             }
             let positions: Vec<usize> = (0..text.len()).filter(|i| text[*i] != b'\n').collect();
             let plain: Vec<u8> = positions.iter().map(|i| text[*i]).collect();
-            let found = run(&text, |stream| stream.decode(&codec, true)).map_err(|error| error.to_string());
+            let found =
+                run(&text, |from, to| codec.decode_stream(from, to, true)).map_err(|error| error.to_string());
             let expected = codec.decode_to_vec(&plain).map_err(|error| {
                 let position = positions.get(error.position).copied().unwrap_or(text.len());
-                format!("in: {}", DecodeError { position, ..error })
+                DecodeError { position, ..error }.to_string()
             });
             assert!(found == expected, "round {round}: {:?} {:?}", found.err(), expected.err());
-            if let Ok(strict) = run(&text, |stream| stream.decode(&codec, false)) {
+            if let Ok(strict) = run(&text, |from, to| codec.decode_stream(from, to, false)) {
                 assert!(strict.is_empty(), "line feeds were skipped");
             }
         }
