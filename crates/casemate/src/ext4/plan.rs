@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::{Medium, Stream, signatures};
-use casemate_ext4::{BuildOptions, BuildReport, BuildSize, BuildTarget, Geometry, Plan, Source, Tree};
+use casemate_ext4::{BuildOptions, BuildReport, BuildSize, BuildTarget, Plan, Source, Tree};
 use casemate_fscrypt::read_raw_key;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Work;
@@ -304,32 +305,9 @@ impl LuksSpec {
 }
 
 impl Planned {
-    /// The file system's size in bytes.
-    pub fn size(&self) -> u64 {
-        self.plan.size()
-    }
-
-    /// Bytes of contents, which the listener hears of.
-    pub fn contents_size(&self) -> u64 {
-        self.plan.contents_size()
-    }
-
-    /// The numbers of the file system.
-    pub fn geometry(&self) -> &Geometry {
-        self.plan.geometry()
-    }
-
     /// The options of the file system, as they were chosen.
     pub fn options(&self) -> &BuildOptions {
         &self.options
-    }
-
-    /// The UUID of the file system. All contents are read for it if it follows from them.
-    ///
-    /// # Errors
-    /// `Io`; whatever the listener says.
-    pub fn uuid(&self, work: &Work<'_>) -> Result<[u8; 16], Error> {
-        self.plan.uuid(work)
     }
 
     /// The LUKS volume around it.
@@ -405,6 +383,15 @@ impl Planned {
             _ => None,
         };
         Ok(Built { report, size, dm_verity, root_hash_signature, digests })
+    }
+}
+
+/// A planned build has the numbers of its file system.
+impl Deref for Planned {
+    type Target = Plan;
+
+    fn deref(&self) -> &Plan {
+        &self.plan
     }
 }
 

@@ -75,12 +75,7 @@ impl BuildTarget {
         let (path, offset) = match self {
             BuildTarget::File(path) => (path, 0),
             BuildTarget::Within { path, offset } | BuildTarget::InPlace { path, offset } => (path, *offset),
-            BuildTarget::Partition { path, id } => {
-                let image = Medium::open(path, Access::ReadUnlocked)?.partition_named(id, false)?;
-                return Ok(Some(image.device().size()));
-            }
-            BuildTarget::Image(image) => return Ok(Some(image.device().size())),
-            BuildTarget::Stream => return Ok(None),
+            _ => return Ok(self.part(Access::ReadUnlocked)?.map(|part| part.device().size())),
         };
         let metadata = std::fs::metadata(path);
         let is_fixed = metadata.is_ok_and(|metadata| {
@@ -98,17 +93,10 @@ impl BuildTarget {
     /// # Errors
     /// `Io`; whatever the consent says.
     pub fn look(&self, consent: Consent<'_>) -> Result<()> {
-        let image = |path: &Path| Medium::open(path, Access::ReadUnlocked);
-        match self {
-            BuildTarget::File(path) => look_at_path(path, Some(EXT), consent),
-            BuildTarget::Within { path, offset } | BuildTarget::InPlace { path, offset } => {
-                Target::on(rest(image(path)?, *offset)?, EXT, consent).map(drop)
-            }
-            BuildTarget::Partition { path, id } => {
-                Target::on(image(path)?.partition_named(id, false)?, EXT, consent).map(drop)
-            }
-            BuildTarget::Image(image) => Target::on(Medium::clone(image), EXT, consent).map(drop),
-            BuildTarget::Stream => Ok(()),
+        match (self, self.part(Access::ReadUnlocked)?) {
+            (_, Some(part)) => Target::on(part, EXT, consent).map(drop),
+            (BuildTarget::File(path), _) => look_at_path(path, Some(EXT), consent),
+            _ => Ok(()),
         }
     }
 
@@ -133,19 +121,26 @@ impl BuildTarget {
         made: Made,
         consent: Consent<'_>,
     ) -> Result<Target<M>> {
-        let image = |path: &Path| Medium::open(path, Access::Change);
-        match self {
-            BuildTarget::File(path) => Target::anew(path, made, consent),
-            BuildTarget::Within { path, offset } | BuildTarget::InPlace { path, offset } => {
-                Target::on(rest(image(path)?, *offset)?.into(), made, consent)
-            }
-            BuildTarget::Partition { path, id } => {
-                Target::on(image(path)?.partition_named(id, false)?.into(), made, consent)
-            }
-            BuildTarget::Image(image) => Target::on(Medium::clone(image).into(), made, consent),
-            BuildTarget::Stream => Err(Error::argument(
+        match (self, self.part(Access::Change)?) {
+            (_, Some(part)) => Target::on(part.into(), made, consent),
+            (BuildTarget::File(path), _) => Target::anew(path, made, consent),
+            _ => Err(Error::argument(
                 "standard output can't be opened as an image; build into a file or block device",
             )),
+        }
+    }
+
+    /// The part of a file or device that it is; `None` for a file of its own and a stream.
+    fn part(&self, access: Access) -> Result<Option<Medium>> {
+        match self {
+            BuildTarget::File(_) | BuildTarget::Stream => Ok(None),
+            BuildTarget::Within { path, offset } | BuildTarget::InPlace { path, offset } => {
+                rest(Medium::open(path, access)?, *offset).map(Some)
+            }
+            BuildTarget::Partition { path, id } => {
+                Medium::open(path, access)?.partition_named(id, false).map(Some)
+            }
+            BuildTarget::Image(image) => Ok(Some(Medium::clone(image))),
         }
     }
 }
