@@ -3,7 +3,8 @@
 //! An encrypted inode carries a [`Context`]: its [`Policy`], which names a master key, and a nonce. A
 //! [`MasterKey`] gives an inode's ciphers: [`NameCipher`] for the names of a directory or a link's target,
 //! [`ContentCipher`] for a file's data. A [`Keyring`] finds the key of an inode by [`KeyId`]. A
-//! [`NoKeyName`] is the form of a name that is shown without the key. This crate does not know where a file system keeps any of this.
+//! [`NoKeyName`] is the form of a name that is shown without the key. [`Keys`] are those that somebody gives, [`backup`] reads
+//! ciphertext in tar streams. This crate does not know where a file system keeps any of this.
 //!
 //! ```
 //! use casemate_fscrypt::{Context, InodeInfo, MasterKey, Mode, Policy};
