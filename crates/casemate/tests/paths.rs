@@ -21,7 +21,7 @@ use casemate::nbd::Listener;
 use casemate::serve::ServeOptions;
 use casemate::target::{self, Made};
 use casemate::verity::FormatOptions;
-use casemate::{Access, Error, ErrorKind, Image, Providers, SecretVec, Target, Work};
+use casemate::{Access, Error, ErrorKind, Image, Medium, Providers, SecretVec, Target, Work};
 use casemate_testkit::{Rng, TempDir, run, tempdir, tool};
 
 /// A tree on the host, and an image that mke2fs has copied it into.
@@ -249,7 +249,7 @@ fn what_is_made_anew_wants_no_open_layer() {
     let on = |image: &Image| Target::on(image.clone(), Made::Data, &target::overwrite).unwrap();
     let made = |image: &Image| {
         let integrity = IntegrityOptions::default();
-        let build = BuildSpec::new(BuildTarget::Image(Box::new(image.clone())));
+        let build = BuildSpec::new(BuildTarget::Image(Box::new(Medium::clone(image))));
         [
             integrity
                 .format(&on(image), &casemate::integrity::FormatOptions::new(4, [0; 16]), None, &work)
