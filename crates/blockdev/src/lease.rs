@@ -3,7 +3,8 @@
 //! A process opens a medium once, and lays many things on clones of it. Two writers of one file system would each write what they
 //! remember over what the other has written, so each takes a lease of the bytes that it changes, for as long as it remembers
 //! anything of them. What is written through a layer is written below it, too: a lease of a layer's bytes is one of all that the
-//! layer lies on, which the layer has for all who write through it.
+//! layer lies on, which the layer has for all who write through it. A layer that keeps its changes elsewhere fits what lies below it
+//! as that was: it relies on those bytes, and any number of layers do so at a time, but no writer changes them meanwhile.
 
 use std::fmt;
 use std::mem;
@@ -53,6 +54,15 @@ enum Kind {
     Kept,
     /// Bytes that are written by one call, which others may do at the same time.
     Written,
+    /// Bytes that must stay as they are: others may rely on them, too, and nobody changes them.
+    Relied,
+}
+
+impl Kind {
+    /// Whether two may have the same bytes at a time.
+    fn goes_with(self, other: Kind) -> bool {
+        self == other && self != Kind::Kept
+    }
 }
 
 /// The right to change bytes of a medium, which nobody else has until it is dropped. The process that took it has it: a child
@@ -142,6 +152,11 @@ impl Lease {
         Lease { taken: Vec::new(), process: std::process::id() }
     }
 
+    /// The right to find some bytes as they are for as long as the lease is there.
+    pub(crate) fn rely(extent: &Extent) -> Result<Lease> {
+        Lease::take(std::slice::from_ref(extent), Kind::Relied)
+    }
+
     /// Refuses a process that got the lease by `fork`: what it remembers of the bytes and what its parent does are two writers.
     fn check_process(&self) -> Result<()> {
         check_process(self.process)
@@ -157,19 +172,28 @@ impl Lease {
         let mut held = space.held.lock().unwrap_or_else(PoisonError::into_inner);
         let is_in_the_way = |other: &Held| {
             other.writer != writer
-                && (kind == Kind::Kept || other.kind == Kind::Kept)
+                && !kind.goes_with(other.kind)
                 && other.range.start < range.end
                 && range.start < other.range.end
         };
-        if held.iter().any(is_in_the_way) {
-            return Err(Error::busy(
-                "another writer of this process is changing it, and must be closed first",
-            ));
+        if let Some(other) = held.iter().find(|other| is_in_the_way(other)) {
+            return Err(Error::busy(match other.kind {
+                Kind::Kept | Kind::Written => {
+                    "another writer of this process is changing it, and must be closed first"
+                }
+                Kind::Relied => {
+                    "an overlay is open on it, whose changes fit it as it is; close the overlay first"
+                }
+            }));
         }
         let new = || Held { writer, range: range.clone(), kind };
         held.push(new());
         drop(held);
         self.taken.push((Arc::clone(space), new()));
+        if kind == Kind::Relied {
+            // A layer that keeps its changes elsewhere shows what lies below, too.
+            return space.below.iter().try_for_each(|below| self.add(space.id, below, kind));
+        }
         if !space.is_written_below {
             return Ok(());
         }
@@ -352,6 +376,40 @@ mod tests {
         assert!(layer.changes(&file) && file.changes(&layer) && file.changes(&trial));
         assert!(!trial.changes(&file) && !layer.changes(&other));
         assert!(!Extent::medium(None).changes(&Extent::medium(None)));
+    }
+
+    #[test]
+    fn bytes_that_are_relied_on_have_no_writer() {
+        let disk = Extent::medium(None);
+        let (part, layer, remembering) =
+            (disk.part(100..200), Extent::over(&[&disk]), Extent::over_remembering(&[&disk]));
+        let relied = [Lease::rely(&part).unwrap(), Lease::rely(&layer.part(150..160)).unwrap()];
+        let all = [&disk, &layer, &remembering];
+        for refused in all
+            .into_iter()
+            .flat_map(|extent| [Lease::write(extent), Lease::keep(std::slice::from_ref(extent))])
+        {
+            let error = refused.err().unwrap();
+            assert!(error.is_busy() && error.to_string().contains("overlay"), "{error}");
+        }
+        drop(relied);
+        // Those who write come first.
+        for writer in [&disk, &layer, &remembering] {
+            let lease = Lease::keep(std::slice::from_ref(writer)).unwrap();
+            assert!(Lease::rely(&part).err().unwrap().is_busy());
+            drop(lease);
+        }
+        // What was written through a layer that remembers it may not have come to the disk yet; it is seen through the layer.
+        assert!(Lease::rely(&part).is_err());
+        let relied = Lease::rely(&remembering).unwrap();
+        assert!(Lease::write(&remembering).is_err());
+        // An overlay of an overlay: changes go to the lower one, which shows the disk.
+        drop((relied, remembering));
+        let overlay = disk.apart_from();
+        let relied = Lease::rely(&overlay).unwrap();
+        assert!(Lease::write(&overlay).is_err() && Lease::write(&disk).is_err());
+        drop(relied);
+        Lease::write(&disk).unwrap();
     }
 
     #[test]

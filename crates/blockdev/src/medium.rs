@@ -447,12 +447,12 @@ impl Medium {
     }
 
     /// Lays a device on this one that takes writes, and keeps them elsewhere, in what may change unnoticed: no time tells any more when
-    /// the data were written to last.
+    /// the data were written to last. What is kept fits this medium as it is: its [`Medium::relied`] goes with the device.
     #[must_use]
-    pub fn laid_apart(mut self, device: Arc<dyn BlockDevice>) -> Medium {
+    pub fn laid_apart(mut self, device: Arc<dyn BlockDevice>, lease: Lease) -> Medium {
         (self.extent, self.refusal) = (self.extent.apart_from(), None);
         self.shared.push(None);
-        self.laid_reading(device)
+        self.laid_reading(Arc::new(Leased { device, lease }))
     }
 
     /// Shows other bytes in place of the same file's, which take no writes.
@@ -603,6 +603,15 @@ impl Medium {
     /// Errors of [`Medium::check_writable`]; [`Error::is_busy`] while another writer has some of these bytes.
     pub fn lease(&self) -> Result<Lease> {
         Medium::lease_all(&[self])
+    }
+
+    /// The right to find the bytes as they are, which no writer of this process changes until it is dropped. Others may have it at
+    /// the same time.
+    ///
+    /// # Errors
+    /// [`Error::is_busy`] while a writer has some of these bytes.
+    pub fn relied(&self) -> Result<Lease> {
+        Lease::rely(&self.extent).at(&self.name)
     }
 
     /// Refuses a medium whose bytes will be others' while something that writes to them is laid on it: the data of a volume whose

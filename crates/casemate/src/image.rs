@@ -319,6 +319,7 @@ impl Image {
         }
         // What it keeps belongs to the image as it is now.
         self.medium = self.medium.locked()?;
+        let lease = self.relied()?;
         let base = self.overlay_base(is_trusted, None, providers)?;
         if !fs::exists(path).at(path.display())? {
             let new = OutputFile::create(path).at(path.display())?;
@@ -330,7 +331,7 @@ impl Image {
         let store = Access::Change.open(path)?;
         let device = Arc::new(Store::open(self.device(), store, Arc::new(base)).at(path.display())?);
         self.layers.push(Layer::Overlay(Arc::clone(&device)));
-        self.medium = self.medium.laid_apart(device);
+        self.medium = self.medium.laid_apart(device, lease);
         Ok(self)
     }
 

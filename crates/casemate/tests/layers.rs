@@ -449,6 +449,49 @@ fn the_image_below_an_overlay_is_locked() {
     change().unwrap();
 }
 
+/// An overlay fits the image as it was: nobody could open it again over bytes that somebody changed meanwhile.
+#[test]
+fn nobody_writes_below_an_overlay_that_is_open() {
+    let folder = casemate_testkit::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("image"), vec![7; 4 << 20]).unwrap();
+    let providers = Providers::default();
+    let image = Image::open(at("image"), Access::Change).unwrap();
+    let part = |from: u64| image.clone().window(from, Some(1 << 20)).unwrap();
+    let overlay = part(0).overlay(&at("overlay"), &providers).unwrap();
+    overlay.write_at(b"kept", 4096).unwrap();
+    let key = SecretVec::new((0..64).collect());
+    let params = Params::new("aes-xts-plain64".parse().unwrap());
+    let plain = image.clone().crypt(Mapping::new(params, key, 0, &providers).unwrap()).unwrap();
+    for below in [&image, &part(0), &plain] {
+        for refused in [below.write_at(b"below", 0), below.lease().map(drop)] {
+            let error = refused.unwrap_err();
+            assert!(error.is_busy() && error.to_string().contains("an overlay is open on it"), "{error}");
+        }
+    }
+    let error = part(0).commit_overlay(&at("overlay"), &Work::default()).unwrap_err();
+    assert!(error.is_busy(), "{error}");
+    // What lies beside it is not its own, and a second overlay changes nothing.
+    part(2 << 20).write_at(b"beside", 0).unwrap();
+    let second = part(0).overlay(&at("second"), &providers).unwrap();
+    second.write_at(b"kept", 8192).unwrap();
+    let upper = second.clone().overlay(&at("upper"), &providers).unwrap();
+    assert!(second.write_at(b"below", 0).unwrap_err().is_busy());
+    drop((overlay, second));
+    // The device goes with its claim, whatever else of the overlay is gone.
+    let device = upper.device();
+    drop(upper);
+    assert!(image.write_at(b"below", 0).unwrap_err().is_busy());
+    drop(device);
+    let lease = image.lease_bytes(0..10).unwrap();
+    let error = part(0).overlay(&at("overlay"), &providers).map(drop).unwrap_err();
+    assert!(error.is_busy() && error.to_string().contains("another writer"), "{error}");
+    part(1 << 20).overlay(&at("other"), &providers).unwrap();
+    drop(lease);
+    drop(part(0).overlay(&at("overlay"), &providers).unwrap());
+    image.write_at(b"below", 0).unwrap();
+}
+
 /// The image's time says nothing of what an overlay between keeps: what lies below the blocks is compared.
 #[test]
 fn an_overlay_over_an_overlay_is_refused_where_the_lower_one_was_written_to() {

@@ -280,7 +280,8 @@ class Device(io.RawIOBase):
 
     def overlay(self, path: StrPath, *, trust_image: bool = False) -> Device:
         """Takes writes, and keeps them in a file, which is made if it is not there. `trust_image` takes a copy of the image for
-        the image, whose time of modification is another one."""
+        the image, whose time of modification is another one. Until the overlay is closed, nobody writes to this device: that
+        raises `OSError` with `errno.EBUSY`."""
         return Device(self._open().overlay(path, trust_image))
 
     def ext4(

@@ -1112,6 +1112,34 @@ class Ext4(World):
                 ext4.build(image, **(options | wrong))
         self.assertFalse(image.exists())
 
+    def test_nobody_writes_below_an_overlay_that_is_open(self):
+        tree, image, store = self.folder / "tree", self.folder / "image", self.folder / "overlay"
+        tree.mkdir()
+        casemate.ext4.build(image, folders=[tree], size=32 << 20)
+
+        def refused(change, text="an overlay is open on it"):
+            with self.assertRaisesRegex(OSError, text) as raised:
+                change()
+            self.assertEqual(raised.exception.errno, errno.EBUSY)
+
+        with casemate.open(image, writable=True) as device:
+            overlay = device.overlay(store)
+            refused(device.ext4_writer)
+            refused(lambda: device.pwrite(b"below", 0))
+            refused(lambda: casemate.ext4.repair(device))
+            refused(lambda: casemate.ext4.resize(device, 24 << 20))
+            refused(lambda: casemate.luks.format(device, "secret", overwrite=True))
+            with overlay.ext4_writer() as writer:
+                writer.write_bytes("/upper", b"u" * 300_000)
+            # Two of them change nothing of what lies below.
+            with device.overlay(self.folder / "second") as second, second.ext4_writer() as writer:
+                writer.write_bytes("/second", b"2")
+            overlay.close()
+            with device.ext4_writer() as writer:
+                refused(lambda: device.overlay(store), "another writer")
+        with casemate.open(image) as device, device.overlay(store) as overlay:
+            self.assertEqual(overlay.ext4().path("/upper").read_bytes(), b"u" * 300_000)
+
     def test_images_are_built_checked_and_extracted(self):
         self.image()
         path = self.folder / "built.img"
