@@ -81,7 +81,7 @@ pub use medium::{Access, Medium, data_mode};
 pub use memory::MemoryDevice;
 pub use named::{Named, NamedStream};
 pub use number::{u32_of, u64_of, usize_of};
-pub use output::Output;
+pub use output::{Output, name_all};
 pub use output_file::OutputFile;
 pub use overlay::Overlay;
 pub use overlay_file::{ConstantBase, OverlayBase, OverlayEdition, OverlayFile};

@@ -255,6 +255,16 @@ impl Medium {
         self.new.as_deref().map(|new| new.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Brings the contents of a new file to stable storage. What is written in place is as it is.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn complete(&self) -> Result<()> {
+        let new = self.output();
+        let new = new.as_ref().and_then(|new| new.as_ref());
+        new.map_or(Ok(()), |new| new.device().flush()).at(&self.name)
+    }
+
     /// Looks whether a new file can get its name, before others of the same work get theirs.
     ///
     /// # Errors

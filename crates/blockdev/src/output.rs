@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::os::FileTypeExt;
 use crate::target::{self, Consent, Loss, Made};
 use crate::{
-    Access, BlockDevice, Error, FileDevice, FileId, OutputFile, Stream, data_mode, inputs, is_same_storage,
-    signatures, u64_of,
+    Access, BlockDevice, Error, FileDevice, FileId, Medium, OutputFile, Stream, data_mode, inputs,
+    is_same_storage, signatures, u64_of,
 };
 
 /// Whether a path leads to a file that is there, in a folder or below it.
@@ -137,13 +137,21 @@ impl Output {
         Output::create(path, others)?.finish(bytes)
     }
 
+    /// The file with these bytes, which are all that follows. It gets its name later.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn with(mut self, bytes: &[u8]) -> Result<Output, Error> {
+        self.write_all(bytes).map_err(|error| Error::io(self.path.display(), error))?;
+        Ok(self)
+    }
+
     /// Writes `bytes`, which are all that follows, and commits.
     ///
     /// # Errors
     /// `Io`; nothing half-written is left.
-    pub fn finish(mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.write_all(bytes).map_err(|error| Error::io(self.path.display(), error))?;
-        self.commit()
+    pub fn finish(self, bytes: &[u8]) -> Result<(), Error> {
+        self.with(bytes)?.commit()
     }
 
     /// The file as a device, if it has positions.
@@ -219,6 +227,19 @@ impl Output {
     }
 }
 
+/// Gives the outputs of one work their names, when all of them are complete: the files, then the media, each in its order. None
+/// replaces anything where another one can't get its name, or can't come to stable storage. What is written in place has no name to get.
+///
+/// # Errors
+/// Errors of [`Output::commit`] and [`Medium::commit`].
+pub fn name_all(files: Vec<Output>, media: &[&Medium]) -> Result<(), Error> {
+    media.iter().try_for_each(|medium| medium.complete())?;
+    files.iter().try_for_each(Output::check_name)?;
+    media.iter().try_for_each(|medium| medium.check_name())?;
+    files.into_iter().try_for_each(Output::commit)?;
+    media.iter().try_for_each(|medium| medium.commit())
+}
+
 /// One after the other, for those who need no positions.
 impl Write for Output {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
@@ -261,6 +282,35 @@ mod tests {
         assert!(fs::symlink_metadata(&null).unwrap().is_symlink());
         assert!(Output::write_whole(&folder.path().join("none/file"), &[], b"").is_err());
         assert!(Output::write_whole(folder.path(), &[], b"").is_err());
+    }
+
+    #[test]
+    fn several_outputs_get_their_names_together_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let names = ["image", "hash", "signature", "list"];
+        for taken in names.map(Some).into_iter().chain([None]) {
+            names.iter().for_each(|name| fs::write(at(name), "old").unwrap());
+            let media = ["hash", "image"].map(|name| Medium::replace(at(name)).unwrap());
+            media.iter().for_each(|medium| medium.write_at(b"new", 0).unwrap());
+            let mut files = ["signature", "list"].map(|name| Output::create(&at(name), &[]).unwrap());
+            files.iter_mut().for_each(|file| file.write_all(b"new").unwrap());
+            if let Some(name) = taken {
+                fs::write(at(name), "changed").unwrap();
+            }
+            let named = name_all(files.into(), &media.each_ref());
+            assert_eq!(named.is_ok(), taken.is_none(), "{taken:?}");
+            drop(media);
+            for name in names {
+                let expected = match taken {
+                    None => "new",
+                    Some(taken) if taken == name => "changed",
+                    Some(_) => "old",
+                };
+                assert_eq!(fs::read_to_string(at(name)).unwrap(), expected, "{taken:?}: {name}");
+            }
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), names.len());
+        }
     }
 
     #[test]

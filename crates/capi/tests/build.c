@@ -106,6 +106,7 @@ static void sign_images(const char *command)
     size_t pem_len = contents("signing.key", pem, sizeof(pem));
     size_t certificate_len = contents("signing.cert", certificate, sizeof(certificate));
     size_t len = 0;
+    int i;
     casemate_build *build = to_sign("made.signed", "made.signed.hash");
     casemate_error *error = NULL;
 
@@ -133,6 +134,26 @@ static void sign_images(const char *command)
     CHECK(casemate_build_signer(build, sign_too_long, NULL, certificate, certificate_len, NULL) == CASEMATE_YES);
     CHECK(casemate_build_run(build, 0, NULL, NULL) == CASEMATE_COULD_NOT);
     casemate_build_free(build);
+    /* What is there stays where the root hash can't be signed; a key of another certificate is known before. */
+    certificate_len = contents("other.cert", certificate, sizeof(certificate));
+    for (i = 0; i < 2; i++) {
+        keep("kept.signed", "old", 3);
+        keep("kept.hash", "old", 3);
+        build = begun("kept.signed");
+        CHECK(casemate_build_dm_verity(build, "kept.hash", NULL) == CASEMATE_YES);
+        if (i == 0)
+            CHECK(casemate_build_signer(build, sign, NULL, certificate, certificate_len, NULL) == CASEMATE_YES);
+        else
+            CHECK(casemate_build_signing_key(build, pem, pem_len, certificate, certificate_len, NULL) == CASEMATE_YES);
+        CHECK(casemate_build_run(build, 1, NULL, &error) != CASEMATE_YES);
+        CHECK(i == 0 || strstr(casemate_error_message(error), "does not belong") != NULL);
+        casemate_error_free(error);
+        error = NULL;
+        casemate_build_free(build);
+        CHECK(contents("kept.signed", signature, sizeof(signature)) == 3 && memcmp(signature, "old", 3) == 0);
+        CHECK(contents("kept.hash", signature, sizeof(signature)) == 3 && memcmp(signature, "old", 3) == 0);
+    }
+    certificate_len = contents("signing.cert", certificate, sizeof(certificate));
     /* What has no effect is refused, and so is what can't be read. */
     build = begun("none.signed");
     CHECK(casemate_build_signing_key(build, pem, pem_len, certificate, certificate_len, NULL) == CASEMATE_YES);

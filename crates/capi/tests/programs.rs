@@ -276,6 +276,7 @@ fn descriptions_policies_protectors_and_parity_are_those_of_the_command() {
     let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verity/tests/fixtures/fs-verity/keys");
     std::fs::copy(keys.join("rsa2048.key.pem"), folder.join("signing.key")).unwrap();
     std::fs::copy(keys.join("rsa2048.cert.pem"), folder.join("signing.cert")).unwrap();
+    std::fs::copy(keys.join("rsa4096.cert.pem"), folder.join("other.cert")).unwrap();
     let owner = std::fs::metadata(folder.join("tree/bin/tool")).unwrap();
     let (uid, gid) =
         (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));

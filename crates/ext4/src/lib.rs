@@ -57,9 +57,9 @@ mod tune;
 mod units;
 
 pub use build::{
-    Amendments, BuildOptions, BuildReport, BuildSize, BuildTarget, Description, Encrypt, Features, Geometry,
-    Identify, ModeRule, NewMode, NewUuid, NewXattr, Owners, Plan, Seal, Source, Tree, TreeFile, TreeOptions,
-    uuid,
+    Amendments, BuildOptions, BuildReport, BuildSize, BuildTarget, Complete, Description, Encrypt, Features,
+    Geometry, Identify, ModeRule, NewMode, NewUuid, NewXattr, Owners, Plan, Seal, Source, Tree, TreeFile,
+    TreeOptions, uuid,
 };
 pub use casemate_blockdev::ErrorKind;
 pub use check::{

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use crate::Header;
 use casemate_blockdev::target::{self, Made, Target};
-use casemate_blockdev::{AtFile, Medium, Sequential, signatures, u64_of, usize_of};
+use casemate_blockdev::{AtFile, Medium, Sequential, name_all, signatures, u64_of, usize_of};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Work};
 
@@ -109,8 +109,9 @@ impl NewVolume {
         Ok(place)
     }
 
-    /// Makes the volume on `target` with so many bytes of data, which `write` writes through the encryption; a new file gets its
-    /// name then. The header comes last: where work was stopped on a block device, there is no volume.
+    /// Makes the volume on `target` with so many bytes of data, which `write` writes through the encryption. The header comes last:
+    /// where work was stopped on a block device, there is no volume. A new file gets its name from the caller, with
+    /// [`Medium::commit`], when everything else is complete that belongs to it.
     ///
     /// # Errors
     /// `Argument` if the target is too small, `Unsupported` with integrity protection; those of `write`; `Io`.
@@ -148,7 +149,6 @@ impl NewVolume {
         let written = write(&inner.medium()?)?;
         target.top().flush().at(target.name())?;
         self.write_header(place).at(place.name())?;
-        target.commit()?;
         Ok(written)
     }
 
@@ -222,8 +222,7 @@ impl NewVolume {
         }
         target.top().flush().at(target.name())?;
         self.write_header(place).at(place.name())?;
-        target.commit_unsynced()?;
-        place.commit()
+        name_all(Vec::new(), &[target, place])
     }
 
     /// Writes header and encrypted data, one behind the other, as they come; each end has its name for errors. A header that
@@ -302,8 +301,7 @@ impl NewVolume {
         }
         target.top().flush().at(target.name())?;
         self.write_header(place).at(place.name())?;
-        target.commit_unsynced()?;
-        place.commit()
+        name_all(Vec::new(), &[target, place])
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use casemate_ext4::{BuildOptions, BuildReport, Encrypt, Plan, Seal, Tree, uuid_text};
+use casemate_ext4::{BuildOptions, BuildReport, Complete, Encrypt, Plan, Seal, Tree, uuid_text};
 use casemate_providers::Work;
 use casemate_verity::dm;
 
@@ -15,22 +15,29 @@ use crate::target::{self, Made, Target};
 use crate::verity::{FormatOptions, Formatted, Seed};
 use crate::{Advice, Error, Image};
 
-/// Makes an image on a temporary file, and copies it to a stream when it is complete.
+/// Makes an image on a temporary file, which is copied to standard output when everything is complete.
 ///
 /// # Errors
 /// Errors of `make`; `Io`.
-pub(super) fn on_stream<R>(
-    mut to: impl Write,
-    name: &str,
+pub(super) fn on_standard_output<R>(
     make: impl FnOnce(&Target) -> Result<R, Error>,
-) -> Result<R, Error> {
+) -> Result<(R, Complete), Error> {
     let folder = tempfile::tempdir().map_err(|error| Error::io("a temporary folder", error))?;
     let path = folder.path().join("image");
-    let made = make(&Target::create(&path, Made::Data, &target::refuse)?)?;
-    let copied = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut to)).and_then(|_| to.flush());
-    copied.map_err(|error| Error::io(name, error))?;
-    Ok(made)
+    let target = Target::create(&path, Made::Data, &target::refuse)?;
+    let made = make(&target)?;
+    target.commit()?;
+    let copy = move || {
+        let copied = File::open(folder.path().join("image"));
+        let mut to = io::stdout().lock();
+        let copied = copied.and_then(|mut file| io::copy(&mut file, &mut to)).and_then(|_| to.flush());
+        copied.map_err(|error| Error::io(STANDARD_OUTPUT, error))
+    };
+    Ok((made, Complete::Stream(Box::new(copy))))
 }
+
+/// Name of standard output in errors.
+const STANDARD_OUTPUT: &str = "standard output";
 
 /// Makes salt and UUID of dm-verity follow from the UUID of the file system, where no seed says otherwise.
 fn identify(format: &mut FormatOptions, report: &BuildReport) {
@@ -60,8 +67,8 @@ pub(super) fn plan(
     Ok(plan)
 }
 
-/// Writes the file system into a new LUKS volume on an image, encrypted on its way. A new file gets its name when everything
-/// is there.
+/// Writes the file system into a new LUKS volume on an image, encrypted on its way. A new file does not have its name
+/// then.
 ///
 /// # Errors
 /// Errors of [`Plan::write`] and [`NewVolume::write`].
@@ -99,7 +106,7 @@ pub(super) fn write_luks_verified(
         let report = report.map_err(|error| error.within(image.name()))?;
         identify(&mut format, &report);
         let formatted = match hash {
-            Some(hash) => Image::from(inner.clone()).verity_format(hash, &format, work)?,
+            Some(hash) => format.make(inner, hash, &target::refuse, work)?,
             None => {
                 let layout = format.layout(image, &work.providers)?;
                 let named = inner.named();
@@ -113,10 +120,10 @@ pub(super) fn write_luks_verified(
 
 /// Writes the file system to an image, makes dm-verity's hash area over it, and parity if it is wanted. The hash area lies
 /// behind the file system without a `hash` image; its salt and UUID follow from the file system's UUID, unless a seed says
-/// otherwise. New files get their names when everything is there.
+/// otherwise. New files do not have their names then.
 ///
 /// # Errors
-/// Errors of [`Plan::write`]; `Argument` for a size that is not whole data blocks; those of [`Image::verity_format`].
+/// Errors of [`Plan::write`]; `Argument` for a size that is not whole data blocks; those of [`FormatOptions::make`].
 pub(super) fn write_verified(
     plan: &Plan,
     image: &Target,
@@ -132,8 +139,7 @@ pub(super) fn write_verified(
     let report = plan.write(&*image.device(), image.is_new(), work);
     let report = report.map_err(|error| error.within(image.name()))?;
     identify(&mut format, &report);
-    let formatted = image.verity_format(hash.unwrap_or(image), &format, work)?;
-    image.commit()?;
+    let formatted = format.make(image, hash.unwrap_or(image), &target::refuse, work)?;
     Ok((report, formatted))
 }
 

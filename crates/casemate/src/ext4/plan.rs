@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::{Medium, Stream, signatures};
-use casemate_ext4::{BuildOptions, BuildReport, BuildSize, BuildTarget, Plan, Source, Tree};
+use casemate_ext4::{BuildOptions, BuildReport, BuildSize, BuildTarget, Complete, Plan, Source, Tree};
 use casemate_fscrypt::read_raw_key;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Work;
@@ -17,7 +17,7 @@ use casemate_trees::Pattern;
 use casemate_verity::fs::{Algorithm, Entry, FileDigest, Manifest, Parameters};
 use casemate_verity::signature::{DigestAlgorithm, root_hash_bytes};
 
-use super::build::{self, on_stream};
+use super::build::{self, on_standard_output};
 use super::encrypt::Encrypting;
 use super::identity::Identity;
 use super::protect::Protected;
@@ -205,6 +205,7 @@ impl BuildSpec {
         if self.signer.is_some() && self.verity.is_none() && self.dm_verity.is_none() {
             return refuse("there is nothing to sign: neither files with fs-verity nor dm-verity");
         }
+        self.signer.as_ref().map_or(Ok(()), Signer::check)?;
         if self.android_sparse && (is_part || self.dm_verity.is_some() || self.luks.is_some()) {
             return refuse("a sparse image is a file of its own, without dm-verity and LUKS");
         }
@@ -342,28 +343,54 @@ impl Planned {
         }
     }
 
-    /// Writes everything. Files are there whole or not at all. `consent` is asked if something would be lost.
+    /// Writes everything. Files are there whole or not at all, and new ones get their names when all are complete, the image last.
+    /// `consent` is asked if something would be lost.
     ///
     /// # Errors
     /// `Io`; that a source changed since it was read; [`Error::is_busy`] if the target is in use; `Argument` for a size that is not
     /// whole blocks of what is around it; `Unsupported` for parity within a LUKS volume; whatever the consent says.
     pub fn write(self, consent: Consent<'_>, work: &Work<'_>) -> Result<Built, Error> {
+        self.write_beside(consent, work, |_| Ok(Vec::new()))
+    }
+
+    /// Writes everything as [`Planned::write`] does, and files of the caller's beside it: when all else is complete, `beside` writes
+    /// their contents, and returns them to get their names before the image.
+    ///
+    /// # Errors
+    /// Errors of [`Planned::write`]; whatever `beside` says. No new file has a name then.
+    pub fn write_beside(
+        self,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+        beside: impl FnOnce(&Built) -> Result<Vec<Output>, Error>,
+    ) -> Result<Built, Error> {
         self.look_at_full(consent)?;
         let size = self.size();
         let Planned { plan, target, volume, .. } = self;
-        let (report, dm_verity) = match (self.dm_verity, volume) {
-            (None, None) if self.android_sparse => (plan.write_android_sparse(&target, consent, work)?, None),
-            (None, None) => (plan.write_to(&target, consent, work)?, None),
+        let mut media = Vec::new();
+        let (report, dm_verity, complete) = match (self.dm_verity, volume) {
+            (None, None) => {
+                let (report, complete) = match self.android_sparse {
+                    true => plan.write_android_sparse(&target, consent, work)?,
+                    false => plan.write_to(&target, consent, work)?,
+                };
+                (report, None, complete)
+            }
             (None, Some(volume)) if matches!(target, BuildTarget::Stream) => {
-                let write = |image: &Target| build::write_luks(&plan, image, &volume, work);
-                (on_stream(io::stdout().lock(), "standard output", write)?, None)
+                let (report, complete) =
+                    on_standard_output(|image: &Target| build::write_luks(&plan, image, &volume, work))?;
+                (report, None, complete)
             }
             (None, Some(volume)) => {
                 let image = target.open(Made::Known(signatures::LUKS), consent)?;
-                (build::write_luks(&plan, &image, &volume, work)?, None)
+                let report = build::write_luks(&plan, &image, &volume, work)?;
+                media.push(image.into_image().into());
+                (report, None, Complete::Medium)
             }
             (Some(dm_verity), volume) => {
                 let (hash, format) = dm_verity.open(&self.inputs, &target, self.seed.as_deref(), consent)?;
+                media.extend(format.area.fec.iter().map(|fec| fec.medium.clone()));
+                media.extend(hash.iter().map(|hash| Medium::clone(hash)));
                 let made = Made::Known(if volume.is_some() { signatures::LUKS } else { signatures::EXT });
                 let image = target.open(made, consent)?;
                 let (report, formatted) = match volume {
@@ -372,7 +399,8 @@ impl Planned {
                     }
                     None => build::write_verified(&plan, &image, hash.as_ref(), format, work)?,
                 };
-                (report, Some(formatted))
+                media.push(image.into_image().into());
+                (report, Some(formatted), Complete::Medium)
             }
         };
         let digests = self.sealing.map(|sealing| sealing.digests()).unwrap_or_default();
@@ -382,7 +410,10 @@ impl Planned {
             }
             _ => None,
         };
-        Ok(Built { report, size, dm_verity, root_hash_signature, digests })
+        let built = Built { report, size, dm_verity, root_hash_signature, digests };
+        let beside = beside(&built)?;
+        complete.finish(beside, &media)?;
+        Ok(built)
     }
 }
 

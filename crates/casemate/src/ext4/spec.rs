@@ -9,7 +9,7 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::Providers;
 use casemate_trees::Pattern;
 use casemate_verity::fs::{Algorithm, Parameters};
-use casemate_verity::signature::{Certificate, DigestAlgorithm, SigningKey, assemble, sign};
+use casemate_verity::signature::{Certificate, DigestAlgorithm, SigningKey, assemble, check_key, sign};
 
 use super::ProtectorSource;
 use crate::luks::LuksFormatOptions;
@@ -215,6 +215,18 @@ impl Signer {
     /// The certificate.
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
+    }
+
+    /// Refuses a private key that is not the certificate's, before anything is written. Of a function that is known with its first
+    /// signature.
+    ///
+    /// # Errors
+    /// `Mismatch`.
+    pub fn check(&self) -> Result<(), Error> {
+        match &self.by {
+            By::Key(key) => check_key(key, &self.certificate),
+            By::Function(_) => Ok(()),
+        }
     }
 
     /// A PKCS#7 signature of a message in DER.

@@ -442,6 +442,70 @@ fn images_get_dm_verity() {
     }
 }
 
+/// Half of a build is worse than none: an image without the signature that its device asks for, or with a root hash that nobody knows.
+#[test]
+fn no_output_of_a_build_has_its_name_before_all_are_complete() {
+    let place = place();
+    let keys = concat!(env!("CARGO_MANIFEST_DIR"), "/../verity/tests/fixtures/fs-verity/keys");
+    let signer = format!("--signing-key {keys}/rsa2048.key.pem --cert {keys}/rsa2048.cert.pem");
+    let mismatched = format!("--signing-key {keys}/rsa2048.key.pem --cert {keys}/rsa4096.cert.pem");
+    place.yes("build image --from tree --label old");
+    place.file("pass", "secret");
+    let image = place.read("image");
+    let beside = ["hash", "parity", "root", "signature", "list"];
+    let luks = "--luks --key-file pass --pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+    let lines = [
+        format!("image --verity {mismatched}"),
+        format!("image --dm-verity hash --root-hash-signature signature {mismatched}"),
+        format!("image --dm-verity hash --root-hash-file root --root-hash-signature /dev/full {signer}"),
+        "image --dm-verity append --root-hash-file /dev/full".to_owned(),
+        "image --dm-verity hash --fec-device parity --root-hash-file /dev/full".to_owned(),
+        "image --dm-verity hash --verity --root-hash-file root --manifest /dev/full".to_owned(),
+        format!("image --dm-verity hash --root-hash-file /dev/full {luks}"),
+        format!("image --dm-verity append --root-hash-file /dev/full {luks}"),
+        format!("image --verity --manifest /dev/full {luks}"),
+        "image --verity --manifest /dev/full".to_owned(),
+        "image --android-sparse --verity --manifest /dev/full".to_owned(),
+        "- --verity --manifest /dev/full".to_owned(),
+        format!("- --verity --manifest /dev/full {luks}"),
+        "- --android-sparse --verity --manifest /dev/full".to_owned(),
+        "image --dm-verity hash --root-hash-file root --verity --manifest root".to_owned(),
+    ];
+    for is_there in [true, false] {
+        for line in &lines {
+            for name in beside {
+                place.sh(&format!("rm -f {name}"));
+                if is_there && !(name == "hash" && line.contains("append")) {
+                    place.file(name, "old");
+                }
+            }
+            if !is_there {
+                place.sh("rm -f image");
+            }
+            let before = place.names();
+            let output = place.own(&format!("build {line} --from tree --label new --overwrite"));
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+            assert!(
+                ["/dev/full: ", "does not belong", "would replace"].iter().any(|text| said.contains(text)),
+                "{line}: {said}"
+            );
+            assert_eq!((place.names(), output.stdout.len()), (before, 0), "{line}: {said}");
+            if is_there {
+                assert!(place.read("image") == image, "{line}");
+            }
+            for name in beside.iter().filter(|name| place.path(name).exists()) {
+                assert_eq!(place.read(name), b"old", "{line}: {name}");
+            }
+        }
+    }
+    // A key is compared before a device, say, is written.
+    place.sh("truncate -s 64M part");
+    let line = format!("build part,offset=1M --from tree --verity {mismatched}");
+    place.is(&line, 2, "does not belong");
+    assert!(place.read("part").iter().all(|byte| *byte == 0));
+}
+
 #[test]
 fn a_file_system_goes_into_a_volume_that_is_there() {
     let place = place();

@@ -44,7 +44,7 @@ pub use options::{BuildOptions, BuildSize, Features};
 pub use plan::Plan;
 pub use seal::Seal;
 pub use sources::Source;
-pub use target::BuildTarget;
+pub use target::{BuildTarget, Complete};
 pub use tree::{Owners, Tree, TreeOptions};
 pub use words::uuid;
 pub use writer::BuildReport;

@@ -1,5 +1,6 @@
 //! Places of new file systems: files, parts of files and devices, and streams.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -7,8 +8,8 @@ use casemate_blockdev::android_sparse::Written;
 use casemate_blockdev::os::FileTypeExt;
 use casemate_blockdev::target::{Consent, Made, Target, is_block_device, look_at_path};
 use casemate_blockdev::{
-    Access, AtFile, BlockDevice, ErrorKind, FileDevice, Medium, Output, PartitionId, Window, set_len,
-    signatures,
+    Access, AtFile, BlockDevice, ErrorKind, FileDevice, Medium, Output, PartitionId, Window, name_all,
+    set_len, signatures,
 };
 use casemate_providers::Work;
 
@@ -151,8 +152,45 @@ fn rest(image: Medium, offset: u64) -> Result<Medium> {
     image.window(offset, None)
 }
 
+/// An image that is complete, and not there for others yet: whatever belongs to it is completed before.
+pub enum Complete {
+    /// A file that gets its name, or a block device.
+    Output(Output),
+    /// A medium: a new file that gets its name, or a place in something else that was written in place.
+    Medium,
+    /// A stream, which this function gives all bytes.
+    Stream(Box<dyn FnOnce() -> Result<()>>),
+}
+
+impl fmt::Debug for Complete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Complete::Output(_) => "Output",
+            Complete::Medium => "Medium",
+            Complete::Stream(_) => "Stream",
+        })
+    }
+}
+
+impl Complete {
+    /// Gives the image its name, or its bytes to the stream, and their names to the outputs beside it. An image that is a medium is the
+    /// last one of those.
+    ///
+    /// # Errors
+    /// Errors of [`name_all`]; `Io`.
+    pub fn finish(self, mut beside: Vec<Output>, media: &[Medium]) -> Result<()> {
+        match self {
+            // Media beside it are those of dm-verity, whose image is one.
+            Complete::Output(output) => beside.push(output),
+            Complete::Medium => {}
+            Complete::Stream(write) => write()?,
+        }
+        name_all(beside, &media.iter().collect::<Vec<_>>())
+    }
+}
+
 impl Plan {
-    /// Writes the file system. Files are there whole or not at all. `consent` is asked if something would be lost.
+    /// Writes the file system. A new file has its contents then, and not its name. `consent` is asked if something would be lost.
     ///
     /// # Errors
     /// `Io`; that a source changed since it was read; [`Error::is_busy`] if the target is in use; whatever the consent says.
@@ -161,16 +199,15 @@ impl Plan {
         target: &BuildTarget,
         consent: Consent<'_>,
         work: &Work<'_>,
-    ) -> Result<BuildReport> {
-        match target {
+    ) -> Result<(BuildReport, Complete)> {
+        let report = match target {
             BuildTarget::File(path) => {
                 let output = Output::create_anew(path, &[], Some(EXT), consent)?;
                 let Some(device) = output.device() else { return self.stream(output, path, work) };
                 let is_new = std::fs::metadata(path).map_or(true, |metadata| metadata.is_file());
                 let report = self.to_device(device, path, is_new, work);
                 let report = report.map_err(|error| error.within(path.display()))?;
-                output.commit()?;
-                Ok(report)
+                return Ok((report, Complete::Output(output)));
             }
             BuildTarget::Within { path, offset } => {
                 let image = Medium::open(path, Access::Change)?;
@@ -212,8 +249,9 @@ impl Plan {
                 self.to_image(Medium::clone(image), "the device", consent, work)
                     .map_err(|error| error.within(name))
             }
-            BuildTarget::Stream => self.stream(io::stdout().lock(), Path::new("standard output"), work),
-        }
+            BuildTarget::Stream => return self.stream(io::stdout(), Path::new("standard output"), work),
+        };
+        Ok((report?, Complete::Medium))
     }
 
     /// Writes the file system as a sparse image of Android: what is not in it stays as it is on a device that it is flashed to.
@@ -225,21 +263,23 @@ impl Plan {
         target: &BuildTarget,
         consent: Consent<'_>,
         work: &Work<'_>,
-    ) -> Result<BuildReport> {
+    ) -> Result<(BuildReport, Complete)> {
         let kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
         set_len(&kept, self.size())?;
         let written = Written::new(FileDevice::from_file(kept)?);
         let report = self.write(&written, false, work)?;
         let (size, block_size) = (self.size(), self.geometry().block_size);
-        match target {
-            BuildTarget::Stream => written.write(size, block_size, &mut io::stdout().lock())?,
+        let complete = match target {
+            BuildTarget::Stream => {
+                let write = move || written.write(size, block_size, &mut io::stdout().lock());
+                Complete::Stream(Box::new(write))
+            }
             BuildTarget::File(path) => {
                 let made = Some(Made::Known(signatures::SPARSE));
                 let mut output = io::BufWriter::new(Output::create_anew(path, &[], made, consent)?);
                 written.write(size, block_size, &mut output).map_err(|error| error.within(path.display()))?;
-                let output =
-                    output.into_inner().map_err(|error| Error::io(path.display(), error.into_error()))?;
-                output.commit()?;
+                let output = output.into_inner();
+                Complete::Output(output.map_err(|error| Error::io(path.display(), error.into_error()))?)
             }
             BuildTarget::Within { .. }
             | BuildTarget::InPlace { .. }
@@ -247,8 +287,8 @@ impl Plan {
             | BuildTarget::Image(_) => {
                 return Err(Error::argument("a sparse image is a file of its own; not within another one"));
             }
-        }
-        Ok(report)
+        };
+        Ok((report, complete))
     }
 
     /// Writes all of an open image, or its beginning.
@@ -288,16 +328,22 @@ impl Plan {
         self.write(device, is_new, work)
     }
 
-    /// Writes the image to a stream, which has no positions, from a temporary file.
-    fn stream(self, mut to: impl Write, name: &Path, work: &Work<'_>) -> Result<BuildReport> {
+    /// Writes the image for a stream, which has no positions, to a temporary file.
+    fn stream(
+        self,
+        mut to: impl Write + 'static,
+        name: &Path,
+        work: &Work<'_>,
+    ) -> Result<(BuildReport, Complete)> {
         let kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
         let device = FileDevice::from_file(kept)?;
         let report = self.to_device(&device, name, true, work)?;
-        let mut file = device.file();
-        io::Seek::rewind(&mut file)?;
-        io::copy(&mut file, &mut to)
-            .and_then(|_| to.flush())
-            .map_err(|error| Error::io(name.display(), error))?;
-        Ok(report)
+        let name = name.display().to_string();
+        let copy = move || {
+            let mut file = device.file();
+            let copied = io::Seek::rewind(&mut file).and_then(|()| io::copy(&mut file, &mut to));
+            copied.and_then(|_| to.flush()).map_err(|error| Error::io(name, error))
+        };
+        Ok((report, Complete::Stream(Box::new(copy))))
     }
 }

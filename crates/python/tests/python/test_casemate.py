@@ -1112,6 +1112,32 @@ class Ext4(World):
                 ext4.build(image, **(options | wrong))
         self.assertFalse(image.exists())
 
+    def test_an_image_that_is_not_signed_is_not_made(self):
+        ext4 = casemate.ext4
+        keys = pathlib.Path(__file__).parents[3] / "verity/tests/fixtures/fs-verity/keys"
+        certificate = (keys / "rsa4096.cert.pem").read_bytes()
+
+        def broken(message, name):
+            raise LookupError("no token")
+
+        (self.folder / "tree").mkdir()
+        image, area = self.folder / "image", self.folder / "area"
+        asked = []
+        signers = [ext4.Signer(broken, certificate), ext4.Signer(lambda *_: asked.append(1) or b"none", certificate),
+                   ext4.Signer((keys / "rsa2048.key.pem").read_bytes(), certificate)]
+        for is_there in [False, True]:
+            for signer in signers:
+                for place in [True, area]:
+                    if is_there:
+                        ext4.build(image, folders=[self.folder / "tree"], label="old", overwrite=True)
+                        area.write_bytes(b"old")
+                    before = [path.read_bytes() if path.exists() else None for path in (image, area)]
+                    with self.assertRaises((LookupError, casemate.Error)):
+                        ext4.build(image, folders=[self.folder / "tree"], overwrite=True, dm_verity=place, signer=signer)
+                    self.assertTrue([path.read_bytes() if path.exists() else None for path in (image, area)] == before, signer)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["area", "image", "tree"])
+        self.assertEqual(len(asked), 4)
+
     def test_nobody_writes_below_an_overlay_that_is_open(self):
         tree, image, store = self.folder / "tree", self.folder / "image", self.folder / "overlay"
         tree.mkdir()

@@ -1,7 +1,7 @@
 //! Making hash areas, and parity with them.
 
 use casemate_blockdev::target::{Consent, Made};
-use casemate_blockdev::{Advice, BlockDevice, Code, Medium, Uuid, signatures};
+use casemate_blockdev::{Advice, BlockDevice, Code, Medium, Output, Uuid, name_all, signatures};
 use casemate_providers::{Providers, Seed, Work};
 
 use super::driver::driven;
@@ -10,8 +10,8 @@ use super::parity;
 use super::place::{self, Place};
 use super::remains::left_behind;
 use super::{Fec, Layout, Salt, VerityOptions};
-use crate::Error;
 use crate::tree::Ranges;
+use crate::{Error, hex};
 
 /// Hash area that [`FormatOptions::format`] is to make.
 #[derive(Clone, Debug, Default)]
@@ -120,6 +120,54 @@ impl FormatOptions {
         consent: Consent<'_>,
         work: &Work<'_>,
     ) -> Result<Formatted, Error> {
+        self.format_beside(data, hash, consent, work, |_| Ok(Vec::new()))
+    }
+
+    /// Makes a hash area and parity as [`FormatOptions::format`] does, and files of the caller's beside them: when all else is complete,
+    /// `beside` writes their contents, the root hash for example, and returns them to get their names before new media get theirs.
+    ///
+    /// # Errors
+    /// Errors of [`FormatOptions::format`]; whatever `beside` says. No new file has a name then; of what was written in place the error
+    /// has the root hash.
+    pub fn format_beside(
+        &self,
+        data: &Medium,
+        hash: &Medium,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+        beside: impl FnOnce(&Formatted) -> Result<Vec<Output>, Error>,
+    ) -> Result<Formatted, Error> {
+        let formatted = self.make(data, hash, consent, work)?;
+        let outputs: Vec<&Medium> = self.area.fec.iter().map(|fec| &fec.medium).chain([hash]).collect();
+        let leaves_nothing = outputs.iter().all(|output| output.leaves_nothing());
+        let name = || {
+            let files = beside(&formatted)?;
+            // Data that are a new file have no name yet, either.
+            data.check_name()?;
+            name_all(files, &outputs)
+        };
+        match name() {
+            Ok(()) => Ok(formatted),
+            Err(error) if leaves_nothing => Err(error),
+            Err(error) => {
+                let root_hash = hex::encode(&formatted.root_hash);
+                Err(error.map_text(|text| format!("{text}; the new root hash is {root_hash}")))
+            }
+        }
+    }
+
+    /// Makes a hash area and parity as [`FormatOptions::format`] does. New files have their contents then, and not their names: the
+    /// caller gives them theirs with [`name_all`], when everything else is complete that belongs to them.
+    ///
+    /// # Errors
+    /// Errors of [`FormatOptions::format`], but for names.
+    pub fn make(
+        &self,
+        data: &Medium,
+        hash: &Medium,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<Formatted, Error> {
         let layout = self.layout(data, &work.providers)?;
         let work = &driven(work, layout.parameters().algorithm(), self.area.driver.as_deref())?;
         let area = self.area.hash_offset..layout.hash_device_size();
@@ -176,12 +224,8 @@ impl FormatOptions {
             };
             let encoded = fec::encode(&made, &devices, work).and_then(|()| parity.flush());
             encoded.map_err(|error| left_behind(error, &fec.medium))?;
-            [data, hash, &fec.medium].into_iter().try_for_each(Medium::check_name)?;
-            fec.medium.commit()?;
             fec_layout = Some(made);
         }
-        [data, hash].into_iter().try_for_each(Medium::check_name)?;
-        hash.commit()?;
         Ok(Formatted { layout, root_hash, fec: fec_layout, fec_on_hash_device: on_hash_device })
     }
 }

@@ -78,10 +78,19 @@ pub fn sign(
     digest: DigestAlgorithm,
     providers: &Providers,
 ) -> Result<Vec<u8>, Error> {
+    check_key(key, certificate)?;
+    structure(&key.sign(message, digest, providers)?, certificate, digest)
+}
+
+/// Compares a private key with a certificate, before work whose outcome is signed.
+///
+/// # Errors
+/// `Mismatch` if the key is not the certificate's.
+pub fn check_key(key: &SigningKey, certificate: &Certificate) -> Result<(), Error> {
     if key.public_bytes() != certificate.key().to_bytes() {
         return Err(Error::coded(Code::BadSignature, "the private key does not belong to the certificate"));
     }
-    structure(&key.sign(message, digest, providers)?, certificate, digest)
+    Ok(())
 }
 
 /// Builds the PKCS#7 structure around a bare signature of `message` that was made elsewhere: the PKCS#1 v1.5

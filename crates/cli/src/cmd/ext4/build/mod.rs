@@ -54,7 +54,8 @@ const OVERWRITE: &str = "Destroy what the target holds: a volume, a partition ta
 /// Make an ext4 image of a folder, of tar streams, or of layers of OCI images, in one pass.
 ///
 /// The whole image is planned before it is written, so it is as small as its contents allow, or has the size of --size.
-/// Directories are indexed, files lie in one piece, holes stay holes. The same tree and options give the same bytes:
+/// Directories are indexed, files lie in one piece, holes stay holes. New files get their names when all of them are complete,
+/// the image last; devices are written in place. The same tree and options give the same bytes:
 /// the UUID follows from the tree and its contents; times are those of the files, none later than the environment's
 /// SOURCE_DATE_EPOCH. For the same bytes on another machine give SOURCE_DATE_EPOCH and --owner: a checkout has its own times and
 /// its builder's owner.
@@ -222,9 +223,9 @@ impl Args {
         }
         let work = context.work(context.providers().clone(), &progress);
         let volume = planned.volume().map(luks::told);
-        let built = planned.write(&|loss: &Loss| self.overwrite.consent(loss), &work)?;
+        let consent = |loss: &Loss| self.overwrite.consent(loss);
+        let built = planned.write_beside(&consent, &work, |built| outputs.complete(built))?;
         drop(progress);
-        outputs.finish(&built)?;
         if context.json() && !self.is_stream() && !self.print_config {
             let report = &built.report;
             context.print_json(&json!({
@@ -391,13 +392,18 @@ impl Args {
     }
 
     /// Begins what is written beside the image.
-    fn outputs(&self, planned: &Planned) -> Result<Outputs, Error> {
-        let files = planned.files();
-        let create = |path: &PathBuf| Output::create(path, &files);
+    fn outputs<'a>(&'a self, planned: &'a Planned) -> Result<Outputs, Error> {
+        let mut files = planned.files();
+        let mut create = |path: &'a Option<PathBuf>| {
+            let Some(path) = path else { return Ok(None) };
+            let output = Output::create(path, &files)?;
+            files.push(path);
+            Ok::<_, Error>(Some(output))
+        };
         Ok(Outputs {
-            manifest: self.manifest.as_ref().map(create).transpose()?,
-            root_hash: self.root_hash_file.as_ref().map(create).transpose()?,
-            signature: self.root_hash_signature.as_ref().map(create).transpose()?,
+            manifest: create(&self.manifest)?,
+            root_hash: create(&self.root_hash_file)?,
+            signature: create(&self.root_hash_signature)?,
         })
     }
 
@@ -467,19 +473,16 @@ struct Outputs {
 }
 
 impl Outputs {
-    fn finish(self, built: &Built) -> Result<(), Error> {
-        if let Some(file) = self.manifest {
-            let lines = built.digests.iter().flat_map(|(path, digest)| line(path, digest));
-            file.finish(&lines.collect::<Vec<u8>>())?;
-        }
-        let Some(formatted) = &built.dm_verity else { return Ok(()) };
-        if let Some(file) = self.root_hash {
-            file.finish(hexadecimal::encode(&formatted.root_hash).as_bytes())?;
-        }
-        if let Some((file, signature)) = self.signature.zip(built.root_hash_signature.as_ref()) {
-            file.finish(signature)?;
-        }
-        Ok(())
+    /// Writes their contents; their names come with the image's.
+    fn complete(self, built: &Built) -> Result<Vec<Output>, Error> {
+        let lines = || built.digests.iter().flat_map(|(path, digest)| line(path, digest)).collect();
+        let root_hash = built.dm_verity.as_ref().map(|formatted| hexadecimal::encode(&formatted.root_hash));
+        let files = [
+            self.manifest.map(|file| (file, lines())),
+            self.root_hash.zip(root_hash.map(String::into_bytes)),
+            self.signature.zip(built.root_hash_signature.clone()),
+        ];
+        files.into_iter().flatten().map(|(file, bytes)| file.with(&bytes)).collect()
     }
 }
 
