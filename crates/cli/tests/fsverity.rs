@@ -419,6 +419,22 @@ fn output_files_are_whole_or_not_there() {
     assert_eq!(status(&full), 2);
     assert!(stderr(&full).contains("/dev/full: "), "{}", stderr(&full));
     assert_eq!(place.read("tree"), b"of another file");
+    // And so are those of a signature, which a key of another certificate does not make.
+    let keys = concat!(env!("CARGO_MANIFEST_DIR"), "/../verity/tests/fixtures/fs-verity/keys");
+    let files = ["tree", "descriptor", "signature"];
+    let signing = |name: &str, cert: &str| {
+        format!(
+            "--out-merkle-tree=tree --out-descriptor=descriptor --signing-key={keys}/rsa2048.key.pem --cert={keys}/{cert} {name}"
+        )
+    };
+    for (out, cert) in [("signature", "rsa4096.cert.pem"), ("/dev/full", "rsa2048.cert.pem")] {
+        files.iter().for_each(|name| drop(place.file(name, "of another file")));
+        assert_eq!(status(&place.own(&format!("sign data {}", signing(out, cert)))), 2);
+        files.iter().for_each(|name| assert!(place.read(name) == b"of another file", "{name} {cert}"));
+    }
+    assert_eq!(status(&place.own(&format!("sign data {}", signing("signature", "rsa2048.cert.pem")))), 0);
+    assert_eq!(place.read("descriptor").len(), 256);
+    assert!(files.iter().all(|name| place.read(name) != b"of another file"));
     for stream in ["", "-"] {
         let line = format!("digest {stream} --out-merkle-tree=t{stream} --out-descriptor=d{stream}");
         let line = line.replace("digest  ", "digest data ");

@@ -498,6 +498,44 @@ fn damaged_parity_is_made_again() {
 
 /// An update tells the new root hash somewhere, or leaves the hash area as it was.
 #[test]
+fn no_output_of_a_format_has_its_name_before_all_are_complete() {
+    let place = place();
+    place.file("data", Rng::new(11).bytes(300_000));
+    for line in
+        ["format data hash", "format data hash --fec-device=parity", "--fec-device=parity format data hash"]
+    {
+        let line = format!("{line} --root-hash-file=/dev/full");
+        let mut command = match line.starts_with("--") {
+            false => place.command(),
+            true => {
+                let link = place.path("veritysetup");
+                if !link.exists() {
+                    symlink(CASEMATE, &link).unwrap();
+                }
+                let mut command = Command::new(link);
+                command.current_dir(place.folder());
+                command
+            }
+        };
+        let output = command.args(line.split_whitespace()).output().unwrap();
+        assert_ne!(status(&output), 0, "{line}");
+        assert_eq!(stdout(&output), "", "{line}");
+        assert!(
+            !place.path("hash").exists() && !place.path("parity").exists(),
+            "{line}: {:?}",
+            place.names()
+        );
+    }
+    // A hash area that was written in place is of no use without its root hash.
+    place.yes("format data hash --root-hash-file=root --seed=1");
+    place.file("hash", vec![0; 65536]);
+    let output = place.is("format data hash --root-hash-file=/dev/full --seed=1", 2, "/dev/full: ");
+    let root = String::from_utf8(place.read("root")).unwrap();
+    assert!(stderr(&output).contains(&root), "{}", stderr(&output));
+    place.yes("verify data hash @root");
+}
+
+#[test]
 fn a_new_root_hash_is_not_lost() {
     let place = place();
     place.file("data", Rng::new(11).bytes(300_000));

@@ -9,9 +9,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use casemate::blockdev::{is_same_file, u32_of, u64_of, usize_of};
+use casemate::target;
 use casemate::tree::{Block, Fault, Finding};
 use casemate::verity::{
-    BlockSize, Fec, FormatOptions, HashType, Layout, Parameters, Salt, TriedRepair, Uuid, VerityOptions, hex,
+    BlockSize, Fec, FormatOptions, Formatted, HashType, Layout, Parameters, Salt, TriedRepair, Uuid,
+    VerityOptions, hex,
 };
 use casemate::{Access, Code, Error, Image, Output};
 
@@ -186,11 +188,14 @@ impl Tool {
         options.area.fec = self.fec(&hash_image, |path| Image::create(path)).map_err(failed)?;
         let progress = context.progress("", 0);
         let work = context.work(context.providers().clone(), &progress);
-        let formatted = data_image.verity_format(&hash_image, &options, &work).map_err(failed)?;
-        if let Some(path) = &self.root_hash_file {
-            Output::write_whole(path, &[data, hash], hex::encode(&formatted.root_hash).as_bytes())
-                .map_err(|error| Failure::other(&error))?;
-        }
+        let file = self.root_hash_file.as_ref().map(|path| Output::create(path, &[data, hash]));
+        let file = file.transpose().map_err(|error| Failure::other(&error))?;
+        let beside = |formatted: &Formatted| {
+            let root_hash = hex::encode(&formatted.root_hash);
+            file.map(|file| file.with(root_hash.as_bytes())).into_iter().collect()
+        };
+        let formatted = options.format_beside(&data_image, &hash_image, &target::refuse, &work, beside);
+        let formatted = formatted.map_err(failed)?;
         let lines = info::formatted_lines(&hash.display(), self.fec_offset, &formatted);
         context.print(lines).map_err(|error| Failure::other(&error))
     }

@@ -1,11 +1,12 @@
 //! `casemate fsverity digest`.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use casemate::blockdev::name_all;
 use casemate::blockdev::os::{self, OsStrExt};
 use casemate::fsverity::{self, Descriptor, Entry, Input};
 use casemate::{Error, Output, hex};
@@ -70,17 +71,10 @@ impl Args {
             let work = context.work(providers, &progress);
             let tree = self.out_merkle_tree.as_deref();
             let others: Vec<&Path> = [&**file].into_iter().chain(tree).collect();
-            let mut output =
-                self.out_descriptor.as_ref().map(|path| Output::begin(path, &others)).transpose()?;
+            let output = self.out_descriptor.as_ref().map(|path| Output::begin(path, &others)).transpose()?;
             let (descriptor, tree) = fsverity::describe_keeping(&name, input, &parameters, &work, tree)?;
-            // Both are written before one of them takes the place of what had its name.
-            if let (Some(output), Some(path)) = (&mut output, &self.out_descriptor) {
-                let written = output.write_all(&descriptor.to_bytes());
-                written.map_err(|error| Error::io(path.display(), error))?;
-            }
-            let outputs = || [&tree, &output].into_iter().flatten();
-            outputs().try_for_each(Output::check_name)?;
-            [tree, output].into_iter().flatten().try_for_each(Output::commit)?;
+            let output = output.map(|file| file.with(&descriptor.to_bytes())).transpose()?;
+            name_all([tree, output].into_iter().flatten().collect(), &[])?;
             drop(progress);
             context.print(self.line(context, file, &descriptor)?)?;
             return Ok(Answer::Yes);

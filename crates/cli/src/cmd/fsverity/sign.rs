@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use casemate::blockdev::name_all;
 use casemate::fsverity::{self, Algorithm, FileDigest};
 use casemate::signature::DigestAlgorithm;
 use casemate::{Error, Output};
@@ -68,14 +69,15 @@ impl Args {
         let is_file = |path: &&PathBuf| path.as_os_str() != "-" && !self.signer.prints_tbs();
         let signed = self.out.as_ref().filter(is_file);
         let signed = signed.map(|path| Output::begin(path, &others)).transpose()?;
-        let descriptor = fsverity::describe(&name, input, &parameters, &work, tree)?;
+        let (descriptor, tree) = fsverity::describe_keeping(&name, input, &parameters, &work, tree)?;
         drop(progress);
-        if let Some(output) = output {
-            output.finish(&descriptor.to_bytes())?;
-        }
+        // None of them takes the place of what had its name before all are complete.
+        let output = output.map(|file| file.with(&descriptor.to_bytes())).transpose()?;
+        let beside = tree.into_iter().chain(output);
         let digest = descriptor.digest(context.providers())?;
         let message = digest.bytes_to_sign();
         if self.signer.print_tbs(context, &message)? {
+            name_all(beside.collect(), &[])?;
             return Ok(Answer::Yes);
         }
         let (signature, _) = self.signer.signature(&message, message_digest(&digest), context)?;
@@ -85,9 +87,10 @@ impl Args {
                 .output_of_data()?
                 .write_all(signature.der())
                 .map_err(|error| Error::io("standard output", error))?;
+            name_all(beside.collect(), &[])?;
             return Ok(Answer::Yes);
         };
-        signed.finish(signature.der())?;
+        name_all(beside.chain([signed.with(signature.der())?]).collect(), &[])?;
         if context.json() {
             context.print_json(&serde_json::json!({
                 "file": self.file.to_string_lossy(),

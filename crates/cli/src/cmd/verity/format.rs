@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use casemate::Error;
-use casemate::verity::{FormatOptions, Seed, Uuid};
+use casemate::verity::{FormatOptions, Formatted, Seed, Uuid, hex};
 
 use super::info;
 use super::options::{ChangedArgs, Changes, tell_root_hash};
@@ -52,14 +52,19 @@ impl Args {
         options.seed = self.seed.as_deref().map(Seed::from_text);
         let consent = self.overwrite.on_trial(self.changed.dry_run);
         let progress = context.progress(data.name(), options.work_size(&data));
-        let formatted =
-            data.verity_format_with(&hash, &options, &consent, &stored.work(context, &progress))?;
+        let written = root_hash_file.as_ref().map(|_| Ok(()));
+        let beside = |formatted: &Formatted| {
+            let root_hash = hex::encode(&formatted.root_hash);
+            root_hash_file.map(|file| file.with(root_hash.as_bytes())).into_iter().collect()
+        };
+        let work = stored.work(context, &progress);
+        let formatted = options.format_beside(&data, &hash, &consent, &work, beside)?;
         drop(progress);
         let text = match context.json() {
             true => context.json_line(&info::formatted_json(&formatted, self.changed.dry_run))?,
             false => info::formatted_lines(&hash.name(), stored.fec.fec_offset, &formatted).into_bytes(),
         };
-        tell_root_hash((context, Changes::New), root_hash_file, &formatted.root_hash, text)?;
+        tell_root_hash((context, Changes::New), written, &formatted.root_hash, text)?;
         context.done_or_tried(self.changed.dry_run, stored.hash(), "formatted");
         Ok(Answer::Yes)
     }

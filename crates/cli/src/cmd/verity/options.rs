@@ -332,16 +332,15 @@ fn is_refusal_to_write(error: &Error) -> bool {
     matches!(error.io_kind(), Some(ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem))
 }
 
-/// Prints what was done, and writes the root hash to its file. If neither takes it, the error has it: a hash area that was changed is
-/// of no use without. One that is new can be made again, so a closed pipe is as silent as that of other commands.
+/// Prints what was done. `written` tells whether the root hash came to its file, if there is one. If neither takes it, the error has it:
+/// a hash area that was changed is of no use without. One that is new can be made again, so a closed pipe is as silent as that of other commands.
 pub fn tell_root_hash(
     (context, changes): (&Context, Changes),
-    file: Option<Output>,
+    written: Option<Result<(), Error>>,
     root_hash: &[u8],
     text: impl AsRef<[u8]>,
 ) -> Result<(), Error> {
     let root_hash = hex::encode(root_hash);
-    let written = file.map(|file| file.finish(root_hash.as_bytes()));
     let printed = context.print(text);
     match (written, printed) {
         (Some(Ok(())), printed) => printed,

@@ -67,7 +67,8 @@ impl Args {
             }))?,
             false => format!("Root hash:      \t{in_hex}\n").into_bytes(),
         };
-        tell_root_hash((context, Changes::HashArea), root_hash_file, &root_hash, text)?;
+        let written = root_hash_file.map(|file| file.finish(in_hex.as_bytes()));
+        tell_root_hash((context, Changes::HashArea), written, &root_hash, text)?;
         context.done_or_tried(self.area.dry_run, stored.hash(), "updated");
         Ok(Answer::Yes)
     }
