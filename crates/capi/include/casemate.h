@@ -284,11 +284,11 @@ typedef struct {
      */
     uint32_t iterations;
     /**
-     * Of Argon2, in KiB.
+     * Of Argon2, in KiB; 0 with "pbkdf2".
      */
     uint32_t memory;
     /**
-     * Of Argon2.
+     * Of Argon2; 0 with "pbkdf2".
      */
     uint32_t lanes;
     /**

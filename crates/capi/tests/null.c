@@ -62,6 +62,7 @@ int main(void)
     casemate_error *error = NULL;
     const char *none = NULL;
     casemate_fsverity_options how;
+    casemate_luks_options luks;
     casemate_digest digest;
     casemate_stat stat;
     casemate_ext4_info info;
@@ -152,6 +153,18 @@ int main(void)
     CHECK(casemate_build_dm_verity(build, NULL, NULL) == CASEMATE_YES);
     REFUSED(casemate_build_parity(build, NULL, 0, 0, place));
     REFUSED(casemate_build_luks(build, NULL, 1, NULL, place));
+    memset(&luks, 0, sizeof(luks));
+    luks.size = sizeof(luks);
+    luks.kdf = "pbkdf2";
+    for (len = 0; len < 2; len++) {
+        luks.memory = len == 0 ? 5000 : 0;
+        luks.lanes = len == 0 ? 0 : 4;
+        CHECK(casemate_build_luks(build, bytes, 1, &luks, &error) == CASEMATE_COULD_NOT);
+        CHECK(strcmp(casemate_error_message(error), "PBKDF2 has neither memory nor lanes") == 0);
+        casemate_error_free(error);
+        error = NULL;
+    }
+    len = 0;
     CHECK(casemate_build_add_folder(build, "none", NULL) == CASEMATE_YES);
     CHECK(casemate_build_run(build, 0, NULL, NULL) == CASEMATE_COULD_NOT);
     CHECK(casemate_build_run(build, 0, NULL, &error) == CASEMATE_COULD_NOT);

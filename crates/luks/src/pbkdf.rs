@@ -23,6 +23,9 @@ pub enum Pbkdf {
 /// Iterations of PBKDF2 where none are named: about a second of a core with instructions for SHA-256.
 const ITERATIONS: u32 = 4_000_000;
 
+/// The costs that cryptsetup chooses at the most.
+const USUAL: Argon2 = Argon2 { variant: Argon2Variant::Id, passes: 4, memory: 1 << 20, lanes: 4 };
+
 impl Pbkdf {
     /// PBKDF2 with a hash, at the usual costs.
     pub fn pbkdf2(hash: &str) -> Pbkdf {
@@ -31,7 +34,50 @@ impl Pbkdf {
 
     /// Argon2id at the costs that cryptsetup chooses at the most: 4 passes over 1 GiB, in 4 lanes.
     pub fn argon2id() -> Pbkdf {
-        Pbkdf::Argon2(Argon2 { variant: Argon2Variant::Id, passes: 4, memory: 1 << 20, lanes: 4 })
+        Pbkdf::Argon2(USUAL)
+    }
+
+    /// KDF of a name in metadata of LUKS2, with a hash for PBKDF2, and with the costs that are given: iterations or passes, KiB of
+    /// memory, lanes. Others are the usual ones.
+    ///
+    /// # Errors
+    /// `Argument` for an unknown name; errors of [`Pbkdf::check_costs`].
+    pub fn named(
+        name: &str,
+        hash: &str,
+        count: Option<u32>,
+        memory: Option<u32>,
+        lanes: Option<u32>,
+    ) -> Result<Pbkdf, Error> {
+        let variant = match name {
+            "argon2id" => Argon2Variant::Id,
+            "argon2i" => Argon2Variant::I,
+            "pbkdf2" => {
+                Pbkdf::check_costs(memory, lanes)?;
+                return Ok(Pbkdf::Pbkdf2 { hash: hash.to_owned(), iterations: count.unwrap_or(ITERATIONS) });
+            }
+            _ => {
+                let text = format!("no KDF has the name '{name}': there are argon2id, argon2i and pbkdf2");
+                return Err(Error::argument(text));
+            }
+        };
+        Ok(Pbkdf::Argon2(Argon2 {
+            variant,
+            passes: count.unwrap_or(USUAL.passes),
+            memory: memory.unwrap_or(USUAL.memory),
+            lanes: lanes.unwrap_or(USUAL.lanes),
+        }))
+    }
+
+    /// Refuses costs of Argon2 for PBKDF2, where they would have no effect.
+    ///
+    /// # Errors
+    /// `Argument`.
+    pub fn check_costs(memory: Option<u32>, lanes: Option<u32>) -> Result<(), Error> {
+        match (memory, lanes) {
+            (None, None) => Ok(()),
+            _ => Err(Error::argument("PBKDF2 has neither memory nor lanes")),
+        }
     }
 
     /// The KDF's name in metadata of LUKS2: `pbkdf2`, `argon2i` or `argon2id`.

@@ -3,8 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use casemate::luks::{
-    Argon2, Argon2Variant, Header, LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, NewKeyOptions,
-    Pbkdf, Uuid, Volume,
+    Header, LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, NewKeyOptions, Pbkdf, Uuid, Volume,
 };
 use casemate::{Error, Image, Providers, SecretVec, Work};
 use pyo3::prelude::*;
@@ -34,13 +33,12 @@ pub fn key(py: Python<'_>, passphrase: Option<Data>, volume_key: Option<Data>) -
 
 pub fn pbkdf(costs: Option<Costs>, hash: &str) -> Result<Option<Pbkdf>, Error> {
     let Some((name, count, memory, lanes)) = costs else { return Ok(None) };
-    let argon2 = |variant| Pbkdf::Argon2(Argon2 { variant, passes: count, memory, lanes });
-    match &*name {
-        "pbkdf2" => Ok(Some(Pbkdf::Pbkdf2 { hash: hash.to_owned(), iterations: count })),
-        "argon2id" => Ok(Some(argon2(Argon2Variant::Id))),
-        "argon2i" => Ok(Some(argon2(Argon2Variant::I))),
-        _ => Err(Error::argument(format!("pbkdf '{name}': there are argon2id, argon2i and pbkdf2"))),
-    }
+    let (memory, lanes) = match &*name {
+        // What Python has where nothing was said.
+        "pbkdf2" => (Some(memory).filter(|memory| *memory > 0), Some(lanes).filter(|lanes| *lanes > 1)),
+        _ => (Some(memory), Some(lanes)),
+    };
+    Pbkdf::named(&name, hash, Some(count), memory, lanes).map(Some)
 }
 
 impl LuksVolume {

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 
 use casemate::ext4::{BuildSpec, LuksSpec};
-use casemate::luks::{Argon2, Argon2Variant, LuksFormatOptions, Pbkdf};
+use casemate::luks::{LuksFormatOptions, Pbkdf};
 use casemate::{Error, SecretVec};
 
 use super::{CBuild, change};
@@ -24,9 +24,9 @@ pub struct CLuksOptions {
     kdf: *const c_char,
     /// Of the KDF.
     iterations: u32,
-    /// Of Argon2, in KiB.
+    /// Of Argon2, in KiB; 0 with "pbkdf2".
     memory: u32,
-    /// Of Argon2.
+    /// Of Argon2; 0 with "pbkdf2".
     lanes: u32,
     /// 0
     reserved: u32,
@@ -81,24 +81,6 @@ pub unsafe extern "C" fn casemate_build_luks(
 
 /// The KDF, with its usual costs where they are zero.
 fn pbkdf(name: &str, how: &CLuksOptions, hash: &str) -> Result<Pbkdf, Error> {
-    let given = |cost: u32, usual: u32| if cost == 0 { usual } else { cost };
-    let variant = match name {
-        "argon2id" => Argon2Variant::Id,
-        "argon2i" => Argon2Variant::I,
-        "pbkdf2" => {
-            let mut pbkdf = Pbkdf::pbkdf2(hash);
-            if let Pbkdf::Pbkdf2 { iterations, .. } = &mut pbkdf {
-                *iterations = given(how.iterations, *iterations);
-            }
-            return Ok(pbkdf);
-        }
-        _ => return Err(Error::argument(format!("no KDF is called {name}: argon2id, argon2i, pbkdf2"))),
-    };
-    let Pbkdf::Argon2(usual) = Pbkdf::argon2id() else { return Ok(Pbkdf::argon2id()) };
-    Ok(Pbkdf::Argon2(Argon2 {
-        variant,
-        passes: given(how.iterations, usual.passes),
-        memory: given(how.memory, usual.memory),
-        lanes: given(how.lanes, usual.lanes),
-    }))
+    let given = |cost: u32| Some(cost).filter(|cost| *cost != 0);
+    Pbkdf::named(name, hash, given(how.iterations), given(how.memory), given(how.lanes))
 }

@@ -1138,6 +1138,22 @@ class Ext4(World):
         self.assertEqual(sorted(os.listdir(self.folder)), ["area", "image", "tree"])
         self.assertEqual(len(asked), 4)
 
+    def test_pbkdf2_takes_no_costs_of_argon2(self):
+        path, Pbkdf = self.blank(32 << 20), casemate.luks.Pbkdf
+        (self.folder / "tree").mkdir(exist_ok=True)
+        for wrong in [Pbkdf("pbkdf2", 1000, memory=5000), Pbkdf("pbkdf2", 1000, lanes=4), Pbkdf("pbkdf2", 1000, 1, 2)]:
+            with casemate.open(path, writable=True) as device, self.assertRaisesRegex(ValueError, "neither memory nor lanes"):
+                casemate.luks.format(device, "secret", pbkdf=wrong)
+            with self.assertRaisesRegex(ValueError, "neither memory nor lanes"):
+                luks = casemate.ext4.Luks("secret", pbkdf=wrong)
+                casemate.ext4.build(self.folder / "none", folders=[self.folder / "tree"], luks=luks)
+        with casemate.open(path, writable=True) as device:
+            volume = casemate.luks.format(device, "secret", pbkdf=Pbkdf("pbkdf2", 1000))
+            with self.assertRaisesRegex(ValueError, "neither memory nor lanes"):
+                volume.add_key("another", passphrase="secret", pbkdf=Pbkdf("pbkdf2", 1000, memory=5000))
+        with self.assertRaisesRegex(ValueError, "scrypt.*argon2id, argon2i and pbkdf2"), casemate.open(path, writable=True) as device:
+            casemate.luks.format(device, "secret", pbkdf=Pbkdf("scrypt", 1000), overwrite=True)
+
     def test_nobody_writes_below_an_overlay_that_is_open(self):
         tree, image, store = self.folder / "tree", self.folder / "image", self.folder / "overlay"
         tree.mkdir()

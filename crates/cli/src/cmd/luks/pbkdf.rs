@@ -103,10 +103,7 @@ impl PbkdfArgs {
         match self.pbkdf.unwrap_or(if is_luks1 { Kdf::Pbkdf2 } else { Kdf::Argon2id }) {
             Kdf::Argon2id => Ok(Some(Argon2Variant::Id)),
             Kdf::Argon2i => Ok(Some(Argon2Variant::I)),
-            Kdf::Pbkdf2 if self.pbkdf_memory.is_some() || self.pbkdf_parallel.is_some() => {
-                Err(Error::argument("PBKDF2 has neither memory nor lanes"))
-            }
-            Kdf::Pbkdf2 => Ok(None),
+            Kdf::Pbkdf2 => Pbkdf::check_costs(self.memory(), self.pbkdf_parallel).map(|()| None),
         }
     }
 
