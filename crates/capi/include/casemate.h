@@ -271,7 +271,7 @@ typedef struct {
      */
     uint32_t sector_size;
     /**
-     * NULL: a random one. With one the volume follows from the seed of the build.
+     * NULL, with a length of 0: a random one. With one the volume follows from the seed of the build.
      */
     const void *volume_key;
     size_t volume_key_len;
@@ -333,7 +333,7 @@ typedef struct {
      */
     uint64_t free_bytes;
     /**
-     * Whether `uid` and `gid` own everything.
+     * Whether `uid` and `gid` own everything; 0: the owners are those of the sources, and `uid` and `gid` have no effect.
      */
     uint32_t has_owner;
     uint32_t uid;

@@ -96,6 +96,16 @@ pub unsafe fn bytes<'a>(data: *const c_void, len: usize, name: &str) -> Result<&
     }
 }
 
+/// Bytes that may be missing: `None` at NULL, which has no length.
+///
+/// # Safety
+/// As of [`bytes`].
+pub unsafe fn optional<'a>(data: *const c_void, len: usize, name: &str) -> Result<Option<&'a [u8]>, Error> {
+    // SAFETY: the caller says what this pointer is.
+    let found = unsafe { bytes(data, len, name)? };
+    Ok((!data.is_null()).then_some(found))
+}
+
 /// Room for bytes.
 ///
 /// # Safety

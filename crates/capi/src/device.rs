@@ -9,7 +9,7 @@ use casemate::luks::{LuksKey, LuksOptions};
 use casemate::verity::VerityOptions;
 use casemate::{Access, Error, Image, Providers, SecretVec, Work};
 
-use crate::boundary::{Status, YES, bytes, c_path, free, get, give, place, room, run};
+use crate::boundary::{Status, YES, bytes, c_path, free, get, give, optional, place, room, run};
 use crate::cipher::{CryptOptions, mapping};
 use crate::error::CError;
 
@@ -120,8 +120,7 @@ pub unsafe extern "C" fn casemate_device_open_spec(
         // SAFETY: the header says what these pointers are.
         let (spec, device) = unsafe { (c_path(spec, "spec")?, place(device, "device")?) };
         // SAFETY: the header says what this pointer is.
-        let secret = unsafe { bytes(passphrase, passphrase_len, "passphrase")? };
-        let passphrase = (!passphrase.is_null()).then(|| SecretVec::from(secret));
+        let passphrase = unsafe { optional(passphrase, passphrase_len, "passphrase")? }.map(SecretVec::from);
         let spec = ImageSpec::parse(spec)?;
         spec.check_passphrase(passphrase.as_ref())?;
         let opening = Opening { work: &Work::default(), passphrase };

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use casemate::verity::{BlockSize, FormatOptions, Salt, Uuid, VerityOptions};
 use casemate::{Error, Work};
 
-use crate::boundary::{NO, Options, Status, YES, bytes, c_options, get, place, run, text};
+use crate::boundary::{NO, Options, Status, YES, bytes, c_options, get, optional, place, run, text};
 use crate::device::CDevice;
 use crate::error::CError;
 use crate::fsverity::{CDigest, store};
@@ -53,11 +53,9 @@ unsafe fn format_options(how: *const CVerityOptions) -> Result<FormatOptions, Er
     options.area.algorithm = unsafe { text(how.algorithm, "algorithm")? }.map(str::to_owned);
     options.area.data_block_size = block_size(how.data_block_size)?;
     options.area.hash_block_size = block_size(how.hash_block_size)?;
-    if !how.salt.is_null() {
-        // SAFETY: the header says what these pointers are.
-        let salt = unsafe { bytes(how.salt, how.salt_len, "salt")? };
-        options.area.salt = Some(Salt::new(salt.to_vec())?);
-    }
+    // SAFETY: the header says what these pointers are.
+    let salt = unsafe { optional(how.salt, how.salt_len, "salt")? };
+    options.area.salt = salt.map(|salt| Salt::new(salt.to_vec())).transpose()?;
     options.area.data_blocks = (how.data_blocks != 0).then_some(how.data_blocks);
     options.area.hash_offset = how.hash_offset;
     // SAFETY: the header says what this pointer is.

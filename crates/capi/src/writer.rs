@@ -7,7 +7,7 @@ use std::path::Path;
 use casemate::ext4::{self, NewNode, PutOptions};
 use casemate::{Error, Work};
 
-use crate::boundary::{Status, YES, bytes, c_path, end, get, give, place, run};
+use crate::boundary::{Status, YES, bytes, c_path, end, get, give, optional, place, run};
 use crate::device::CDevice;
 use crate::error::CError;
 use crate::keys::{CKeys, to_write};
@@ -348,8 +348,8 @@ pub unsafe extern "C" fn casemate_writer_set_xattr(
         // SAFETY: the header says what these pointers are.
         let (path, name) = unsafe { (within(path, "path")?, within(name, "attribute")?) };
         // SAFETY: the header says what this pointer is.
-        let bytes = unsafe { bytes(value, len, "value")? };
-        writer.set_xattr(path, name, (!value.is_null()).then_some(bytes), true)
+        let bytes = unsafe { optional(value, len, "value")? };
+        writer.set_xattr(path, name, bytes, true)
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, set) }

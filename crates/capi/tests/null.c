@@ -63,6 +63,7 @@ int main(void)
     const char *none = NULL;
     casemate_fsverity_options how;
     casemate_luks_options luks;
+    casemate_verity_options verity;
     casemate_digest digest;
     casemate_stat stat;
     casemate_ext4_info info;
@@ -155,6 +156,9 @@ int main(void)
     REFUSED(casemate_build_luks(build, NULL, 1, NULL, place));
     memset(&luks, 0, sizeof(luks));
     luks.size = sizeof(luks);
+    luks.volume_key_len = 64;
+    REFUSED(casemate_build_luks(build, bytes, 1, &luks, place));
+    luks.volume_key_len = 0;
     luks.kdf = "pbkdf2";
     for (len = 0; len < 2; len++) {
         luks.memory = len == 0 ? 5000 : 0;
@@ -204,6 +208,10 @@ int main(void)
     REFUSED(casemate_verity_format(NULL, device, NULL, &digest, place));
     REFUSED(casemate_verity_format(device, NULL, NULL, &digest, place));
     REFUSED(casemate_verity_format(device, device, NULL, NULL, place));
+    memset(&verity, 0, sizeof(verity));
+    verity.size = sizeof(verity);
+    verity.salt_len = 16;
+    REFUSED(casemate_verity_format(device, device, &verity, &digest, place));
     REFUSED(casemate_fsverity_digest_files(NULL, 1, NULL, hears_of_digests, NULL, place));
     REFUSED(casemate_fsverity_digest_files(&none, 1, NULL, hears_of_digests, NULL, place));
     REFUSED(casemate_fsverity_digest_files(NULL, 0, NULL, NULL, NULL, place));

@@ -7,7 +7,7 @@ use casemate::luks::{LuksFormatOptions, Pbkdf};
 use casemate::{Error, SecretVec};
 
 use super::{CBuild, change};
-use crate::boundary::{Options, Status, bytes, c_options, text};
+use crate::boundary::{Options, Status, bytes, c_options, optional, text};
 use crate::error::CError;
 
 /// Options of a LUKS2 volume around a new file system. A field that is 0 or NULL has its default.
@@ -17,7 +17,7 @@ pub struct CLuksOptions {
     size: u32,
     /// 512
     sector_size: u32,
-    /// NULL: a random one. With one the volume follows from the seed of the build.
+    /// NULL, with a length of 0: a random one. With one the volume follows from the seed of the build.
     volume_key: *const c_void,
     volume_key_len: usize,
     /// "argon2id", or "argon2i", "pbkdf2"
@@ -64,11 +64,9 @@ pub unsafe extern "C" fn casemate_build_luks(
         if how.sector_size != 0 {
             format.sector_size = how.sector_size;
         }
-        if !how.volume_key.is_null() {
-            // SAFETY: the header says what these pointers are.
-            let key = unsafe { bytes(how.volume_key, how.volume_key_len, "volume_key")? };
-            format.volume_key = Some(SecretVec::from(key));
-        }
+        // SAFETY: the header says what these pointers are.
+        let key = unsafe { optional(how.volume_key, how.volume_key_len, "volume_key")? };
+        format.volume_key = key.map(SecretVec::from);
         // SAFETY: the header says what this pointer is.
         let kdf = unsafe { text(how.kdf, "kdf")? };
         format.pbkdf = Some(pbkdf(kdf.unwrap_or("argon2id"), &how, &format.hash)?);

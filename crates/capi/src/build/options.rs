@@ -30,7 +30,7 @@ pub struct CBuildOptions {
     /// Bytes that are free in the end, at least, as with `casemate ext4 build --min-free`; `bytes` that have no room for them are
     /// refused.
     free_bytes: u64,
-    /// Whether `uid` and `gid` own everything.
+    /// Whether `uid` and `gid` own everything; 0: the owners are those of the sources, and `uid` and `gid` have no effect.
     has_owner: u32,
     uid: u32,
     gid: u32,
