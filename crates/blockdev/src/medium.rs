@@ -540,6 +540,16 @@ impl Medium {
         std::iter::once(own).chain(self.shared.iter().cloned()).collect()
     }
 
+    /// The device and inode of the regular file that the medium is, or lies in.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn inode(&self) -> Result<Option<(u64, u64)>> {
+        let handle = self.file.as_ref().and_then(|file| file.handle.as_ref());
+        let metadata = handle.map(|handle| handle.metadata()).transpose().at(&self.name)?;
+        Ok(metadata.filter(fs::Metadata::is_file).and_then(|metadata| crate::os::inode(&metadata)))
+    }
+
     /// Whether a path leads to the file that the medium is.
     pub fn is_file(&self, path: &Path) -> bool {
         self.file.as_ref().is_some_and(|file| is_same_file(&file.path, path))

@@ -74,6 +74,10 @@ static void changes(const casemate_keys *keys)
     CHECK(casemate_error_kind(error) == CASEMATE_KIND_BUSY);
     casemate_error_free(error);
     error = NULL;
+    CHECK(casemate_writer_put(writer, "image", "/copy", 0, &error) == CASEMATE_COULD_NOT);
+    CHECK(strstr(casemate_error_message(error), "is the image itself") != NULL);
+    casemate_error_free(error);
+    error = NULL;
     YES(casemate_writer_mkdir(writer, "/a/b", 0750, 1, &error));
     YES(casemate_writer_write_file(writer, "/a/b/new", (const uint8_t *)"0123456789", 10, &error));
     YES(casemate_writer_write_file(writer, "/secret/new", (const uint8_t *)"secret", 6, &error));

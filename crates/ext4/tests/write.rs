@@ -259,11 +259,10 @@ fn what_comes_before_an_unreadable_file_is_put() {
     }
     let refused = std::fs::metadata(source.join("c")).unwrap();
     let image = Some((refused.dev(), refused.ino()));
-    let mut writer = place.writer();
-    let mut put = PUT;
-    put.image = image;
-    let error = writer.put(&source, b"/", &put, &Work::default()).unwrap_err();
-    assert!(error.to_string().contains("source/c"), "{error}");
+    let device = Arc::new(FileDevice::open_writable(place.image()).unwrap());
+    let mut writer = Writer::open(device, WriteOptions { image, ..WriteOptions::default() }).unwrap();
+    let error = writer.put(&source, b"/", &PUT, &Work::default()).unwrap_err();
+    assert!(error.to_string().contains("source/c: is the image itself"), "{error}");
     writer.commit().unwrap();
     let names = |fs: &Ext4| {
         ["a", "b", "c", "d"].map(|name| fs.resolve(format!("/source/{name}").as_bytes(), true).is_ok())

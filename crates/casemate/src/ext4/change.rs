@@ -173,6 +173,7 @@ impl Image {
             time: options.time,
             recovery: recovery.map(|path| self.keeping(path)),
             events: work.events,
+            image: self.inode().at(self.name())?,
             ..casemate_ext4::WriteOptions::default()
         };
         Ok((options, keys))

@@ -39,6 +39,8 @@ pub struct WriteOptions<'a> {
     /// The listener, which is told of the wait where it must be seen whether another machine uses a file system with
     /// multi-mount protection.
     pub events: &'a dyn Events,
+    /// The device and inode, on the host, of the file that the file system lies in: it is not copied into itself.
+    pub image: Option<(u64, u64)>,
 }
 
 impl Default for WriteOptions<'_> {
@@ -51,6 +53,7 @@ impl Default for WriteOptions<'_> {
             is_direct: false,
             patching: Patching::default(),
             events: &NoEvents,
+            image: None,
         }
     }
 }
@@ -67,6 +70,8 @@ pub struct Writer {
     open: OpenOptions,
     /// Whether an inode waits on the device to be deleted or cut, which only the next commit says is done.
     has_left: bool,
+    /// The file that the file system lies in.
+    image: Option<(u64, u64)>,
 }
 
 /// Contents of files that others write while operations go on: before the commit of what leads to them.
@@ -106,7 +111,7 @@ impl Writer {
     /// when the file system is damaged, or wants to be repaired by e2fsck first; `ResourceBusy` when another
     /// machine uses it.
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions<'_>) -> Result<Writer> {
-        let WriteOptions { open, seed, time, recovery, is_direct, patching, events } = options;
+        let WriteOptions { open, seed, time, recovery, is_direct, patching, events, image } = options;
         let mmp = Mmp::start(&device, &read_superblock(&*device, SUPERBLOCK_OFFSET)?, &open, events)?;
         let interrupted =
             transaction::recover(&device, &open, recovery.as_ref(), &mut |_, error| Err(error), |commits| {
@@ -124,9 +129,14 @@ impl Writer {
         }
         let inodes = Inodes::new(space, Random::new(seed), time);
         let mut writer =
-            Writer { files: Files::new(inodes), interrupted, recovery, device, open, has_left: false };
+            Writer { files: Files::new(inodes), interrupted, recovery, device, open, has_left: false, image };
         writer.release_orphans()?;
         Ok(writer)
+    }
+
+    /// The device and inode, on the host, of the file that the file system lies in.
+    pub(crate) fn image(&self) -> Option<(u64, u64)> {
+        self.image
     }
 
     /// The file system as it is with all changes so far, for reading.

@@ -1154,6 +1154,21 @@ class Ext4(World):
         with self.assertRaisesRegex(ValueError, "scrypt.*argon2id, argon2i and pbkdf2"), casemate.open(path, writable=True) as device:
             casemate.luks.format(device, "secret", pbkdf=Pbkdf("scrypt", 1000), overwrite=True)
 
+    def test_an_image_is_not_copied_into_itself(self):
+        tree = self.folder / "tree"
+        tree.mkdir()
+        image = self.folder / "image"
+        casemate.ext4.build(image, folders=[tree], free=4 << 20)
+        os.link(image, tree / "hard")
+        with casemate.open(image, writable=True) as device, device.ext4_writer() as writer:
+            for source in [image, tree / "hard"]:
+                with self.assertRaisesRegex(OSError, "is the image itself"):
+                    writer.put(source, "/copy")
+            with self.assertRaisesRegex(OSError, "is the image itself"):
+                writer.put(tree, "/tree", recursive=True)
+            (self.folder / "other").write_bytes(b"other")
+            writer.put(self.folder / "other", "/other")
+
     def test_nobody_writes_below_an_overlay_that_is_open(self):
         tree, image, store = self.folder / "tree", self.folder / "image", self.folder / "overlay"
         tree.mkdir()

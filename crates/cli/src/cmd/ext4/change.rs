@@ -201,12 +201,6 @@ impl ChangeArgs {
         context.done_or_tried(self.dry_run, self.file(), what);
     }
 
-    /// The device and inode of the image, if it is a file.
-    pub fn image_file(&self) -> Option<(u64, u64)> {
-        let metadata = std::fs::metadata(self.file()).ok().filter(std::fs::Metadata::is_file)?;
-        casemate::blockdev::os::inode(&metadata)
-    }
-
     /// Makes an empty file if a path leads to none: where a link leads that the path ends in.
     pub fn make_missing(&self, writer: &mut Writer, path: &[u8]) -> Result<(), Error> {
         if !is_missing(writer, path) {

@@ -96,7 +96,6 @@ impl Args {
         let mut options = PutOptions::default();
         options.recursive = self.recursive;
         options.no_dereference = self.no_dereference;
-        options.image = self.change.image_file();
         options.owner = self.owner;
         options.xattrs = !self.no_xattrs;
         let work = context.work(context.providers().clone(), &progress);

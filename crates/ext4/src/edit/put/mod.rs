@@ -48,14 +48,12 @@ pub struct PutOptions {
     pub owner: Option<(u32, u32)>,
     /// Whether extended attributes are copied.
     pub xattrs: bool,
-    /// The device and inode, on the host, of the image that is copied into, which itself is refused.
-    pub image: Option<(u64, u64)>,
 }
 
 impl PutOptions {
     /// One file with all that it has.
     pub const fn new() -> Self {
-        PutOptions { recursive: false, no_dereference: false, owner: None, xattrs: true, image: None }
+        PutOptions { recursive: false, no_dereference: false, owner: None, xattrs: true }
     }
 }
 
@@ -211,7 +209,7 @@ impl Writer {
         let reading = Reading {
             block: self.files().space().block_size(),
             xattrs: options.xattrs.then_some(is_storable),
-            image: options.image,
+            image: self.image(),
         };
         let pipeline = Arc::new(Pipeline::new(
             self.files().space().transaction().below().clone(),
