@@ -1012,6 +1012,40 @@ print(list(work([sys.argv[2]], **options)))
         self.assertIn("1808 bytes behind byte 8192", logs.output[0])
         with self.assertLogs("casemate", "WARNING"):
             self.assertEqual(dict(fleet.verify([entry])), {str(path): None})
+        # The size of the file is the manifest's, whatever part of it is protected.
+        self.assertEqual((entry.size, entry.file_size), (8192, 10_000))
+        manifest = self.folder / "manifest"
+        manifest.write_text(entry.to_line())
+        self.assertEqual(list(fleet.read_manifest([entry.to_line()])), [entry])
+        data = path.read_bytes()
+        for contents, status, said in [
+            (data, 0, r"file: 1808 bytes behind byte 8192"),
+            (data[:-1] + b"?", 0, r"file: 1808 bytes behind byte 8192"),
+            (data[:8192], 1, r"file: the file has 8192 bytes, and 10000 were expected"),
+            (data + b"more", 1, r"file: the file has 10004 bytes, and 10000 were expected"),
+            (data[:4096], 1, r"file: the digest is"),
+        ]:
+            path.write_bytes(contents)
+            words = [sys.executable, "-m", "casemate.fleet", "verify", manifest]
+            done = subprocess.run(words, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertRegex(done.stderr, said)
+        # A whole number of blocks has a size, too.
+        path.write_bytes(data[:8192])
+        (whole,) = dict(fleet.manifest([path], parameters=fleet.Area())).values()
+        self.assertEqual((whole.digest, whole.file_size), (entry.digest, 8192))
+        path.write_bytes(data)
+        with self.assertLogs("casemate", "WARNING"):
+            (wrong,) = dict(fleet.verify([whole])).values()
+        self.assertIsInstance(wrong, casemate.MismatchError)
+        # Lines of earlier versions have no such size, and what is known of a file of another size is not kept.
+        with self.assertLogs("casemate", "WARNING"):
+            old = entry._replace(file_size=None)
+            self.assertEqual(dict(fleet.verify([old])), {str(path): None})
+            for before in (old, entry, whole):
+                options = {"before": [before], "assume_unchanged": True, "parameters": fleet.Area()}
+                (again,) = dict(fleet.manifest([path], **options)).values()
+                self.assertEqual((again.digest, again.file_size), (entry.digest, 10_000))
         words = [sys.executable, "-m", "casemate.fleet", "format", path]
         done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 0)

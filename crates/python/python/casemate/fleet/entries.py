@@ -20,7 +20,7 @@ _KINDS: dict[str, type[Parameters] | type[Area] | type[Checksum]] = {
 
 class Entry(NamedTuple):
     """A file and what it is. `size` and `version` tell whether it has changed since; with its `parts` (32 bytes for 64 MiB) what
-    has changed of it can be hashed alone."""
+    has changed of it can be hashed alone. For dm-verity `size` is what the root hash protects, and `file_size` that of the whole file."""
 
     url: str
     digest: Digest
@@ -28,6 +28,7 @@ class Entry(NamedTuple):
     size: int | None = None
     version: str | None = None
     parts: tuple[bytes, ...] = ()
+    file_size: int | None = None
 
     def to_line(self, form: str = "json") -> str:
         """The line of a manifest: `json` for all of it; `text` as `fsverity digest` or `sha256sum` print it, which programs of that
@@ -44,6 +45,8 @@ class Entry(NamedTuple):
         for name, value in self.parameters._asdict().items():
             row[name] = value.hex() if isinstance(value, bytes) else value
         row |= {"size": self.size, "version": self.version}
+        if self.file_size is not None:
+            row["file_size"] = self.file_size
         if self.parts:
             row["parts"] = [base64.b64encode(part).decode() for part in self.parts]
         return json.dumps(row) + "\n"
@@ -89,8 +92,9 @@ def _from_json(line: str) -> Entry:
     algorithm, _, digits = _typed(row, "digest", (str,)).partition(":")
     parts = tuple(base64.b64decode(part, validate=True) for part in _typed({"parts": [], **row}, "parts", (list,)))
     size, version = _typed(row, "size", (int, NoneType)), _typed(row, "version", (str, NoneType))
+    file_size = _typed({"file_size": None, **row}, "file_size", (int, NoneType))
     digest = Digest(algorithm, bytes.fromhex(digits))
-    return Entry(_typed(row, "name", (str,)), digest, kind(**values), size, version, parts)
+    return Entry(_typed(row, "name", (str,)), digest, kind(**values), size, version, parts, file_size)
 
 
 #: Hashes of `sha256sum` and its like, by their length.

@@ -105,8 +105,10 @@ def manifest(
             trees.check_place(whole.url)
         entry = entries.get(whole.url)
         if entry is not None and (trees is None or trees.is_there(entry)):
-            if can_be_kept(whole) and (entry.size, entry.version) == (whole.size, whole.version):
-                finished.append((whole.url, entry))
+            is_same = (entry.size, entry.version) == (whole.size, whole.version)
+            # Lines of earlier versions do not have it.
+            if can_be_kept(whole) and is_same and entry.file_size in (None, _file_size(whole, parameters)):
+                finished.append((whole.url, entry._replace(file_size=_file_size(whole, parameters))))
                 return []
             if changed is not None and whole.url in changed and entry.size == whole.size:
                 return gathered.keep(whole, entry, changed[whole.url])
@@ -193,6 +195,8 @@ def _difference(found: Entry, expected: list[Entry]) -> MismatchError | None:
             return MismatchError(f"{found.url}: the digest is {found.digest}, and {entry.digest} was expected")
         if entry.size is not None and entry.size != found.size:
             return MismatchError(f"{found.url}: the hash protects {found.size} bytes, and {entry.size} were expected")
+        if entry.file_size is not None and entry.file_size != found.file_size:
+            return MismatchError(f"{found.url}: the file has {found.file_size} bytes, and {entry.file_size} were expected")
     return None
 
 
@@ -224,6 +228,11 @@ def _joined(url: str, parts: list[Part], parameters: Kind, tree: _casemate.Devic
     except (OSError, Error) as error:
         error.add_note(url)
         return error
+
+
+def _file_size(whole: Piece, parameters: Kind) -> int | None:
+    """The size of a file of which not all bytes count; `None` where the bytes that count are the file."""
+    return whole.file_size if isinstance(parameters, Area) else None
 
 
 class _Awaited(NamedTuple):
@@ -297,7 +306,8 @@ class _Gathered:
             return digest
         # One part is soon made again.
         kept = tuple(part.data for part in parts) if len(parts) > 1 else ()
-        return Entry(url, digest, self._parameters, awaited.whole.size, awaited.whole.version, kept)
+        whole = awaited.whole
+        return Entry(url, digest, self._parameters, whole.size, whole.version, kept, _file_size(whole, self._parameters))
 
 
 class _Trees:

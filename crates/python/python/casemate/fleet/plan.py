@@ -20,13 +20,18 @@ FILES, TASKS = 1024, 1 << 20
 
 class Piece(NamedTuple):
     """Bytes of a file: those from `start` to `end` of the `size` that count. `version` is what the store calls this state of the
-    file."""
+    file, and `file_size` its size with the bytes that do not count."""
 
     url: str
     size: int
     start: int
     end: int
     version: str | None = None
+    file_size: int | None = None
+
+    def is_size(self, size: int, parameters: Kind) -> bool:
+        """Whether the file may have so many bytes."""
+        return parameters.covered(size) == self.size if self.file_size is None else size == self.file_size
 
 
 class Task(NamedTuple):
@@ -110,7 +115,7 @@ def plan(
             if unit is not None and size // (max(shard // unit, 1) * unit) > TASKS:
                 text = f"{size} bytes are more than {TASKS} tasks of {shard} bytes: no file is so large, or `shard` is too small"
                 raise ValueError(text)
-            whole = Piece(url, size, 0, size, version)
+            whole = Piece(url, size, 0, size, version, there)
             pieces = [whole] if known is None else known(whole)
         # Stores raise whatever they like.
         except Exception as error:
@@ -142,14 +147,14 @@ def run(task: Task) -> list[Part]:
     for piece in task.pieces:
         try:
             def is_size(size: int, piece: Piece = piece) -> bool:
-                return task.parameters.covered(size) == piece.size
+                return piece.is_size(size, task.parameters)
 
             with opened(piece.url, piece.start, piece.end, task.storage_options, piece.version, is_size) as device:
                 data, blocks = task.parameters.part(
                     device, piece.url, piece.size, piece.start, task.with_tree, task.threads
                 )
             size, version = state(piece.url, task.storage_options)
-            if (task.parameters.covered(size), version) != (piece.size, piece.version):
+            if not is_size(size) or version != piece.version:
                 raise OSError("it has changed since the task was planned")
             parts.append(Part(piece.url, data, tuple(blocks)))
         except Exception as error:
