@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import multiprocessing
 import os
@@ -20,6 +21,7 @@ import casemate
 import fsspec
 from casemate import fleet, fsverity
 from casemate.fleet import jobs, stores
+from casemate.fleet.__main__ import main as fleet_main
 from casemate.fleet.plan import TASKS
 from casemate.fs import VerityFileSystem
 from fsspec.asyn import get_loop
@@ -550,6 +552,26 @@ class Fleet(World):
                     self.assertEqual((place, is_missing), (None, True), status)
             except OSError as error:
                 self.assertFalse(is_missing, error)
+
+    def test_a_server_that_gives_no_contents_has_no_empty_file(self):
+        empty = [(200, {"Content-Length": "0"}), (206, {"Content-Range": "bytes */0"}), (416, {"Content-Range": "bytes */0"})]
+        none = [(status, {}) for status in (201, 202, 203, 204, 205, 304)]
+        wanted = fleet.Entry("web://host/file", fsverity.digest(casemate.Device.from_bytes(b"")), fleet.Parameters())
+        for status, headers in empty + none:
+            for size in (None, "0"):
+                told = headers if size is None else {"Content-Length": size}
+                HTTPFileSystem.serve = lambda method, *_: (200 if method == "HEAD" else status, told if method == "HEAD" else headers, b"")
+                (wrong,) = dict(fleet.verify([wanted])).values()
+                if (status, headers) in empty:
+                    self.assertIsNone(wrong)
+                else:
+                    self.assertIsInstance(wrong, OSError)
+                    self.assertNotIsInstance(wrong, FileNotFoundError)
+                    self.assertIn(f"status {status}", str(wrong))
+                    # Nor is it a manifest of no files, which is an answer.
+                    with contextlib.redirect_stderr(io.StringIO()) as said:
+                        self.assertEqual(fleet_main(["verify", "web://host/file"]), 2)
+                    self.assertIn(f"status {status}", said.getvalue())
 
     def test_stores_that_serve_wrong_bytes_are_found_out(self):
         store, data = fsspec.filesystem("memory"), os.urandom(3 * SMALL.unit + 5)

@@ -17,6 +17,8 @@ import fsspec
 from ..errors import Error, MismatchError
 from . import SHARD, Area, Checksum, Entry, Kind, Parameters, check_images, manifest, read_manifest, verify
 from .plan import names, told
+from .stores import is_local
+from .web import is_web, web_size
 
 _Found = TypeVar("_Found")
 
@@ -310,9 +312,19 @@ def _names(name: str) -> list[str]:
         return [os.fsdecode(line) for line in file.read().split(b"\n") if line]
 
 
+def _opened(name: str) -> Any:
+    """A manifest, to be read."""
+    if not is_local(name):
+        fs, path = fsspec.core.url_to_fs(name)
+        if is_web(fs):
+            # What a server gives no contents of is not an empty one.
+            web_size(fs, path)
+    return fsspec.open(name, "rt", encoding="utf-8", errors="surrogateescape", newline="\n")
+
+
 def _manifest(name: str) -> list[Entry]:
     try:
-        with fsspec.open(name, "rt", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        with _opened(name) as file:
             return list(read_manifest(file))
     except Exception as error:
         raise OSError(_text(error, name)) from error
@@ -328,7 +340,7 @@ def _lines(name: str) -> tuple[list[Entry], list[str]]:
     texts: list[str] = []
     more = 0
     try:
-        with fsspec.open(name, "rt", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        with _opened(name) as file:
             for line in file:
                 try:
                     entries.extend(read_manifest([line]))

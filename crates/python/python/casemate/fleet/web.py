@@ -111,6 +111,9 @@ def _get(fs: Any, url: str, start: int, end: int) -> tuple[int, Mapping[str, str
                 raise FileNotFoundError(url)
             if answer.status != 416:
                 fs._raise_not_found_for_status(answer, url)
+            if answer.status not in (200, 206, 416):
+                # 204, for example: no contents are not those of an empty file.
+                raise OSError(f"{url}: the web server answers with status {answer.status}, and gives no contents of the file")
             found = b""
             if answer.status in (200, 206):
                 parts: list[bytes] = []
