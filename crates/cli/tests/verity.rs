@@ -487,6 +487,13 @@ fn damaged_parity_is_made_again() {
     place.yes(&format!("{line} --overwrite"));
     assert!(place.read("fec") == parity);
 
+    // One bit of each round: all other codewords are right.
+    let mut flipped = parity.clone();
+    flipped.chunks_mut(8 * 4096).for_each(|round| round[100] ^= 1);
+    place.file("fec", &flipped);
+    assert_eq!(place.yes(&line), format!("Made the parity of {rounds} rounds again.\n"));
+    assert!(place.read("fec") == parity);
+
     // As before, parity that can't be written restores blocks.
     place.file("data", &damaged.0);
     let mut mode = fs::metadata(place.path("fec")).unwrap().permissions();

@@ -64,8 +64,9 @@ impl Volume {
             ));
         }
         let (data, hash) = (self.data.named(), self.hash.named());
-        let is_there =
-            self.with_parity(&data, &hash, |layout, devices| fec::is_in_part_there(layout, devices, wrong))?;
+        let is_there = self.with_parity(&data, &hash, |layout, devices| {
+            fec::is_in_part_there(layout, devices, wrong, work)
+        })?;
         let Some(parity) = &self.parity else { return Ok(()) };
         let medium = &parity.medium;
         let _lease = medium.lease()?;

@@ -1,25 +1,36 @@
 //! Parity that is stored already: whether a place holds that of an image.
+//!
+//! Codewords tell it, not whole rounds: a round has thousands of them, and one flipped bit makes one of them wrong.
 
 use std::collections::BTreeSet;
 
 use casemate_blockdev::{u64_of, usize_of};
+use casemate_primitives::Cpu;
+use casemate_primitives::reed_solomon::ReedSolomon;
 use casemate_providers::Work;
 
+use super::layout::ROOTS;
 use super::message::Message;
 use super::repair::{Target, rounds_of};
 use super::{FecDevices, FecLayout};
 use crate::Error;
 use crate::dm::Layout;
-use crate::tree::{Block, Ranges};
+use crate::tree::Ranges;
 
 /// Rounds that are compared, at most.
 const ROUNDS: u64 = 16;
 
+/// Rounds that are compared with parity of each number of roots, at most.
+const TRIED: u64 = 4;
+
+/// Message rows that go through the encoder together.
+const ROWS: usize = 32;
+
 /// Whether a place holds the parity of an image, of which data blocks in `changed` may have changed since it was made while the
 /// hash tree is as it was. Some rounds tell it for all.
 ///
-/// Rounds in which nothing can have changed must be as they would be made. If there are none, others must restore the changed
-/// blocks, so that they have their digests in the tree. Rounds of zeros say nothing.
+/// Of rounds in which nothing can have changed at least half of the codewords must be right. If there are none, others must restore the
+/// changed blocks, so that they have their digests in the tree. Codewords without parity, of zeros, say nothing.
 ///
 /// # Errors
 /// `Argument` if data or hash device is shorter than the layout says; `Io`.
@@ -38,10 +49,10 @@ pub fn is_there(
     // The only block of a device without a tree is not compared.
     let unknown = vec![0; layout.parameters().digest_len()];
     let target = Target { layout, message, root_hash: &unknown, hash: &hash };
-    let doubtful = rounds_of(&target.doubtful(changed), fec.rounds());
+    let doubtful = rounds_of(&doubtful(layout, changed), fec.rounds());
     let sure = gaps(&doubtful, fec.rounds());
     let mut is_seen = false;
-    for round in some_of(if sure.is_empty() { &doubtful } else { &sure }) {
+    for round in some_of(if sure.is_empty() { &doubtful } else { &sure }, ROUNDS) {
         match target.parity_of(round, changed, work)? {
             Parity::Other => return Ok(false),
             Parity::Right => is_seen = true,
@@ -51,17 +62,56 @@ pub fn is_there(
     Ok(is_seen)
 }
 
-/// Whether a place of which the rounds in `wrong` differ holds the parity of an image nevertheless: another round is right, and is
-/// not zeros.
+/// The layout with the number of roots whose parity some rounds of a place are, where data blocks in `changed` may have changed since
+/// it was made. A place that is too short for all of the parity can still show it.
 ///
 /// # Errors
 /// `Argument` if data or hash device is shorter than the layout says; `Io`.
-pub fn is_in_part_there(fec: &FecLayout, devices: &FecDevices<'_>, wrong: &Ranges) -> Result<bool, Error> {
+pub fn layout_of_rounds(
+    (layout, metadata_end): (&Layout, u64),
+    devices: &FecDevices<'_>,
+    changed: &Ranges,
+    cpu: Cpu,
+) -> Result<Option<FecLayout>, Error> {
+    // From few roots to many: a shorter parity may have left the end of a longer one behind it.
+    let room = devices.parity.size().saturating_sub(devices.parity_offset);
+    for roots in ROOTS {
+        let Ok(fec) = FecLayout::new(layout, roots, metadata_end) else { continue };
+        let message = Message::new(&fec, devices)?;
+        let there = room / (fec.block_size() * u64::from(roots));
+        let doubtful = rounds_of(&doubtful(layout, changed), fec.rounds());
+        let code = fec.code(cpu);
+        for round in some_of(&gaps(&doubtful, fec.rounds().min(there)), TRIED) {
+            if let Parity::Right = message.codewords_of(&code, round)?.verdict() {
+                return Ok(Some(fec));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a place of which the rounds in `wrong` differ holds the parity of an image nevertheless: another round is right and is not
+/// zeros, or of one of some that differ at least half of the codewords are right.
+///
+/// # Errors
+/// `Argument` if data or hash device is shorter than the layout says; `Io`.
+pub fn is_in_part_there(
+    fec: &FecLayout,
+    devices: &FecDevices<'_>,
+    wrong: &Ranges,
+    work: &Work<'_>,
+) -> Result<bool, Error> {
     let message = Message::new(fec, devices)?;
     let mut parity = vec![0; usize_of(fec.block_size()) * usize_of(fec.roots())];
     for round in gaps(wrong, fec.rounds()).iter().flatten() {
         message.read_parity(&mut parity, round * fec.block_size())?;
         if parity.iter().any(|byte| *byte != 0) {
+            return Ok(true);
+        }
+    }
+    let code = fec.code(work.providers.cpu());
+    for round in some_of(wrong, ROUNDS) {
+        if let Parity::Right = message.codewords_of(&code, round)?.verdict() {
             return Ok(true);
         }
     }
@@ -75,29 +125,80 @@ enum Parity {
     SaysNothing,
 }
 
-impl Target<'_> {
-    /// Message blocks that differ, or may, from what the parity was made of: data blocks, and hash blocks above them.
-    fn doubtful(&self, changed: &Ranges) -> Ranges {
-        let geometry = self.layout.geometry();
-        let fan_out = u64_of(geometry.shape().digests_per_block());
-        let mut all = changed.clone();
-        let mut children = changed.clone();
-        for level in 0..geometry.levels().len() {
-            children = children.parents(fan_out);
-            for range in children.iter() {
-                let first = self.message_block(Block::Hash { level, index: range.start });
-                all.insert(first..first + (range.end - range.start));
+/// Counts of a round's codewords that have parity, stored or by their message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Codewords {
+    right: usize,
+    wrong: usize,
+}
+
+impl Codewords {
+    fn verdict(self) -> Parity {
+        match self {
+            Codewords { right: 0, wrong: 0 } => Parity::SaysNothing,
+            Codewords { right, wrong } if right >= wrong => Parity::Right,
+            Codewords { .. } => Parity::Other,
+        }
+    }
+}
+
+impl Message<'_> {
+    /// Compares the codewords of one round with what is stored.
+    fn codewords_of(&self, code: &ReedSolomon, round: u64) -> Result<Codewords, Error> {
+        let fec = self.layout;
+        let (block_size, rows) = (usize_of(fec.block_size()), usize_of(fec.rows()));
+        let mut message = vec![0; rows * block_size];
+        for (row, bytes) in message.chunks_exact_mut(block_size).enumerate() {
+            self.read(bytes, (round + u64_of(row) * fec.rounds()) * fec.block_size())?;
+        }
+        let mut stored = vec![0; code.roots() * block_size];
+        self.read_parity(&mut stored, round * fec.block_size())?;
+        let rows: Vec<&[u8]> = message.chunks_exact(block_size).collect();
+        let mut encoder = code.encoder(block_size);
+        rows.chunks(ROWS).for_each(|rows| encoder.feed(rows));
+        let mut made = vec![0; stored.len()];
+        encoder.finish(&mut made);
+        let mut found = Codewords::default();
+        for (stored, made) in stored.chunks_exact(code.roots()).zip(made.chunks_exact(code.roots())) {
+            match stored == made {
+                true if made.iter().all(|byte| *byte == 0) => {}
+                true => found.right += 1,
+                false => found.wrong += 1,
             }
         }
-        all
+        Ok(found)
     }
+}
 
+/// Message blocks that differ, or may, from what the parity was made of: data blocks, and hash blocks above them.
+fn doubtful(layout: &Layout, changed: &Ranges) -> Ranges {
+    let geometry = layout.geometry();
+    let fan_out = u64_of(geometry.shape().digests_per_block());
+    let mut all = changed.clone();
+    let mut children = changed.clone();
+    for level in geometry.levels() {
+        children = children.parents(fan_out);
+        for range in children.iter() {
+            let first = geometry.data_blocks() + level.first_block + range.start;
+            all.insert(first..first + (range.end - range.start));
+        }
+    }
+    all
+}
+
+impl Target<'_> {
     /// Compares the parity of one round with its message blocks, of which those in `changed` are restored first.
     fn parity_of(&self, round: u64, changed: &Ranges, work: &Work<'_>) -> Result<Parity, Error> {
         let fec = self.message.layout;
         let code = fec.code(work.providers.cpu());
         let (block_size, rows) = (usize_of(fec.block_size()), usize_of(fec.rows()));
         let block = |row: usize| round + u64_of(row) * fec.rounds();
+        let is_changed =
+            |row: &usize| changed.contains(block(*row)) && block(*row) < self.layout.geometry().data_blocks();
+        let erasures: Vec<usize> = (0..rows).filter(is_changed).collect();
+        if erasures.is_empty() {
+            return Ok(self.message.codewords_of(&code, round)?.verdict());
+        }
         let mut stored = vec![0; rows * block_size];
         for (row, bytes) in stored.chunks_exact_mut(block_size).enumerate() {
             self.message.read(bytes, block(row) * fec.block_size())?;
@@ -107,11 +208,7 @@ impl Target<'_> {
         if stored.iter().chain(&parity).all(|byte| *byte == 0) {
             return Ok(Parity::SaysNothing);
         }
-        let is_changed =
-            |row: &usize| changed.contains(block(*row)) && block(*row) < self.layout.geometry().data_blocks();
-        let erasures: Vec<usize> = (0..rows).filter(is_changed).collect();
-        let has_tree = !self.layout.geometry().levels().is_empty();
-        if erasures.len() > code.roots() || (!erasures.is_empty() && !has_tree) {
+        if erasures.len() > code.roots() || self.layout.geometry().levels().is_empty() {
             return Ok(Parity::SaysNothing);
         }
         let mut codewords = code.join(&stored, &parity);
@@ -142,12 +239,12 @@ fn gaps(ranges: &Ranges, end: u64) -> Ranges {
     gaps
 }
 
-/// Some of the numbers, the first and the last among them.
-fn some_of(ranges: &Ranges) -> Vec<u64> {
+/// Some of the numbers, at most so many, the first and the last among them.
+fn some_of(ranges: &Ranges, most: u64) -> Vec<u64> {
     let count = ranges.count();
+    let most = most.min(count);
     // OK to multiply: rounds are fewer than 2^62 bytes have blocks of 512.
-    let wanted: BTreeSet<u64> =
-        (0..ROUNDS.min(count)).map(|n| n * (count - 1) / (ROUNDS.min(count) - 1).max(1)).collect();
+    let wanted: BTreeSet<u64> = (0..most).map(|n| n * (count - 1) / (most - 1).max(1)).collect();
     let mut some = Vec::new();
     let mut before = 0;
     for range in ranges.iter() {
@@ -182,12 +279,12 @@ mod tests {
 
     #[test]
     fn some_numbers_are_spread_over_all() {
-        assert_eq!(some_of(&ranges(&[])), Vec::<u64>::new());
-        assert_eq!(some_of(&ranges(&[(7, 8)])), vec![7]);
-        assert_eq!(some_of(&ranges(&[(7, 9), (20, 21)])), vec![7, 8, 20]);
-        let many = some_of(&ranges(&[(10, 1 << 40), (1 << 50, 1 << 51)]));
+        assert_eq!(some_of(&ranges(&[]), 16), Vec::<u64>::new());
+        assert_eq!(some_of(&ranges(&[(7, 8)]), 16), vec![7]);
+        assert_eq!(some_of(&ranges(&[(7, 9), (20, 21)]), 16), vec![7, 8, 20]);
+        let many = some_of(&ranges(&[(10, 1 << 40), (1 << 50, 1 << 51)]), 16);
         assert_eq!((many.len(), many[0], many[15]), (16, 10, (1 << 51) - 1));
         // The most rounds that a layout can have.
-        assert_eq!(some_of(&ranges(&[(0, 1 << 53)])).len(), 16);
+        assert_eq!(some_of(&ranges(&[(0, 1 << 53)]), 16).len(), 16);
     }
 }

@@ -13,7 +13,7 @@ use crate::Error;
 const CODEWORD: u64 = 255;
 
 /// How many parity bytes a codeword may have.
-const ROOTS: RangeInclusive<u32> = 2..=24;
+pub(super) const ROOTS: RangeInclusive<u32> = 2..=24;
 
 /// The layout of a dm-verity device's error correction: what the parity covers, and how long it is.
 ///
@@ -129,12 +129,12 @@ impl FecLayout {
     }
 
     /// Bytes of the message that are on the hash device.
-    pub(super) fn metadata_size(&self) -> u64 {
+    pub(in crate::dm) fn metadata_size(&self) -> u64 {
         self.metadata_blocks * self.block_size
     }
 
     /// Where the message's part on the hash device begins there, in bytes.
-    pub(super) fn metadata_offset(&self) -> u64 {
+    pub(in crate::dm) fn metadata_offset(&self) -> u64 {
         self.metadata_offset
     }
 }
