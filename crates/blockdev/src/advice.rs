@@ -57,6 +57,8 @@ kinds_of_advice! {
     CheckLayers = "check-layers" "check the cipher's parameters and the offset of the data";
     /// The number of dm-verity's data blocks has to be given.
     DataBlocks = "data-blocks" "give the number of data blocks";
+    /// The number of roots of dm-verity's parity has to be given.
+    FecRoots = "fec-roots" "give the parity's number of roots";
     /// The number that the size of a file system has to be a multiple of, in bytes.
     Align(bytes: u64) = "align" "make its size a multiple of {bytes} bytes";
     /// The bits of a key that use all of a key file.

@@ -46,6 +46,7 @@ pub fn option(advice: &Advice) -> Option<String> {
         Advice::HashAreaBehind(offset) => return Some(format!("--hash-offset {offset}")),
         Advice::CheckLayers => "--crypt, --crypt-offset, --skip, --sector-size, --offset",
         Advice::DataBlocks => "--data-blocks N",
+        Advice::FecRoots => "--fec-roots N",
         Advice::Align(bytes) => return Some(format!("--align {bytes}")),
         Advice::KeySize(bits) => return Some(format!("--key-size {bits}")),
         Advice::InPlace => "--in-place",

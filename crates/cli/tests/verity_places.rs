@@ -1,6 +1,6 @@
 //! Places that hash areas and parity of dm-verity are written to: what lies there is not lost without a word.
 
-use casemate_testkit::{Place, Rng, status, stderr, tool};
+use casemate_testkit::{Place, Rng, status, stderr, stdout, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
@@ -163,6 +163,101 @@ fn an_update_writes_parity_where_it_is_alone() {
     place.yes(&format!("verity verify small tree2 {new} --fec-device disk --fec-offset 2M"));
     // Whoever agrees gets it.
     place.yes(&line.replace(&old, &new).replace("2M", "3M --overwrite"));
+}
+
+/// A file that has nothing but parity is as long as that: its length tells the number of roots to whoever says none.
+#[test]
+fn parity_of_its_own_is_as_long_as_its_number_of_roots_says() {
+    let place = place();
+    let (data, noise) = (place.read("data"), place.read("noise"));
+    place.file("small", &data[..1 << 20]);
+    let parity_size = |blocks: usize, roots: usize| {
+        let all = blocks + (place.read("tree").len() - 4096) / 4096;
+        all.div_ceil(255 - roots) * roots * 4096
+    };
+    let verifies = |data: &str, root: &str| {
+        let output = place.own(&format!("verity verify {data} tree {root} --fec-device fec"));
+        assert_eq!(status(&output), 0, "{}", stderr(&output));
+        stderr(&output)
+    };
+    // Parity of smaller data, and of fewer roots.
+    place.yes("verity format data tree --fec-device fec");
+    let root = root_hash(&place.yes("verity format small tree --fec-device fec"));
+    assert_eq!(place.read("fec").len(), parity_size(256, 2));
+    assert_eq!(verifies("small", &root), "");
+    place.yes("verity format data tree --fec-device fec --fec-roots 4");
+    let of_four = place.read("fec");
+    place.flip("data", 5000, 1);
+    let yes = |line: &str| {
+        let output = place.own(line);
+        assert_eq!(status(&output), 0, "{line}: {}", stderr(&output));
+        stdout(&output)
+    };
+    let update = "verity update data tree --changed 5000+1 --fec-device fec";
+    let root = root_hash(&yes(&format!("{update} --fec-roots 2")));
+    assert_eq!(place.read("fec").len(), parity_size(1024, 2));
+    assert_eq!(verifies("data", &root), "");
+
+    // The end of longer parity, as earlier versions have left it: the rounds tell the number.
+    let mut tailed = place.read("fec");
+    tailed.extend(&of_four[tailed.len()..]);
+    place.file("fec", &tailed);
+    let note = "casemate: note: fec has 2 roots by its contents, and not by its size: --fec-roots 2\n";
+    assert_eq!(verifies("data", &root), note);
+    let whole = place.read("data");
+    place.flip("data", 300_000, 1);
+    let output = place.own(&format!("verity verify data tree {root} --fec-device fec"));
+    assert!(stdout(&output).contains("can restore 1 data blocks and 0 hash blocks: that is all"));
+    yes(&format!("verity repair data tree {root} --fec-device fec"));
+    assert!(place.read("data") == whole);
+    place.flip("data", 5000, 1);
+    let root = root_hash(&place.yes(update));
+    assert_eq!(place.read("fec").len(), parity_size(1024, 2));
+    assert_eq!(verifies("data", &root), "");
+
+    // What is longer keeps its number of roots, and what lies behind it; zeros are nothing.
+    let root = root_hash(&place.yes("verity format data tree --fec-device fec --fec-roots 4"));
+    let len = place.read("fec").len();
+    for tail in [&noise[..5000], &[0; 5000][..]] {
+        let mut longer = place.read("fec");
+        longer.extend(tail);
+        place.file("fec", &longer);
+        let note = "fec has not the size of parity of these data; by its contents it has 4 roots";
+        assert!(verifies("data", &root).contains(note));
+        let table = yes(&format!("verity table data tree {root} --fec-device fec --print=table"));
+        assert!(table.trim_end().ends_with(" fec_roots 4"), "{table}");
+        place.flip("data", 5000, 1);
+        place.yes(update);
+        place.flip("data", 5000, 1);
+        assert!(root_hash(&place.yes(update)) == root);
+        let behind = place.read("fec").split_off(len);
+        assert!(behind == if tail[0] == 0 { &[][..] } else { tail });
+        longer.truncate(len);
+        place.file("fec", &longer);
+    }
+    // What is cut off says nothing, and is no parity of another number.
+    let tree = place.read("tree");
+    for len in [0, 1000, len - 4096] {
+        place.file("fec", &of_four[..len]);
+        let said = "is cut off, or is something else; give the parity's number of roots (--fec-roots N)";
+        refuses(&place, "fec", &[(update.to_owned(), said)]);
+        assert!(place.read("tree") == tree, "{len}");
+    }
+    yes(&format!("{update} --fec-roots 4"));
+
+    // Parity of two images in one file, and parity behind a hash area: nothing of them is cut.
+    place.yes("verity format data tree --fec-device two");
+    place.yes("verity format small tree2 --fec-device two --fec-offset 1M");
+    let two = place.read("two");
+    place.yes("verity format data tree --fec-device two");
+    place.flip("data", 5000, 1);
+    let fec = "--fec-device two --fec-roots 2";
+    place.yes(&format!("verity update data tree --changed 5000+1 {fec}"));
+    assert!(place.read("two")[1 << 20..] == two[1 << 20..]);
+    place.yes("verity format data both --fec-device both --fec-offset 1M --fec-roots 4");
+    let len = place.read("both").len();
+    place.yes("verity format data both --fec-device both --fec-offset 1M --fec-roots 2");
+    assert_eq!(place.read("both").len(), len);
 }
 
 #[test]

@@ -350,6 +350,8 @@ impl Tool {
         fec.offset = self.fec_offset;
         // Too many are refused where they are used.
         fec.roots = Some(u32_of(self.fec_roots.min(255)));
+        // The tool leaves a file as long as it was.
+        fec.keep_behind = true;
         Ok(Some(fec))
     }
 

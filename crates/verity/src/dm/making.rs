@@ -6,7 +6,7 @@ use casemate_providers::{Providers, Seed, Work};
 
 use super::driver::driven;
 use super::fec::{self, FecDevices, FecLayout};
-use super::parity;
+use super::parity::{self, Roots};
 use super::place::{self, Place};
 use super::remains::left_behind;
 use super::{Fec, Layout, Salt, VerityOptions};
@@ -49,7 +49,8 @@ impl FormatOptions {
         if self.area.fec.is_some() { size.saturating_mul(2) } else { size }
     }
 
-    /// Asks for consent if hash area or parity would take the place of something else than those that are made again.
+    /// Asks for consent if hash area or parity would take the place of something else than those that are made again. Returns the
+    /// parity that is made again: see [`FormatOptions::made_again`].
     ///
     /// # Errors
     /// `Io`; whatever the consent says.
@@ -59,17 +60,20 @@ impl FormatOptions {
         parity: Option<&Place<'_>>,
         consent: Consent<'_>,
         work: &Work<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<(u64, bool)>, Error> {
         area.look(consent, work)?;
-        let (Some(place), Some(fec)) = (parity, &self.area.fec) else { return Ok(()) };
-        match self.made_again(fec, area, work)? {
-            None => place.look(consent, work),
-            Some(end) => place.look_behind(end, consent),
+        let (Some(place), Some(fec)) = (parity, &self.area.fec) else { return Ok(None) };
+        let made_again = self.made_again(fec, area, work)?;
+        match made_again {
+            None => place.look(consent, work)?,
+            Some((end, _)) => place.look_behind(end, consent)?,
         }
+        Ok(made_again)
     }
 
-    /// Where the parity of the hash area that is there ends, if it begins where the new one will.
-    fn made_again(&self, fec: &Fec, area: &Place<'_>, work: &Work<'_>) -> Result<Option<u64>, Error> {
+    /// Where the parity of the hash area that is there ends, if it begins where the new one will, and whether its size tells that it
+    /// has its place for itself.
+    fn made_again(&self, fec: &Fec, area: &Place<'_>, work: &Work<'_>) -> Result<Option<(u64, bool)>, Error> {
         let (data, hash) = (area.data, area.medium);
         if !self.area.superblock || hash.is_new() || fec.medium.is_new() {
             return Ok(None);
@@ -78,11 +82,14 @@ impl FormatOptions {
         let on_hash_device = fec.medium.is_same(hash);
         let hash_end = layout.hash_device_size().max(if on_hash_device { fec.offset } else { 0 });
         let is_whole = layout.geometry().data_size() <= data.top().size() && hash_end <= hash.top().size();
-        let Ok(parity) = fec.found(&layout, data, hash) else { return Ok(None) };
+        let Ok(mut parity) = fec.found(&layout, data, hash) else { return Ok(None) };
+        if is_whole && parity.roots == Roots::Unknown {
+            parity.settle((&layout, data, hash), &Ranges::new(), work.providers.cpu())?;
+        }
         // Behind its hash area, parity is known by its size as well.
         let fits = on_hash_device && parity.fitting.is_some();
         let is_there = is_whole && (fits || parity.is_there(&layout, data, hash, &Ranges::new(), work)?);
-        Ok(is_there.then_some(parity.place(data)?.bytes.end))
+        Ok(is_there.then_some((parity.place(data)?.bytes.end, parity.fitting.is_some())))
     }
 
     /// Where everything will lie.
@@ -196,9 +203,14 @@ impl FormatOptions {
             place.check_room("parity")?;
             parity = Some(place);
         }
-        if !self.overwrite {
-            self.look(&area, parity.as_ref(), consent, work)?;
-        }
+        let there = match self.overwrite {
+            true => None,
+            false => self.look(&area, parity.as_ref(), consent, work)?,
+        };
+        let is_cut = match &self.area.fec {
+            Some(fec) if !fec.keep_behind && fec.is_alone(data, hash) => parity::is_cut(&fec.medium, there)?,
+            _ => false,
+        };
         // Of a hash area that has its device for itself: what lies before it, or is protected, stays.
         let is_alone = self.area.hash_offset == 0
             && hash.is_in_block_device()
@@ -224,6 +236,9 @@ impl FormatOptions {
             };
             let encoded = fec::encode(&made, &devices, work).and_then(|()| parity.flush());
             encoded.map_err(|error| left_behind(error, &fec.medium))?;
+            if is_cut {
+                fec.medium.cut_to(made.parity_size())?;
+            }
             fec_layout = Some(made);
         }
         Ok(Formatted { layout, root_hash, fec: fec_layout, fec_on_hash_device: on_hash_device })

@@ -1,7 +1,10 @@
 //! Parity: its place, its layout, and whether it is there.
 
-use casemate_blockdev::Medium;
-use casemate_blockdev::target::{Consent, Made};
+use std::path::Path;
+
+use casemate_blockdev::target::{self, Consent, Made};
+use casemate_blockdev::{Advice, AtFile, Medium};
+use casemate_primitives::Cpu;
 use casemate_providers::Work;
 
 use super::Layout;
@@ -20,16 +23,37 @@ pub struct Fec {
     pub offset: u64,
     /// Parity bytes for each codeword of 255: 2 to 24. If `None`, what the size of parity that exists says, or 2.
     pub roots: Option<u32>,
+    /// Whether a file that has nothing but the parity keeps what lies behind it, when the parity is made. Off by default: such a file
+    /// is as long as its parity, because its length tells the number of roots.
+    pub keep_behind: bool,
 }
 
 /// Parity with its layout.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Parity {
     pub(super) medium: Medium,
     pub(super) offset: u64,
     pub(super) layout: FecLayout,
     /// The number of roots whose parity has just the size of this one.
     pub(super) fitting: Option<u32>,
+    /// The origin of the number of roots.
+    pub(super) roots: Roots,
+    /// Whether the place is a file of its own.
+    pub(super) is_alone: bool,
+    pub(super) keep_behind: bool,
+}
+
+/// The origin of a number of roots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Roots {
+    /// Somebody said it.
+    Said,
+    /// The size of the parity tells it.
+    Size,
+    /// Rounds of the parity are of this number.
+    Rounds,
+    /// Nothing tells it.
+    Unknown,
 }
 
 /// As many as veritysetup takes where nothing is said.
@@ -45,7 +69,7 @@ fn roots_of(layout: &Layout, metadata_end: u64, size: u64) -> Option<u32> {
 impl Fec {
     /// Parity from the beginning of a medium on.
     pub fn new(medium: impl Into<Medium>) -> Fec {
-        Fec { medium: medium.into(), offset: 0, roots: None }
+        Fec { medium: medium.into(), offset: 0, roots: None, keep_behind: false }
     }
 
     /// Checks that the parity overlaps nothing, and says whether it is on the hash device.
@@ -96,9 +120,41 @@ impl Fec {
         let metadata_end = if on_hash_device { self.offset } else { hash.top().size() };
         let medium = self.medium.clone();
         let fitting = roots_of(layout, metadata_end, medium.top().size().saturating_sub(self.offset));
-        let roots = self.roots.or(fitting).unwrap_or(ROOTS);
-        let layout = FecLayout::new(layout, roots, metadata_end).map_err(|error| error.at(medium.name()))?;
-        Ok(Parity { medium, offset: self.offset, layout, fitting })
+        let (number, roots) = match (self.roots, fitting) {
+            (Some(roots), _) => (roots, Roots::Said),
+            (None, Some(roots)) => (roots, Roots::Size),
+            (None, None) => (ROOTS, Roots::Unknown),
+        };
+        let layout = FecLayout::new(layout, number, metadata_end).map_err(|error| error.at(medium.name()))?;
+        let is_alone = self.is_alone(data, hash);
+        let keep_behind = self.keep_behind;
+        Ok(Parity { medium, offset: self.offset, layout, fitting, roots, is_alone, keep_behind })
+    }
+
+    /// Whether the place is a regular file, all of it, that has neither the data nor their hash area.
+    pub(super) fn is_alone(&self, data: &Medium, hash: &Medium) -> bool {
+        let medium = &self.medium;
+        let size = medium.top().size();
+        let is_apart = |other: &Medium| {
+            !medium.is_same(other) && !other.may_be_changed_by(other.top().size(), medium, 0..size)
+        };
+        let is_file = medium.start() == 0 && !medium.is_fixed() && medium.path().is_some_and(Path::is_file);
+        self.offset == 0 && is_file && is_apart(data) && is_apart(hash)
+    }
+}
+
+/// Whether a file of its own is cut behind parity that is made in it. What was recognized as parity of the data, and ends at a byte of
+/// it, may have something else behind it, unless by its size all of it is such parity.
+///
+/// # Errors
+/// `Io`.
+pub(super) fn is_cut(medium: &Medium, there: Option<(u64, bool)>) -> Result<bool, Error> {
+    match there {
+        Some((end, false)) => {
+            let rest = end..medium.top().size();
+            target::holds_data(medium.top(), rest).at(medium.name()).map(|holds_data| !holds_data)
+        }
+        None | Some((_, true)) => Ok(true),
     }
 }
 
@@ -108,7 +164,7 @@ impl Parity {
     }
 
     /// Asks for consent if the parity's place has something else than parity of the data, of which data blocks in `changed` have
-    /// changed since.
+    /// changed since. Returns whether it has that parity.
     ///
     /// # Errors
     /// `Io`; whatever the consent says.
@@ -118,11 +174,12 @@ impl Parity {
         changed: &Ranges,
         consent: Consent<'_>,
         work: &Work<'_>,
-    ) -> Result<(), Error> {
-        if self.is_there(layout, data, hash, changed, work)? {
-            return Ok(());
+    ) -> Result<bool, Error> {
+        let is_there = self.is_there(layout, data, hash, changed, work)?;
+        if !is_there {
+            self.place(data)?.look(consent, work)?;
         }
-        self.place(data)?.look(consent, work)
+        Ok(is_there)
     }
 
     pub(super) fn is_there(
@@ -133,10 +190,84 @@ impl Parity {
         changed: &Ranges,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
-        let (named_data, named_hash, parity) = (data.named(), hash.named(), self.medium.named());
-        let devices =
-            FecDevices { data: &named_data, hash: &named_hash, parity: &parity, parity_offset: self.offset };
-        fec::is_there(layout, &self.layout, &devices, changed, work)
+        self.on_devices(data, hash, |devices| fec::is_there(layout, &self.layout, devices, changed, work))
+    }
+
+    /// Takes the number of roots that the rounds tell, if they tell one and nobody has said it. Data blocks in `changed` have changed
+    /// since the parity was made.
+    ///
+    /// # Errors
+    /// Errors of [`fec::layout_of_rounds`].
+    pub(super) fn settle(
+        &mut self,
+        (layout, data, hash): (&Layout, &Medium, &Medium),
+        changed: &Ranges,
+        cpu: Cpu,
+    ) -> Result<(), Error> {
+        if self.roots == Roots::Said {
+            return Ok(());
+        }
+        let end = self.layout.metadata_offset() + self.layout.metadata_size();
+        let found = self.on_devices(data, hash, |devices| {
+            let is_told = self.roots == Roots::Size
+                && fec::begins_with((layout, end), &self.layout, devices, changed, cpu)?;
+            match is_told {
+                true => Ok(None),
+                false => fec::layout_of_rounds((layout, end), devices, changed, cpu),
+            }
+        })?;
+        if let Some(found) = found.filter(|found| *found != self.layout || self.roots == Roots::Unknown) {
+            (self.layout, self.roots) = (found, Roots::Rounds);
+        }
+        Ok(())
+    }
+
+    /// Whether the medium is not too short for the parity.
+    pub(super) fn has_room(&self) -> bool {
+        self.medium.top().size().saturating_sub(self.offset) >= self.layout.parity_size()
+    }
+
+    /// Refuses a file of its own of which nothing tells the number of roots: what was parity of another number is not silently replaced.
+    ///
+    /// # Errors
+    /// `Argument`.
+    pub(super) fn check_known(&self) -> Result<(), Error> {
+        // What is longer keeps its number, which its rounds tell.
+        let is_known = match self.roots {
+            Roots::Said | Roots::Size => true,
+            Roots::Rounds => self.has_room(),
+            Roots::Unknown => false,
+        };
+        if is_known || !self.is_alone {
+            return Ok(());
+        }
+        let size = self.medium.top().size();
+        let text = format!(
+            "{}: {size} bytes are not the size of parity of these data with any number of roots: it is cut off, or is something else",
+            self.medium.name()
+        );
+        Err(Error::argument(text).advise(Advice::FecRoots))
+    }
+
+    /// Makes the parity.
+    ///
+    /// # Errors
+    /// Errors of [`fec::encode`].
+    pub(super) fn make(&self, data: &Medium, hash: &Medium, work: &Work<'_>) -> Result<(), Error> {
+        self.on_devices(data, hash, |devices| {
+            fec::encode(&self.layout, devices, work)?;
+            devices.parity.flush()
+        })
+    }
+
+    fn on_devices<T>(
+        &self,
+        data: &Medium,
+        hash: &Medium,
+        work: impl FnOnce(&FecDevices<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let (data, hash, parity) = (data.named(), hash.named(), self.medium.named());
+        work(&FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: self.offset })
     }
 }
 

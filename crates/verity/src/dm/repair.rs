@@ -6,7 +6,7 @@ use casemate_providers::Work;
 
 use super::Volume;
 use super::fec::{self, FecDevices, FecLayout, Repaired};
-use super::parity::Parity;
+use super::parity::{Parity, Roots};
 use super::remains::with_remains;
 use crate::Error;
 use crate::tree::Ranges;
@@ -104,6 +104,34 @@ impl Volume {
     /// The layout of the parity, if the volume was opened with one.
     pub fn fec_layout(&self) -> Option<&FecLayout> {
         self.parity.as_ref().map(|parity| &parity.layout)
+    }
+
+    /// The number of roots of the parity that the volume takes, if nobody has said it, and its size should tell it and does not. It is
+    /// that of some rounds of a file of its own (`true`), or the usual one because they tell none, either.
+    pub fn untold_fec_roots(&self) -> Option<(u32, bool)> {
+        let parity = self.parity.as_ref()?;
+        match parity.roots {
+            Roots::Rounds if parity.is_alone => Some((parity.layout.roots(), true)),
+            // Parity that is cut off is an error of whoever reads it.
+            Roots::Unknown if parity.has_room() => Some((parity.layout.roots(), false)),
+            _ => None,
+        }
+    }
+
+    /// Looks whether rounds of the parity are of another number of roots than its size tells, where nobody has said it, and takes that
+    /// number; returns it then.
+    ///
+    /// # Errors
+    /// `Argument` if data or hash device is cut off; `Io`.
+    pub fn settle_fec_roots(&mut self, work: &Work<'_>) -> Result<Option<u32>, Error> {
+        let Some(parity) = self.parity.as_mut().filter(|parity| parity.roots != Roots::Said) else {
+            return Ok(None);
+        };
+        let before = parity.layout.roots();
+        let devices = (&self.layout, &self.data, &self.hash);
+        parity.settle(devices, &Ranges::new(), work.providers.cpu())?;
+        let roots = parity.layout.roots();
+        Ok((roots != before).then_some(roots))
     }
 
     /// The number of roots that the parity seems to have been made with, if the volume was opened with another one.

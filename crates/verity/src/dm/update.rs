@@ -5,7 +5,7 @@ use casemate_blockdev::target::{self, Consent, Loss};
 use casemate_providers::Work;
 
 use super::remains::with_remains;
-use super::{Volume, check_above, check_unchanged, fec};
+use super::{Volume, check_above, check_unchanged, parity};
 use crate::tree::Ranges;
 use crate::{Code, Error, ErrorKind};
 
@@ -42,8 +42,8 @@ impl Volume {
         if changed.is_empty() {
             return Err(Error::argument("no block is said to have changed"));
         }
-        let parity = self.parity.as_ref().map(|parity| &parity.medium);
-        let _lease = Medium::lease_all(&[&self.hash].into_iter().chain(parity).collect::<Vec<_>>())?;
+        let medium = self.parity.as_ref().map(|parity| &parity.medium);
+        let _lease = Medium::lease_all(&[&self.hash].into_iter().chain(medium).collect::<Vec<_>>())?;
         let work = &self.driven(work)?;
         let (data, hash) = (self.data.named(), self.hash.named());
         let is_told = self.layout.superblock().is_some() || old_root.is_some();
@@ -57,11 +57,20 @@ impl Volume {
         if old_root.is_none() {
             self.ask_about_contradiction(changed, consent, work)?;
         }
-        if let Some(parity) = &self.parity {
+        let mut parity = self.parity.clone();
+        let mut is_cut = false;
+        if let Some(parity) = &mut parity {
             check_unchanged(&self.layout, &data, &hash, changed, work)
                 .map_err(|error| error.at(self.data.name()))?;
+            let devices = (&self.layout, &self.data, &self.hash);
+            parity.settle(devices, changed, work.providers.cpu())?;
             parity.place(&self.data)?.check_room("parity")?;
-            parity.look((&self.layout, &self.data, &self.hash), changed, consent, work)?;
+            let is_there = parity.look(devices, changed, consent, work)?;
+            parity.check_known()?;
+            if parity.is_alone && !parity.keep_behind {
+                let there = is_there.then_some((parity.layout.parity_size(), parity.fitting.is_some()));
+                is_cut = parity::is_cut(&parity.medium, there)?;
+            }
         }
         let root_hash = super::update(&self.layout, &data, &hash, changed, old_root, work);
         let path = self.hash.name();
@@ -74,11 +83,11 @@ impl Volume {
             None => format!("{path} may be changed in part, format it again"),
         };
         let root_hash = root_hash.map_err(|error| with_remains(error, &self.hash, remains))?;
-        if self.parity.is_some() {
-            self.with_parity(&data, &hash, |layout, devices| {
-                fec::encode(layout, devices, work)?;
-                devices.parity.flush().map_err(|error| Error::io("parity", error))
-            })?;
+        if let Some(parity) = &parity {
+            parity.make(&self.data, &self.hash, work)?;
+            if is_cut {
+                parity.medium.cut_to(parity.layout.parity_size())?;
+            }
         }
         Ok(root_hash)
     }

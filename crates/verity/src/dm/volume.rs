@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use casemate_blockdev::Medium;
+use casemate_primitives::Cpu;
 use casemate_providers::{Providers, Work};
 
 use super::driver::{driven, naming};
-use super::parity::Parity;
+use super::parity::{Parity, Roots};
 use super::{Layout, Table, TableFec, VerityOptions};
 use crate::Error;
 use crate::tree::{Finding, Ranges, Summary, Verified, VerifiedDevice};
@@ -28,7 +29,11 @@ impl Volume {
     /// Errors of [`Layout::read`]; `Argument` for options that can't be, or that the superblock contradicts.
     pub fn read(data: &Medium, hash: &Medium, options: &VerityOptions) -> Result<Volume, Error> {
         let layout = options.found(data, hash)?;
-        let parity = options.fec.as_ref().map(|fec| fec.found(&layout, data, hash)).transpose()?;
+        let mut parity = options.fec.as_ref().map(|fec| fec.found(&layout, data, hash)).transpose()?;
+        if let Some(parity) = parity.as_mut().filter(|parity| parity.roots == Roots::Unknown) {
+            // Devices that are cut off, say, are for whoever reads them.
+            let _ = parity.settle((&layout, data, hash), &Ranges::new(), Cpu::detect());
+        }
         let driver = options.driver.clone();
         Ok(Volume { data: data.clone(), hash: hash.clone(), parity, layout, driver })
     }

@@ -245,7 +245,37 @@ impl StoredArgs {
         if let Some(place) = self.appended(&data, &hash, &options, context) {
             options.hash_offset = place;
         }
-        self.volume((data, hash, options), context)
+        let volume = self.volume((data, hash, options), context)?;
+        self.tell_roots(&volume, context);
+        Ok(volume)
+    }
+
+    /// Tells a number of roots that nobody has said, and that the size of the parity does not tell.
+    fn tell_roots(&self, volume: &Volume, context: &Context) {
+        let (Some(device), Some((roots, by_rounds))) = (&self.fec.fec_device, volume.untold_fec_roots())
+        else {
+            return;
+        };
+        let device = device.display();
+        context.note(&match by_rounds {
+            true => format!("{device} has not the size of parity of these data; by its contents it has {roots} roots"),
+            false => format!(
+                "{device}: neither size nor contents tell the number of roots of the parity; taken for {roots}; --fec-roots gives \
+                 another"
+            ),
+        });
+    }
+
+    /// Takes another number of roots, if nobody has said one and the parity is of another than its size tells, and tells it.
+    pub fn settle_roots(&self, volume: &mut Volume, context: &Context) -> Result<bool, Error> {
+        let settled = volume.settle_fec_roots(&self.work(context, &context.progress("", 0)))?;
+        if let (Some(device), Some(roots)) = (&self.fec.fec_device, settled) {
+            let device = device.display();
+            context.note(&format!(
+                "{device} has {roots} roots by its contents, and not by its size: --fec-roots {roots}"
+            ));
+        }
+        Ok(settled.is_some())
     }
 
     /// First byte of a hash area that was appended to a file system, where both are in one image and no place was named. What
@@ -310,7 +340,12 @@ impl ChangedArgs {
 
     /// Opens everything.
     pub fn open(&self, changes: Changes, context: &Context) -> Result<Volume, Error> {
-        self.stored.volume(self.images(changes, context)?, context)
+        let volume = self.stored.volume(self.images(changes, context)?, context)?;
+        // An update refuses them.
+        if changes == Changes::Data {
+            self.stored.tell_roots(&volume, context);
+        }
+        Ok(volume)
     }
 
     /// Begins the file for the root hash: what can't be written is known before anything is changed. So is a standard output that

@@ -37,7 +37,8 @@ impl Args {
         };
         let root_hash = self.changed.stored.root_hash(&self.root_hash)?;
         let ChangedArgs { stored, dry_run } = &self.changed;
-        let volume = self.changed.open(Changes::Data, context)?;
+        let mut volume = self.changed.open(Changes::Data, context)?;
+        stored.settle_roots(&mut volume, context)?;
         let size = volume.layout().geometry().data_size();
         let progress = context.progress(&stored.data().display().to_string(), size);
         let work = stored.work(context, &progress);

@@ -32,17 +32,17 @@ pub struct Args {
 impl Args {
     pub fn run(mut self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.stored.root_hash(&self.root_hash)?;
-        let volume = self.stored.open(context)?;
-        let layout = volume.layout();
+        let mut volume = self.stored.open(context)?;
+        let layout = volume.layout().clone();
         let progress =
             context.progress(&self.stored.data().display().to_string(), layout.geometry().data_size());
         let mut out = BufWriter::new(context.output());
         let mut separator = "{\"findings\":[";
         let mut report = |finding: Finding| {
             if !context.json() {
-                return Ok(out.write_all(line(layout, &finding).as_bytes())?);
+                return Ok(out.write_all(line(&layout, &finding).as_bytes())?);
             }
-            write!(out, "{separator}{}", value(layout, &finding))?;
+            write!(out, "{separator}{}", value(&layout, &finding))?;
             separator = ",";
             Ok(())
         };
@@ -50,7 +50,7 @@ impl Args {
         drop(progress);
         let opened = if separator == "," { "" } else { separator };
         out.flush().map_err(|error| Error::io("standard output", error))?;
-        let parity = self.parity(context, &volume, &root_hash, &summary)?;
+        let parity = self.parity(context, &mut volume, &root_hash, &summary)?;
         if context.json() {
             let mut rest = summary_value(&summary);
             rest["data_blocks"] = layout.geometry().data_blocks().into();
@@ -83,7 +83,7 @@ impl Args {
     fn parity(
         &self,
         context: &Context,
-        volume: &Volume,
+        volume: &mut Volume,
         root_hash: &[u8],
         summary: &Summary,
     ) -> Result<Option<Parity>, Error> {
@@ -93,10 +93,15 @@ impl Args {
         let device = self.stored.fec.fec_device.as_deref().unwrap_or(self.stored.hash());
         let progress = context.progress(&device.display().to_string(), volume.parity_size());
         let work = self.stored.work(context, &progress);
-        Ok(Some(match summary.is_clean() {
-            true => Parity::Wrong(volume.check_parity(&work)?),
-            false => Parity::Could(volume.try_repair(root_hash, &work)?.repaired),
-        }))
+        if !summary.is_clean() {
+            self.stored.settle_roots(volume, context)?;
+            return Ok(Some(Parity::Could(volume.try_repair(root_hash, &work)?.repaired)));
+        }
+        let mut wrong = volume.check_parity(&work)?;
+        if !wrong.is_empty() && self.stored.settle_roots(volume, context)? {
+            wrong = volume.check_parity(&work)?;
+        }
+        Ok(Some(Parity::Wrong(wrong)))
     }
 }
 

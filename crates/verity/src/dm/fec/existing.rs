@@ -62,6 +62,31 @@ pub fn is_there(
     Ok(is_seen)
 }
 
+/// Whether rounds at the beginning of a place are parity of this layout, where data blocks in `changed` may have changed since it was made.
+/// They lie where parity of any number of roots has written: further on may be the end of longer parity.
+///
+/// # Errors
+/// `Argument` if data or hash device is shorter than the layout says; `Io`.
+pub fn begins_with(
+    (layout, metadata_end): (&Layout, u64),
+    fec: &FecLayout,
+    devices: &FecDevices<'_>,
+    changed: &Ranges,
+    cpu: Cpu,
+) -> Result<bool, Error> {
+    let message = Message::new(fec, devices)?;
+    let shortest = FecLayout::new(layout, *ROOTS.start(), metadata_end)?.parity_size();
+    let end = shortest / (fec.block_size() * u64::from(fec.roots()));
+    let sure = gaps(&rounds_of(&doubtful(layout, changed), fec.rounds()), end.min(fec.rounds()));
+    let code = fec.code(cpu);
+    for round in some_of(&sure, TRIED) {
+        if let Parity::Right = message.codewords_of(&code, round)?.verdict() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The layout with the number of roots whose parity some rounds of a place are, where data blocks in `changed` may have changed since
 /// it was made. A place that is too short for all of the parity can still show it.
 ///
@@ -233,9 +258,9 @@ fn gaps(ranges: &Ranges, end: u64) -> Ranges {
     let mut from = 0;
     for range in ranges.iter() {
         gaps.insert(from..range.start.clamp(from, end));
-        from = range.end;
+        from = range.end.min(end);
     }
-    gaps.insert(from.min(end)..end);
+    gaps.insert(from..end);
     gaps
 }
 
@@ -270,6 +295,8 @@ mod tests {
             (&[(0, 5)], 5, &[]),
             (&[(1, 2), (4, 5)], 6, &[(0, 1), (2, 4), (5, 6)]),
             (&[(3, 9)], 6, &[(0, 3)]),
+            (&[(1, 7), (8, 9)], 5, &[(0, 1)]),
+            (&[(1, 2)], 0, &[]),
         ] {
             let found: Vec<u64> = gaps(&ranges(given), end).iter().flatten().collect();
             let expected: Vec<u64> = ranges(expected).iter().flatten().collect();

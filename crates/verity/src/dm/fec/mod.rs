@@ -13,7 +13,7 @@ mod panel;
 mod repair;
 
 pub use encode::{check, encode};
-pub use existing::{is_in_part_there, is_there, layout_of_rounds};
+pub use existing::{begins_with, is_in_part_there, is_there, layout_of_rounds};
 pub use layout::FecLayout;
 pub use message::FecDevices;
 pub use repair::{Repaired, repair};
