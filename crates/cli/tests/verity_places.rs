@@ -260,6 +260,39 @@ fn parity_of_its_own_is_as_long_as_its_number_of_roots_says() {
     assert_eq!(place.read("both").len(), len);
 }
 
+/// Zeros of something else are no lost parity.
+#[test]
+fn a_repair_makes_parity_where_it_is_alone() {
+    let place = place();
+    let root = root_hash(&place.yes("verity format data tree --fec-device parity"));
+    let mut archive = place.read("noise");
+    archive[1 << 20..(1 << 20) + 49_152].fill(0);
+    place.file("archive", &archive);
+    let repair = format!("verity repair data tree {root} --fec-roots 2");
+    for (image, offset, said) in [
+        ("archive", "1M", "archive contains data of no known kind"),
+        ("ext4", "15M", "ext4 contains an ext2, ext3 or ext4 file system"),
+        ("archive", "6M", "archive contains data of no known kind"),
+    ] {
+        let before = place.read(image);
+        place.is(&format!("{repair} --fec-device {image} --fec-offset {offset}"), 1, said);
+        assert!(place.read(image) == before, "{image} at {offset}");
+    }
+    // In a file of zeros it was lost.
+    place.file("zeros", vec![0; 4 << 20]);
+    for fec in [
+        "--fec-device zeros --fec-offset 2M",
+        "--fec-device zeros",
+        "--fec-device archive --fec-offset 1M --overwrite",
+    ] {
+        place.yes(&format!("{repair} {fec}"));
+        place.yes(&format!(
+            "verity verify data tree {root} --fec-roots 2 {}",
+            fec.replace(" --overwrite", "")
+        ));
+    }
+}
+
 #[test]
 fn an_update_makes_no_parity_of_damage() {
     let place = place();

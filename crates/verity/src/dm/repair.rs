@@ -1,5 +1,7 @@
 //! Volumes with parity: it is compared, and restores what is damaged.
 
+use std::cell::Cell;
+
 use casemate_blockdev::target::{Consent, Loss};
 use casemate_blockdev::{BlockDevice, Medium, Overlay};
 use casemate_providers::Work;
@@ -71,8 +73,20 @@ impl Volume {
         let medium = &parity.medium;
         let _lease = medium.lease()?;
         if !is_there {
-            let loss = Loss::new(medium.name(), "data that are not parity of these data");
-            parity.place(&self.data)?.look_at_all(&|_| consent(&loss))?;
+            // The place is looked at as that of new parity is: zeros are free in a place of their own alone.
+            let place = parity.place(&self.data)?;
+            let is_agreed = Cell::new(false);
+            place.look(
+                &|loss| {
+                    is_agreed.set(true);
+                    consent(loss)
+                },
+                work,
+            )?;
+            if !is_agreed.get() {
+                let loss = Loss::new(medium.name(), "data that are not parity of these data");
+                place.look_at_all(&|_| consent(&loss))?;
+            }
         }
         let made = self.with_parity(&data, &hash, |layout, devices| {
             fec::encode(layout, devices, work)?;
