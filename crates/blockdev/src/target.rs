@@ -202,7 +202,7 @@ pub fn is_block_device(path: &Path) -> bool {
 }
 
 /// Contents without a signature.
-const UNKNOWN: &str = "data of no known kind";
+pub const UNKNOWN: &str = "data of no known kind";
 
 /// Asks for consent if some of these bytes of a device are there and are not zeros.
 ///

@@ -260,6 +260,34 @@ fn parity_of_its_own_is_as_long_as_its_number_of_roots_says() {
     assert_eq!(place.read("both").len(), len);
 }
 
+/// So many blocks have changed that no round shows what the parity was: its size does, behind the hash area.
+#[test]
+fn an_update_knows_its_own_parity_behind_the_hash_area() {
+    let place = place();
+    let fec = "--fec-device both --fec-offset 1M";
+    place.yes(&format!("verity format data both {fec}"));
+    let mut data = place.read("data");
+    let noise = place.read("noise");
+    data[..400_000].copy_from_slice(&noise[..400_000]);
+    place.file("data", &data);
+    let root = root_hash(&place.yes(&format!("verity update data both --changed 0+400000 {fec}")));
+    place.yes(&format!("verity verify data both {root} {fec}"));
+
+    // Elsewhere nothing tells it; the error says what it may be.
+    let mut disk = noise.clone();
+    disk[1 << 20..].fill(0);
+    place.file("disk", &disk);
+    let fec = "--fec-device disk --fec-offset 2M";
+    place.yes(&format!("verity format data tree {fec}"));
+    data[..400_000].copy_from_slice(&noise[500_000..900_000]);
+    place.file("data", &data);
+    let line = format!("verity update data tree --changed 0+400000 {fec}");
+    let said = "disk contains data of no known kind, perhaps the parity of the data as they were (too many blocks have changed to tell)";
+    refuses(&place, "disk", &[(line.clone(), said)]);
+    let root = root_hash(&place.yes(&format!("{line} --overwrite")));
+    place.yes(&format!("verity verify data tree {root} {fec}"));
+}
+
 /// Zeros of something else are no lost parity.
 #[test]
 fn a_repair_makes_parity_where_it_is_alone() {

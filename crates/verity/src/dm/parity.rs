@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use casemate_blockdev::target::{self, Consent, Made};
+use casemate_blockdev::target::{self, Consent, Loss, Made};
 use casemate_blockdev::{Advice, AtFile, Medium};
 use casemate_primitives::Cpu;
 use casemate_providers::Work;
 
 use super::Layout;
-use super::fec::{self, FecDevices, FecLayout};
+use super::fec::{self, FecDevices, FecLayout, Seen};
 use super::place::Place;
 use crate::tree::Ranges;
 use crate::{Code, Error};
@@ -175,11 +175,18 @@ impl Parity {
         consent: Consent<'_>,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
-        let is_there = self.is_there(layout, data, hash, changed, work)?;
-        if !is_there {
-            self.place(data)?.look(consent, work)?;
+        let seen = self.seen(layout, data, hash, changed, work)?;
+        // Behind its hash area or its data, parity is known by its size as well.
+        let is_behind = self.medium.is_same(hash) || self.medium.is_same(data);
+        let is_fitting = self.fitting == Some(self.layout.roots());
+        let place = self.place(data)?;
+        match seen {
+            Seen::Parity => {}
+            Seen::Unknown if is_behind && is_fitting => {}
+            Seen::Unknown => place.look(&|loss| consent(&perhaps_parity(loss)), work)?,
+            Seen::Other => place.look(consent, work)?,
         }
-        Ok(is_there)
+        Ok(seen == Seen::Parity)
     }
 
     pub(super) fn is_there(
@@ -190,7 +197,18 @@ impl Parity {
         changed: &Ranges,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
-        self.on_devices(data, hash, |devices| fec::is_there(layout, &self.layout, devices, changed, work))
+        Ok(self.seen(layout, data, hash, changed, work)? == Seen::Parity)
+    }
+
+    fn seen(
+        &self,
+        layout: &Layout,
+        data: &Medium,
+        hash: &Medium,
+        changed: &Ranges,
+        work: &Work<'_>,
+    ) -> Result<Seen, Error> {
+        self.on_devices(data, hash, |devices| fec::look(layout, &self.layout, devices, changed, work))
     }
 
     /// Takes the number of roots that the rounds tell, if they tell one and nobody has said it. Data blocks in `changed` have changed
@@ -269,6 +287,15 @@ impl Parity {
         let (data, hash, parity) = (data.named(), hash.named(), self.medium.named());
         work(&FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: self.offset })
     }
+}
+
+/// A loss of what may be parity, although nothing shows it.
+fn perhaps_parity(loss: &Loss) -> Loss {
+    if loss.what() != target::UNKNOWN {
+        return loss.clone();
+    }
+    let text = "perhaps the parity of the data as they were (too many blocks have changed to tell)";
+    Loss::new(loss.name(), format!("{}, {text}", loss.what()))
 }
 
 /// The place of parity.

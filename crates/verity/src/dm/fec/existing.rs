@@ -26,7 +26,18 @@ const TRIED: u64 = 4;
 /// Message rows that go through the encoder together.
 const ROWS: usize = 32;
 
-/// Whether a place holds the parity of an image, of which data blocks in `changed` may have changed since it was made while the
+/// Contents of a place that parity is looked for in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is the parity.
+    Parity,
+    /// It is not.
+    Other,
+    /// Nothing tells it: too many blocks have changed, or all are zeros.
+    Unknown,
+}
+
+/// Looks whether a place holds the parity of an image, of which data blocks in `changed` may have changed since it was made while the
 /// hash tree is as it was. Some rounds tell it for all.
 ///
 /// Of rounds in which nothing can have changed at least half of the codewords must be right. If there are none, others must restore the
@@ -34,16 +45,16 @@ const ROWS: usize = 32;
 ///
 /// # Errors
 /// `Argument` if data or hash device is shorter than the layout says; `Io`.
-pub fn is_there(
+pub fn look(
     layout: &Layout,
     fec: &FecLayout,
     devices: &FecDevices<'_>,
     changed: &Ranges,
     work: &Work<'_>,
-) -> Result<bool, Error> {
+) -> Result<Seen, Error> {
     let message = Message::new(fec, devices)?;
     if message.check_parity_size().is_err() {
-        return Ok(false);
+        return Ok(Seen::Other);
     }
     let hash = layout.parameters().salted_hash(&work.providers)?;
     // The only block of a device without a tree is not compared.
@@ -51,15 +62,15 @@ pub fn is_there(
     let target = Target { layout, message, root_hash: &unknown, hash: &hash };
     let doubtful = rounds_of(&doubtful(layout, changed), fec.rounds());
     let sure = gaps(&doubtful, fec.rounds());
-    let mut is_seen = false;
+    let mut seen = Seen::Unknown;
     for round in some_of(if sure.is_empty() { &doubtful } else { &sure }, ROUNDS) {
         match target.parity_of(round, changed, work)? {
-            Parity::Other => return Ok(false),
-            Parity::Right => is_seen = true,
-            Parity::SaysNothing => {}
+            Seen::Other => return Ok(Seen::Other),
+            Seen::Parity => seen = Seen::Parity,
+            Seen::Unknown => {}
         }
     }
-    Ok(is_seen)
+    Ok(seen)
 }
 
 /// Whether rounds at the beginning of a place are parity of this layout, where data blocks in `changed` may have changed since it was made.
@@ -80,7 +91,7 @@ pub fn begins_with(
     let sure = gaps(&rounds_of(&doubtful(layout, changed), fec.rounds()), end.min(fec.rounds()));
     let code = fec.code(cpu);
     for round in some_of(&sure, TRIED) {
-        if let Parity::Right = message.codewords_of(&code, round)?.verdict() {
+        if let Seen::Parity = message.codewords_of(&code, round)?.verdict() {
             return Ok(true);
         }
     }
@@ -107,7 +118,7 @@ pub fn layout_of_rounds(
         let doubtful = rounds_of(&doubtful(layout, changed), fec.rounds());
         let code = fec.code(cpu);
         for round in some_of(&gaps(&doubtful, fec.rounds().min(there)), TRIED) {
-            if let Parity::Right = message.codewords_of(&code, round)?.verdict() {
+            if let Seen::Parity = message.codewords_of(&code, round)?.verdict() {
                 return Ok(Some(fec));
             }
         }
@@ -136,18 +147,11 @@ pub fn is_in_part_there(
     }
     let code = fec.code(work.providers.cpu());
     for round in some_of(wrong, ROUNDS) {
-        if let Parity::Right = message.codewords_of(&code, round)?.verdict() {
+        if let Seen::Parity = message.codewords_of(&code, round)?.verdict() {
             return Ok(true);
         }
     }
     Ok(false)
-}
-
-/// The parity that is stored for a round.
-enum Parity {
-    Right,
-    Other,
-    SaysNothing,
 }
 
 /// Counts of a round's codewords that have parity, stored or by their message.
@@ -158,11 +162,11 @@ struct Codewords {
 }
 
 impl Codewords {
-    fn verdict(self) -> Parity {
+    fn verdict(self) -> Seen {
         match self {
-            Codewords { right: 0, wrong: 0 } => Parity::SaysNothing,
-            Codewords { right, wrong } if right >= wrong => Parity::Right,
-            Codewords { .. } => Parity::Other,
+            Codewords { right: 0, wrong: 0 } => Seen::Unknown,
+            Codewords { right, wrong } if right >= wrong => Seen::Parity,
+            Codewords { .. } => Seen::Other,
         }
     }
 }
@@ -213,7 +217,7 @@ fn doubtful(layout: &Layout, changed: &Ranges) -> Ranges {
 
 impl Target<'_> {
     /// Compares the parity of one round with its message blocks, of which those in `changed` are restored first.
-    fn parity_of(&self, round: u64, changed: &Ranges, work: &Work<'_>) -> Result<Parity, Error> {
+    fn parity_of(&self, round: u64, changed: &Ranges, work: &Work<'_>) -> Result<Seen, Error> {
         let fec = self.message.layout;
         let code = fec.code(work.providers.cpu());
         let (block_size, rows) = (usize_of(fec.block_size()), usize_of(fec.rows()));
@@ -231,24 +235,24 @@ impl Target<'_> {
         let mut parity = vec![0; code.roots() * block_size];
         self.message.read_parity(&mut parity, round * fec.block_size())?;
         if stored.iter().chain(&parity).all(|byte| *byte == 0) {
-            return Ok(Parity::SaysNothing);
+            return Ok(Seen::Unknown);
         }
         if erasures.len() > code.roots() || self.layout.geometry().levels().is_empty() {
-            return Ok(Parity::SaysNothing);
+            return Ok(Seen::Unknown);
         }
         let mut codewords = code.join(&stored, &parity);
         // OK to unwrap: they are distinct rows, not more than there are roots.
         let repair = code.repair(&mut codewords, block_size, &erasures).unwrap();
         let known: BTreeSet<usize> = erasures.iter().copied().collect();
         if !repair.unrepaired.is_empty() || repair.rows.iter().any(|row| !known.contains(row)) {
-            return Ok(Parity::Other);
+            return Ok(Seen::Other);
         }
         for row in erasures {
             if !self.is_right(block(row), &codewords[row * block_size..][..block_size])? {
-                return Ok(Parity::Other);
+                return Ok(Seen::Other);
             }
         }
-        Ok(Parity::Right)
+        Ok(Seen::Parity)
     }
 }
 
