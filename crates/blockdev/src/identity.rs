@@ -1,6 +1,6 @@
 //! Which file or device it is, whatever name leads to it.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::ops::Range;
 use std::path::Path;
 
@@ -128,10 +128,20 @@ pub(crate) fn all_below(id: FileId) -> Vec<(FileId, Below)> {
     all
 }
 
-/// The folder that a new file will lie in, and its name there.
-fn new_name(path: &Path) -> Option<(FileId, &OsStr)> {
-    Some((FileId::at(folder_of(path))?, path.file_name()?))
+/// The folder that a new file will lie in, and its name there. A link to a file that is not there yet is followed.
+fn new_name(path: &Path) -> Option<(FileId, OsString)> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        match std::fs::read_link(&path) {
+            Ok(target) => path = folder_of(&path).join(target),
+            Err(_) => return Some((FileId::at(folder_of(&path))?, path.file_name()?.to_owned())),
+        }
+    }
+    None
 }
+
+/// Links that are followed to a file that is not there yet: as many as Linux follows.
+const MOST_LINKS: usize = 40;
 
 /// Puts the name of a file on stable storage, or that it is gone: the folder that it lies in.
 ///
@@ -161,7 +171,8 @@ mod tests {
         fs::create_dir(at("folder")).unwrap();
         fs::hard_link(at("a"), at("folder/hard")).unwrap();
         #[cfg(unix)]
-        for (target, link) in [("a", "soft"), ("folder", "other")] {
+        for (target, link) in [("a", "soft"), ("folder", "other"), ("new", "dangling"), ("circle", "circle")]
+        {
             std::os::unix::fs::symlink(at(target), at(link)).unwrap();
         }
         for (one, other, same) in [
@@ -174,10 +185,15 @@ mod tests {
             ("new", "folder/../new", true),
             ("folder/new", "other/new", true),
             ("new", "folder/new", false),
+            ("dangling", "folder/../new", true),
+            ("dangling", "none", false),
+            ("circle", "new", false),
             ("none/new", "none/new", false),
         ] {
             if cfg!(windows)
-                && [one, other].iter().any(|name| name.contains("soft") || name.contains("other"))
+                && [one, other].iter().any(|name| {
+                    ["soft", "other", "dangling", "circle"].iter().any(|link| name.contains(link))
+                })
             {
                 continue;
             }

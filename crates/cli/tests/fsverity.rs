@@ -47,6 +47,14 @@ fn a_descriptor_replaces_nothing_that_came_meanwhile() {
     let both = place.own("digest plain --out-merkle-tree tree --out-descriptor ./tree");
     assert_eq!(status(&both), 2, "{}", stderr(&both));
     assert!(stderr(&both).contains("would replace"), "{}", stderr(&both));
+    // A link to the tree that is not there yet is the tree, too.
+    std::os::unix::fs::symlink("new", place.path("link")).unwrap();
+    for (tree, descriptor) in [("new", "link"), ("link", "new")] {
+        let both = place.own(&format!("digest plain --out-merkle-tree {tree} --out-descriptor {descriptor}"));
+        assert_eq!(status(&both), 2, "{}", stderr(&both));
+        assert!(stderr(&both).contains("would replace"), "{}", stderr(&both));
+        assert!(!place.path("new").exists(), "{tree} {descriptor}");
+    }
 }
 
 /// Sizes around every boundary of a tree, and salts and algorithms of all lengths: output lines, trees and
@@ -316,6 +324,16 @@ fn a_dumped_tree_names_the_bad_blocks() {
     assert_eq!(run(check), (0, "data: OK\n".to_owned(), String::new()));
     assert_eq!(run(&format!("check --merkle-tree=tree --block-size=1024 --digest={digest} data")).0, 0);
     assert_eq!(run(&format!("check --merkle-tree=tree --block-size=1024 --digest={EMPTY} data")).0, 1);
+    // An empty tree is that of one block, and of no file of many.
+    place.file("empty", "");
+    let (code, _, said) = run("check --merkle-tree=empty --block-size=1024 data");
+    let text =
+        "data: empty is empty, as a tree of 1954 blocks of 1024 bytes is not: it is that of another file";
+    assert_eq!((code, said.contains(text)), (2, true), "{said}");
+    place.file("block", &data[..1024]);
+    let (code, _, said) = run("check --merkle-tree=empty --block-size=1024 block");
+    assert_eq!((code, said.contains("as that of every file of one block")), (2, true), "{said}");
+
     // The tree does not tell a file with zeros at its end, as far as its last block goes.
     let length = "does not tell the file's length";
     place.file("zeros", [&data[..], &[0; 100]].concat());

@@ -234,7 +234,13 @@ impl Args {
         }
         let is_alone = descriptor.is_none() && self.stored.digest.is_none();
         if is_alone && std::fs::metadata(tree).is_ok_and(|tree| tree.is_file() && tree.len() == 0) {
-            let text = "its tree is empty, as that of every file of one block, and tells nothing of it; give its --digest or --descriptor";
+            let block_size = u64_of(self.tree.parameters(None)?.block_size());
+            let blocks = std::fs::metadata(file).map_or(0, |metadata| metadata.len().div_ceil(block_size));
+            let text = match blocks {
+                0 | 1 => "its tree is empty, as that of every file of one block, and tells nothing of it; give its --digest or --descriptor"
+                    .to_owned(),
+                blocks => format!("{} is empty, as a tree of {blocks} blocks of {block_size} bytes is not: it is that of another file", tree.display()),
+            };
             return Err(Error::argument(text).at(file.display()));
         }
         let algorithm: Option<Algorithm> = self.stored.digest.as_ref().map(FileDigest::algorithm);
