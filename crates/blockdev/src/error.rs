@@ -275,6 +275,11 @@ impl Error {
         self.cause::<io::Error>()?.raw_os_error()
     }
 
+    /// Whether some bytes of a medium can't be had, while others may: a damaged sector. Any other error stops all reading.
+    pub fn is_of_medium(&self) -> bool {
+        self.raw_os_error().is_some_and(|number| DAMAGE.contains(&number))
+    }
+
     /// Whether the reader of our output has closed it.
     pub fn is_broken_pipe(&self) -> bool {
         self.io_kind() == Some(io::ErrorKind::BrokenPipe)
@@ -316,6 +321,21 @@ impl ErrorKind {
         }
     }
 }
+
+/// The system's numbers of errors of damaged sectors: EIO, and of Linux' block layer EREMOTEIO, ENODATA and EILSEQ.
+#[cfg(unix)]
+const DAMAGE: &[i32] = &[
+    rustix::io::Errno::IO.raw_os_error(),
+    #[cfg(target_os = "linux")]
+    rustix::io::Errno::REMOTEIO.raw_os_error(),
+    #[cfg(target_os = "linux")]
+    rustix::io::Errno::NODATA.raw_os_error(),
+    rustix::io::Errno::ILSEQ.raw_os_error(),
+];
+
+/// The system's numbers of errors of damaged sectors: ERROR_CRC, ERROR_SECTOR_NOT_FOUND, ERROR_READ_FAULT, ERROR_IO_DEVICE.
+#[cfg(not(unix))]
+const DAMAGE: &[i32] = &[23, 27, 30, 1117];
 
 /// Text of a system's error, without the number that the standard library adds.
 fn without_number(error: &io::Error) -> String {

@@ -35,7 +35,14 @@ impl<D: BlockDevice> Overlay<D> {
         let mut count = 0;
         for (number, page) in &*self.pages() {
             let mut below = vec![0; page.len()];
-            self.below.read_at(&mut below, number * PAGE)?;
+            match self.below.read_at(&mut below, number * PAGE) {
+                // What can't be read is another one in all of its bytes.
+                Err(error) if error.is_of_medium() => {
+                    count += u64_of(page.len());
+                    continue;
+                }
+                read => read?,
+            }
             count += u64_of(page.iter().zip(&below).filter(|(new, old)| new != old).count());
         }
         Ok(count)
@@ -47,6 +54,16 @@ impl<D: BlockDevice> Overlay<D> {
 
     fn pages_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, Vec<u8>>> {
         self.pages.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what has not changed, a page at a time.
+    fn read_unchanged(&self, pages: &BTreeMap<u64, Vec<u8>>, buf: &mut [u8], offset: u64) -> Result<()> {
+        let end = offset + u64_of(buf.len());
+        for number in (offset / PAGE..end.div_ceil(PAGE)).filter(|number| !pages.contains_key(number)) {
+            let (from, to) = ((number * PAGE).max(offset), ((number + 1) * PAGE).min(end));
+            self.below.read_at(&mut buf[usize_of(from - offset)..usize_of(to - offset)], from)?;
+        }
+        Ok(())
     }
 
     fn check_range(&self, offset: u64, len: usize) -> Result<()> {
@@ -71,8 +88,12 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
         self.check_range(offset, buf.len())?;
         // Held while the device below is read: a change is seen whole in each page or not at all.
         let pages = self.pages();
-        self.below.read_at(buf, offset)?;
         let end = offset + u64_of(buf.len());
+        match self.below.read_at(buf, offset) {
+            // What is damaged below may have been changed.
+            Err(error) if error.is_of_medium() => self.read_unchanged(&pages, buf, offset)?,
+            read => read?,
+        }
         for (number, page) in pages.range(offset / PAGE..end.div_ceil(PAGE)) {
             let start = number * PAGE;
             let (from, to) = (start.max(offset), (start + u64_of(page.len())).min(end));
@@ -95,7 +116,10 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
                 Entry::Occupied(page) => page.into_mut(),
                 Entry::Vacant(place) => {
                     let mut page = vec![0; usize_of((size - start).min(PAGE))];
-                    self.below.read_at(&mut page, start)?;
+                    let is_whole = offset <= start && start + u64_of(page.len()) <= end;
+                    if !is_whole {
+                        self.below.read_at(&mut page, start)?;
+                    }
                     place.insert(page)
                 }
             };

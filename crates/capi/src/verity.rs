@@ -122,9 +122,9 @@ pub unsafe extern "C" fn casemate_verity_verify(
         options.hash_offset = hash_offset;
         let volume = data.0.verity_volume(&hash.0, &options)?;
         let mut found = 0;
-        volume.verify(root_hash, &Work::default(), &mut |_| {
+        volume.verify(root_hash, &Work::default(), &mut |finding| {
             found += 1;
-            Ok(())
+            finding.unreadable().map_or(Ok(()), Err)
         })?;
         if let Some(bad) = bad {
             *bad = found;

@@ -11,7 +11,7 @@ use casemate_verity::dm;
 
 pub use casemate_blockdev::Uuid;
 pub use casemate_providers::Seed;
-pub use casemate_verity::dm::fec::{FecDevices, FecLayout, Repaired};
+pub use casemate_verity::dm::fec::{Differences, FecDevices, FecLayout, Repaired};
 pub use casemate_verity::dm::{
     BlockSize, Fec, FormatOptions, Formatted, HashType, Layout, OnFault, Parameters, PartitionUuids,
     SUPERBLOCK_SIZE, Salt, Superblock, Table, TableFec, TriedRepair, VerityOptions, Volume, is_whole_area,

@@ -462,7 +462,10 @@ fn damaged_parity_is_made_again() {
     place.file("fec", vec![0; parity.len()]);
     let output = place.is(&format!("repair --json data hash {root} {fec}"), 0, "");
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(value["fec"], serde_json::json!({"wrong_rounds": 0, "repaired_rounds": rounds}));
+    assert_eq!(
+        value["fec"],
+        serde_json::json!({"wrong_rounds": 0, "unreadable_rounds": 0, "repaired_rounds": rounds})
+    );
     assert!(place.read("fec") == parity);
     assert_eq!(place.yes(&format!("repair data hash {root} {fec}")), "Nothing is damaged.\n");
 
@@ -478,7 +481,10 @@ fn damaged_parity_is_made_again() {
         assert!(place.read("fec") == other, "{line}");
         if is_json {
             let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-            assert_eq!(value["fec"], serde_json::json!({"wrong_rounds": rounds, "repaired_rounds": 0}));
+            assert_eq!(
+                value["fec"],
+                serde_json::json!({"wrong_rounds": rounds, "unreadable_rounds": 0, "repaired_rounds": 0})
+            );
         } else {
             let said = format!("Verification failed: the parity of {rounds} rounds is wrong\n");
             assert_eq!(stdout(&output), said, "{line}");
@@ -501,6 +507,89 @@ fn damaged_parity_is_made_again() {
     fs::set_permissions(place.path("fec"), mode).unwrap();
     place.yes(&line);
     assert!(place.read("data") == data);
+}
+
+/// One bad sector is what parity is for: it is a damaged block with a number, and the others are looked at.
+#[test]
+fn sectors_that_can_not_be_read_are_damaged_blocks() {
+    let Some(cc) = tool("cc") else { return };
+    let place = place();
+    let data = Rng::new(7).bytes(600 * 4096);
+    place.file("data", &data);
+    let root = root_hash(&place.yes(&format!("format data hash {PINNED} --fec-device fec")));
+    let (hash, parity) = (place.read("hash"), place.read("fec"));
+    // Reads of one file fail where they touch a sector.
+    place.file(
+        "shim.c",
+        r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+ssize_t pread64(int fd, void *b, size_t n, off_t o) {
+    static ssize_t (*next)(int, void *, size_t, off_t);
+    struct stat here, there;
+    long bad = atol(getenv("BAD_AT"));
+    if (!next) next = dlsym(RTLD_NEXT, "pread64");
+    if (o < bad + 512 && bad < o + (long)n && !stat(getenv("BAD_FILE"), &there) && !fstat(fd, &here)
+        && here.st_ino == there.st_ino && here.st_dev == there.st_dev) { errno = EIO; return -1; }
+    return next(fd, b, n, o);
+}
+ssize_t pread(int fd, void *b, size_t n, off_t o) { return pread64(fd, b, n, o); }
+"#,
+    );
+    place.sh(&format!("{} -shared -fPIC -o shim.so shim.c -ldl", cc.display()));
+    let failing = |file: &str, at: usize, line: &str| {
+        let mut command = place.command();
+        command.args(line.split_whitespace()).env("LD_PRELOAD", place.path("shim.so"));
+        command.env("BAD_FILE", place.path(file)).env("BAD_AT", at.to_string());
+        casemate_testkit::run_any(&mut command)
+    };
+    let fec = "--fec-device fec";
+    let output = failing("data", 10 * 4096 + 512, &format!("verify data hash {root}"));
+    let said = "data block 10: can't be read: Input/output error\n\
+                Verification failed: 0 bad data blocks, 0 bad hash blocks, 1 data blocks that can't be read\n";
+    assert_eq!((status(&output), &*stdout(&output)), (2, said), "{}", stderr(&output));
+    let output = failing("data", 10 * 4096 + 512, &format!("verify data hash {root} {fec} --json"));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let finding = serde_json::json!({"kind": "data", "index": 10, "fault": "unreadable", "reason": "Input/output error"});
+    assert_eq!((status(&output), &value["findings"][0]), (2, &finding));
+    assert_eq!(value["unreadable_data_ranges"], serde_json::json!([[10, 11]]));
+    assert_eq!(value["fec"]["repairs_all"], true);
+    // Block 599 is damaged, too: that is a no. Block 10 is written, but here it can't be read all the same.
+    place.flip("data", 599 * 4096, 1);
+    assert_eq!(status(&failing("data", 10 * 4096, &format!("verify data hash {root}"))), 1);
+    let output = failing("data", 10 * 4096, &format!("repair data hash {root} {fec}"));
+    let said = "Restored 2 data blocks and 0 hash blocks.\n\
+                Verification failed: 0 bad data blocks, 0 bad hash blocks, 1 data blocks that can't be read\n";
+    assert_eq!((status(&output), &*stdout(&output)), (2, said), "{}", stderr(&output));
+    assert!(place.read("data") == data);
+    // A hash block, and what is below it.
+    let output = failing("hash", 4 * 4096, &format!("verify data hash {root}"));
+    let text = stdout(&output);
+    assert_eq!(status(&output), 2, "{text}");
+    assert!(
+        text.contains("hash block 2 of level 0, at byte 16384 of the hash device: can't be read"),
+        "{text}"
+    );
+    assert!(!text.contains("data block "), "{text}");
+    place.flip("data", 599 * 4096, 1);
+    let output = failing("hash", 4 * 4096, &format!("repair data hash {root} {fec} --dry-run"));
+    let said = "1 data blocks and 1 hash blocks can be restored.\n";
+    assert_eq!((status(&output), &*stdout(&output)), (0, said), "{}", stderr(&output));
+    // A sector of the parity of round 0 does not keep round 2 from being restored.
+    let output = failing("fec", 4096, &format!("repair data hash {root} {fec}"));
+    let said = "Restored 1 data blocks and 0 hash blocks.\nthe parity of round 0 can't be read\n";
+    assert_eq!((status(&output), &*stdout(&output)), (2, said), "{}", stderr(&output));
+    assert!(place.read("data") == data && place.read("hash") == hash && place.read("fec") == parity);
+    let output = failing("fec", 4096, &format!("verify data hash {root} {fec}"));
+    assert_eq!((status(&output), &*stdout(&output)), (2, "the parity of round 0 can't be read\n"));
+    // An update takes the block as it is, so it names it and stops.
+    let output = failing("data", 20 * 4096, "update data hash --changed 0+1 --fec-device fec");
+    assert_eq!(status(&output), 2);
+    assert!(stderr(&output).contains("data: data block 20 can't be read: Input/output error"));
 }
 
 /// An update tells the new root hash somewhere, or leaves the hash area as it was.

@@ -150,6 +150,9 @@ pub fn verity_verify(
         let options = options(hash_offset);
         let volume = data.verity_volume(hash, &options)?;
         volume.verify(&root_hash, work, &mut |finding| {
+            if let Some(error) = finding.unreadable() {
+                return Err(error);
+            }
             bad.push(match finding.block {
                 Block::Data(number) => (None, number),
                 Block::Hash { level, index } => (Some(level), index),

@@ -1,8 +1,10 @@
 //! Error correction: parity beside veritysetup's, and repair of what a kernel repaired.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use serde_json::Value;
 
@@ -11,7 +13,8 @@ use casemate_primitives::Cpu;
 use casemate_providers::{Providers, Work};
 use casemate_testkit::{Rng, fixture, run, tempdir, tool};
 use casemate_verity::dm::fec::{FecDevices, FecLayout, check, encode, repair};
-use casemate_verity::dm::{BlockSize, Layout, Parameters, Salt, Superblock, format};
+use casemate_verity::dm::{BlockSize, Layout, Parameters, Salt, Superblock, format, verify};
+use casemate_verity::tree::{Block, Fault, VerifiedDevice};
 
 fn work(threads: usize) -> Work<'static> {
     Work { pool: Pool::new(NonZeroUsize::new(threads)), ..Work::default() }
@@ -80,7 +83,7 @@ fn check_names_the_round() {
     let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
     let rounds = |devices| {
         let wrong = check(&example.fec, devices, &work(2)).unwrap();
-        wrong.iter().flatten().collect::<Vec<_>>()
+        wrong.wrong.iter().flatten().collect::<Vec<_>>()
     };
     assert_eq!(rounds(&devices), [1]); // block 33 of 2 rounds
     parity.write_at(&[0; 3], 100).unwrap();
@@ -402,4 +405,167 @@ fn repair_ends_on_a_device_that_forgets() {
     let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
     let repaired = repair(&made.layout, &fec, &devices, &made.root_hash, &work(1)).unwrap();
     assert_eq!((repaired.data.count(), repaired.left.bad_data.count()), (1, 1));
+}
+
+/// A device with sectors that can't be read until they are written, and of which some take no writes.
+struct Worn {
+    inner: MemoryDevice,
+    unreadable: Mutex<BTreeSet<u64>>,
+    unwritable: BTreeSet<u64>,
+}
+
+impl Worn {
+    fn new(bytes: &[u8], unreadable: &[u64], unwritable: &[u64]) -> Worn {
+        Worn {
+            inner: MemoryDevice::new(bytes.to_vec()),
+            unreadable: Mutex::new(unreadable.iter().chain(unwritable).copied().collect()),
+            unwritable: unwritable.iter().copied().collect(),
+        }
+    }
+
+    fn sectors(buf: &[u8], offset: u64) -> std::ops::Range<u64> {
+        offset / 512..(offset + buf.len() as u64).div_ceil(512)
+    }
+}
+
+fn io_error() -> casemate_blockdev::Error {
+    std::io::Error::from_raw_os_error(5).into()
+}
+
+impl BlockDevice for Worn {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_blockdev::Result<()> {
+        match self.unreadable.lock().unwrap().range(Worn::sectors(buf, offset)).next() {
+            Some(_) => Err(io_error()),
+            None => self.inner.read_at(buf, offset),
+        }
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate_blockdev::Result<()> {
+        let sectors = Worn::sectors(buf, offset);
+        if self.unwritable.range(sectors.clone()).next().is_some() {
+            return Err(io_error());
+        }
+        self.unreadable.lock().unwrap().retain(|sector| !sectors.contains(sector));
+        self.inner.write_at(buf, offset)
+    }
+    fn flush(&self) -> casemate_blockdev::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn sectors_that_can_not_be_read_come_back() {
+    let made = Made::new(3000, 512, true, 0);
+    let fec = made.fec(4);
+    let good_parity = made.parity(&fec);
+    let (rounds, tree) = (fec.rounds(), made.layout.tree_offset() / 512);
+    // Data blocks 40 and, of its round, that behind it, with wrong bytes in two more; hash blocks of the lowest level; and of the parity of
+    // another round all.
+    let mut damaged = made.data.clone();
+    for block in [40 + 2 * rounds, 41] {
+        damaged[block as usize * 512 + 7] ^= 1;
+    }
+    let hash_block = tree + made.layout.geometry().levels()[0].first_block + 3;
+    let parity_sector = 6 * 4;
+    let (data, hash) =
+        (Worn::new(&damaged, &[40, 40 + rounds], &[]), Worn::new(&made.hash, &[hash_block], &[]));
+    let parity = Worn::new(&good_parity, &[parity_sector], &[]);
+    let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
+    let mut found = Vec::new();
+    let summary = verify(&made.layout, &data, &hash, &made.root_hash, &work(2), &mut |finding| {
+        if let Fault::Unreadable { trusted, .. } = finding.fault {
+            found.push((finding.block, trusted));
+        }
+        Ok(())
+    });
+    let summary = summary.unwrap();
+    let unreadable = [
+        (Block::Hash { level: 0, index: 3 }, true),
+        (Block::Data(40), true),
+        (Block::Data(40 + rounds), false),
+    ];
+    assert_eq!(found, unreadable);
+    assert!(summary.is_wrong() && !summary.is_clean());
+    assert_eq!((summary.unreadable_data.count(), summary.unreadable_hash_blocks), (2, 1));
+    assert_eq!((summary.bad_data.count(), summary.bad_hash_blocks), (2, 0));
+    assert_eq!(summary.unverified.iter().flatten().collect::<Vec<_>>(), (48..64).collect::<Vec<_>>());
+
+    // A reader is told which one it is.
+    let says = |data: &Worn, hash: &Worn, block: u64, count: usize| {
+        let salted = made.layout.parameters().salted_hash(&Providers::default()).unwrap();
+        let geometry = made.layout.geometry().clone();
+        let tree_offset = made.layout.tree_offset();
+        let device = VerifiedDevice::new(geometry, salted, data, hash, tree_offset, &made.root_hash);
+        let error = device.read_at(&mut vec![0; count * 512], block * 512).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(5));
+        error.text().into_owned()
+    };
+    assert!(says(&data, &hash, 30, 15).starts_with("data block 40 can't be read: "));
+    assert!(says(&data, &hash, 50, 1).starts_with("hash block 3 of level 0 can't be read: "));
+
+    let repaired = repair(&made.layout, &fec, &devices, &made.root_hash, &work(2)).unwrap();
+    assert!(repaired.left.is_clean(), "{repaired:?}");
+    assert_eq!((repaired.data.count(), repaired.hash_blocks), (4, 1));
+    assert!(data.inner.into_bytes() == made.data && hash.inner.into_bytes() == made.hash);
+
+    // The parity of that round can't be read; it is written again.
+    let (data, hash) = (MemoryDevice::new(made.data.clone()), MemoryDevice::new(made.hash.clone()));
+    let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
+    parity.inner.write_at(&[0; 3], 100).unwrap();
+    let found = check(&fec, &devices, &work(2)).unwrap();
+    assert_eq!(found.wrong.iter().flatten().collect::<Vec<_>>(), [0]);
+    assert_eq!(found.unreadable.iter().flatten().collect::<Vec<_>>(), [6]);
+    encode(&fec, &devices, &work(2)).unwrap();
+    assert!(check(&fec, &devices, &work(2)).unwrap().is_empty());
+}
+
+#[test]
+fn what_can_not_be_written_is_left_and_the_rest_restored() {
+    let made = Made::new(3000, 512, true, 0);
+    let fec = made.fec(2);
+    let good_parity = made.parity(&fec);
+    let mut damaged = made.data.clone();
+    damaged[50 * 512] ^= 1;
+    let data = Worn::new(&damaged, &[], &[9]);
+    let hash = MemoryDevice::new(made.hash.clone());
+    // Parity of the round of block 70 lacks a part that its wrong byte is in; that of block 71 another part.
+    let parity = Worn::new(&good_parity, &[(70 % fec.rounds()) * 2, (71 % fec.rounds()) * 2 + 1], &[]);
+    data.inner.write_at(&[damaged[70 * 512] ^ 1], 70 * 512).unwrap();
+    data.inner.write_at(&[damaged[71 * 512] ^ 1], 71 * 512).unwrap();
+    let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
+    let repaired = repair(&made.layout, &fec, &devices, &made.root_hash, &work(2)).unwrap();
+    assert_eq!(repaired.data.iter().flatten().collect::<Vec<_>>(), [50, 71]);
+    assert_eq!(repaired.left.unreadable_data.iter().flatten().collect::<Vec<_>>(), [9]);
+    assert_eq!(repaired.left.bad_data.iter().flatten().collect::<Vec<_>>(), [70]);
+}
+
+#[test]
+fn other_errors_end_the_work() {
+    struct Gone;
+    impl BlockDevice for Gone {
+        fn below(&self) -> Option<&dyn BlockDevice> {
+            None
+        }
+        fn size(&self) -> u64 {
+            u64::MAX
+        }
+        fn read_at(&self, _: &mut [u8], _: u64) -> casemate_blockdev::Result<()> {
+            Err(std::io::ErrorKind::ConnectionReset.into())
+        }
+        fn write_at(&self, _: &[u8], _: u64) -> casemate_blockdev::Result<()> {
+            Ok(())
+        }
+        fn flush(&self) -> casemate_blockdev::Result<()> {
+            Ok(())
+        }
+    }
+    let made = Made::new(300, 512, true, 0);
+    let hash = MemoryDevice::new(made.hash.clone());
+    let error = verify(&made.layout, &Gone, &hash, &made.root_hash, &work(2), &mut |_| Ok(())).unwrap_err();
+    assert_eq!(error.io_kind(), Some(std::io::ErrorKind::ConnectionReset));
 }

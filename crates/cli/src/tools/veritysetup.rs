@@ -256,6 +256,9 @@ impl Tool {
         let work = context.work(context.providers().clone(), &progress);
         let mut stop: Option<Stop> = None;
         let mut report = |finding: Finding| {
+            if let Some(error) = finding.unreadable() {
+                return Err(error);
+            }
             let found = Stop::new(volume.layout(), &finding);
             stop = stop.take().into_iter().chain([found]).min_by_key(|stop| stop.order);
             Ok(())

@@ -55,11 +55,11 @@ pub(super) fn finish(layout: &Layout, hash_device: &dyn BlockDevice) -> Result<(
     Ok(())
 }
 
-/// Checks all data and the whole tree below `root_hash`; `report` hears of each wrong block.
+/// Checks all data and the whole tree below `root_hash`; `report` hears of each wrong block, and of each that can't be read.
 ///
 /// # Errors
 /// `Argument` if the root hash has a wrong length, `Corrupt` if one of the devices is too short, `Io` when
-/// reading, progress or `report` fails.
+/// reading fails as a whole, or progress or `report` does.
 pub fn verify(
     layout: &Layout,
     data: &dyn BlockDevice,
@@ -73,7 +73,7 @@ pub fn verify(
     let hash = layout.parameters().salted_hash(&work.providers)?;
     let tree = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
     let stored = Stored { geometry: layout.geometry(), data, tree: &tree };
-    tree::check(&job(layout, &hash, work), &stored, root_hash, report)
+    tree::check_readable(&job(layout, &hash, work), &stored, root_hash, report)
 }
 
 /// Whether the blocks on a device are a tree of this layout: each level holds the digests of the level below. A superblock that says so
@@ -102,9 +102,12 @@ pub fn is_tree(layout: &Layout, hash_device: &dyn BlockDevice, work: &Work<'_>) 
     let quiet = Quiet(work.events);
     let work = Work { events: &quiet, ..work.clone() };
     let mut is_tree = true;
-    let mut report = |_| {
-        is_tree = false;
-        Err(Error::mismatch("a block is not what the one above says"))
+    let mut report = |finding: Finding| match finding.unreadable() {
+        Some(error) => Err(error),
+        None => {
+            is_tree = false;
+            Err(Error::mismatch("a block is not what the one above says"))
+        }
     };
     match verify(&above, &leaves, hash_device, &root_hash, &work, &mut report) {
         Err(_) if !is_tree => Ok(false),

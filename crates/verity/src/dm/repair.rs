@@ -7,7 +7,7 @@ use casemate_blockdev::{BlockDevice, Medium, Overlay};
 use casemate_providers::Work;
 
 use super::Volume;
-use super::fec::{self, FecDevices, FecLayout, Repaired};
+use super::fec::{self, Differences, FecDevices, FecLayout, Repaired};
 use super::parity::{Parity, Roots};
 use super::remains::with_remains;
 use crate::Error;
@@ -24,11 +24,11 @@ pub struct TriedRepair {
 }
 
 impl Volume {
-    /// Compares the parity with data and hash device; returns the numbers of the rounds that differ.
+    /// Compares the parity with data and hash device; returns the numbers of the rounds that differ, and of those that can't be read.
     ///
     /// # Errors
     /// `Argument` if the volume was opened without parity, `Corrupt` if it is cut off, `Io`.
-    pub fn check_parity(&self, work: &Work<'_>) -> Result<Ranges, Error> {
+    pub fn check_parity(&self, work: &Work<'_>) -> Result<Differences, Error> {
         let (data, hash) = (self.data.named(), self.hash.named());
         self.with_parity(&data, &hash, |layout, devices| fec::check(layout, devices, work))
     }
@@ -48,7 +48,7 @@ impl Volume {
     }
 
     /// Makes the parity again, in place, after [`Volume::repair`] has left nothing wrong and [`Volume::check_parity`] has found these
-    /// rounds to differ. `consent` is asked if no round shows that the place holds this parity, and it is not zeros.
+    /// rounds to differ, or that they can't be read. Returns those that still can't be. `consent` is asked if no round shows that the place holds this parity, and it is not zeros.
     ///
     /// # Errors
     /// `Argument` if the volume was opened without parity, or that for reading, or blocks are wrong of which it would be made;
@@ -59,7 +59,7 @@ impl Volume {
         wrong: &Ranges,
         consent: Consent<'_>,
         work: &Work<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Ranges, Error> {
         if !repaired.left.is_clean() {
             return Err(Error::argument(
                 "parity of damaged blocks would make the damage good; restore them first",
@@ -69,7 +69,7 @@ impl Volume {
         let is_there = self.with_parity(&data, &hash, |layout, devices| {
             fec::is_in_part_there(layout, devices, wrong, work)
         })?;
-        let Some(parity) = &self.parity else { return Ok(()) };
+        let Some(parity) = &self.parity else { return Ok(Ranges::new()) };
         let medium = &parity.medium;
         let _lease = medium.lease()?;
         if !is_there {
@@ -90,7 +90,8 @@ impl Volume {
         }
         let made = self.with_parity(&data, &hash, |layout, devices| {
             fec::encode(layout, devices, work)?;
-            devices.parity.flush()
+            devices.parity.flush()?;
+            fec::unreadable(layout, devices, wrong)
         });
         let remains = || format!("{} may be changed in part, do the repair again", medium.name());
         made.map_err(|error| with_remains(error, medium, remains))

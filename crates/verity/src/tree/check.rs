@@ -5,6 +5,8 @@
 //! nothing can be trusted, whatever its digest: these data blocks are [`Summary::unverified`], and the kernel
 //! refuses to read them as it refuses the bad ones.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::{BlockDevice, Buffer, MemoryDevice, u64_of, usize_of};
@@ -40,6 +42,16 @@ pub enum Block {
     },
 }
 
+impl fmt::Display for Block {
+    /// "data block 3", "hash block 5 of level 0".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Block::Data(index) => write!(f, "data block {index}"),
+            Block::Hash { level, index } => write!(f, "hash block {index} of level {level}"),
+        }
+    }
+}
+
 /// A block that is wrong, and its fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -47,6 +59,15 @@ pub struct Finding {
     pub block: Block,
     /// The block's fault.
     pub fault: Fault,
+}
+
+impl Finding {
+    /// The error of a block that can't be read, for those who stop there.
+    pub fn unreadable(&self) -> Option<Error> {
+        let Fault::Unreadable { reason, .. } = &self.fault else { return None };
+        let text = format!("{} can't be read: {reason}", self.block);
+        Some(Error::path(std::io::ErrorKind::Other, text))
+    }
 }
 
 /// A way in which a block can be wrong.
@@ -67,6 +88,13 @@ pub enum Fault {
         /// The byte's offset in the block.
         offset: usize,
     },
+    /// The block can't be read.
+    Unreadable {
+        /// The text of the error.
+        reason: String,
+        /// Whether the block above, which has the digest, can be trusted.
+        trusted: bool,
+    },
 }
 
 /// The blocks that a check found wrong, in all.
@@ -80,12 +108,21 @@ pub struct Summary {
     pub unverified: Ranges,
     /// The number of hash blocks with a byte that must be zero and is not.
     pub not_zero: u64,
+    /// The numbers of data blocks that can't be read.
+    pub unreadable_data: Ranges,
+    /// The number of hash blocks that can't be read.
+    pub unreadable_hash_blocks: u64,
 }
 
 impl Summary {
-    /// Whether no block was found wrong.
+    /// Whether all blocks are right.
     pub fn is_clean(&self) -> bool {
-        self.bad_data.is_empty() && self.bad_hash_blocks == 0 && self.not_zero == 0
+        !self.is_wrong() && self.unreadable_data.is_empty() && self.unreadable_hash_blocks == 0
+    }
+
+    /// Whether a block that could be read was found wrong.
+    pub fn is_wrong(&self) -> bool {
+        !self.bad_data.is_empty() || self.bad_hash_blocks > 0 || self.not_zero > 0
     }
 }
 
@@ -95,7 +132,7 @@ impl Summary {
 /// order of their numbers. Its error ends the check.
 ///
 /// # Errors
-/// `Io` when reading, `job.work.events` or `report` fails.
+/// `Io` when reading, `job.work.events` or `report` fails; it names the block that can't be read.
 ///
 /// # Panics
 /// If `job` and the geometry differ in their shapes, or a digest has another length than they say.
@@ -105,10 +142,38 @@ pub fn check(
     root_hash: &[u8],
     report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
 ) -> Result<Summary, Error> {
-    let (mut summary, untrusted) = check_levels(job, stored, root_hash, report)?;
+    check_all(job, stored, root_hash, false, report)
+}
+
+/// Checks tree and data as [`check`] does. Blocks that can't be read ([`Error::is_of_medium`]) are reported as others that are wrong
+/// ([`Fault::Unreadable`]), and the check goes on behind them.
+///
+/// # Errors
+/// Errors of [`check`], but for those of single blocks.
+///
+/// # Panics
+/// As [`check`].
+pub fn check_readable(
+    job: &Job<'_>,
+    stored: &Stored<'_>,
+    root_hash: &[u8],
+    report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
+) -> Result<Summary, Error> {
+    check_all(job, stored, root_hash, true, report)
+}
+
+fn check_all(
+    job: &Job<'_>,
+    stored: &Stored<'_>,
+    root_hash: &[u8],
+    goes_on: bool,
+    report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
+) -> Result<Summary, Error> {
+    let (mut summary, untrusted) = check_levels(job, stored, root_hash, goes_on, report)?;
     let geometry = stored.geometry;
-    let pass = Pass { job, stored, root_hash, level: None, untrusted_parents: &untrusted };
-    summary.bad_data = pass.run(report)?.bad;
+    let pass = Pass { job, stored, root_hash, level: None, untrusted_parents: &untrusted, goes_on };
+    let found = pass.run(report)?;
+    (summary.bad_data, summary.unreadable_data) = (found.bad, found.unreadable);
     summary.unverified = untrusted.children(u64_of(job.shape.digests_per_block()), geometry.data_blocks());
     Ok(summary)
 }
@@ -129,7 +194,7 @@ pub fn check_tree(
 ) -> Result<Summary, Error> {
     let no_data = MemoryDevice::new(Vec::new());
     let stored = Stored { geometry: tree.geometry(), data: &no_data, tree };
-    check_levels(job, &stored, root_hash, report).map(|(summary, _)| summary)
+    check_levels(job, &stored, root_hash, false, report).map(|(summary, _)| summary)
 }
 
 /// Checks all levels of a tree; also returns the blocks of the lowest that can't be trusted.
@@ -137,6 +202,7 @@ fn check_levels(
     job: &Job<'_>,
     stored: &Stored<'_>,
     root_hash: &[u8],
+    goes_on: bool,
     report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
 ) -> Result<(Summary, Ranges), Error> {
     assert_eq!((job.shape, root_hash.len()), (*stored.geometry.shape(), job.shape.digest_len()));
@@ -145,12 +211,14 @@ fn check_levels(
     let mut summary = Summary::default();
     let mut untrusted = Ranges::new();
     for level in (0..geometry.levels().len()).rev() {
-        let pass = Pass { job, stored, root_hash, level: Some(level), untrusted_parents: &untrusted };
+        let pass =
+            Pass { job, stored, root_hash, level: Some(level), untrusted_parents: &untrusted, goes_on };
         let found = pass.run(report)?;
         let mut children = untrusted.children(fan_out, geometry.levels()[level].blocks);
-        found.bad.iter().for_each(|range| children.insert(range));
+        found.bad.iter().chain(found.unreadable.iter()).for_each(|range| children.insert(range));
         untrusted = children;
         summary.bad_hash_blocks += found.bad.count();
+        summary.unreadable_hash_blocks += found.unreadable.count();
         summary.not_zero += found.not_zero;
     }
     Ok((summary, untrusted))
@@ -163,11 +231,14 @@ struct Pass<'a> {
     root_hash: &'a [u8],
     level: Option<usize>,
     untrusted_parents: &'a Ranges,
+    /// Whether blocks that can't be read are findings, and no errors.
+    goes_on: bool,
 }
 
 #[derive(Default)]
 struct Found {
     bad: Ranges,
+    unreadable: Ranges,
     not_zero: u64,
 }
 
@@ -202,19 +273,95 @@ impl Pass<'_> {
         Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).1)
     }
 
+    fn block_size(&self) -> usize {
+        match self.level {
+            Some(_) => self.job.shape.hash_block_size(),
+            None => self.job.shape.data_block_size(),
+        }
+    }
+
+    /// Reads blocks from block `first` on. Returns how many bytes of data there were.
+    fn read(&self, first: u64, blocks: &mut [u8]) -> Result<usize, Error> {
+        match self.level {
+            Some(level) => self.stored.tree.read(level, first, blocks).map(|()| 0),
+            None => self.stored.geometry.read_data(self.stored.data, first, blocks),
+        }
+    }
+
+    fn block(&self, index: u64) -> Block {
+        match self.level {
+            Some(level) => Block::Hash { level, index },
+            None => Block::Data(index),
+        }
+    }
+
+    /// Reads blocks one by one, of which some can't be read: these are zeros, and `lost`.
+    fn read_singly(
+        &self,
+        first: u64,
+        blocks: &mut [u8],
+        lost: &mut BTreeMap<u64, String>,
+    ) -> Result<usize, Error> {
+        let mut all = 0;
+        for (index, block) in (first..).zip(blocks.chunks_exact_mut(self.block_size())) {
+            match self.read(index, block) {
+                Ok(len) => all += len,
+                Err(error) if error.is_of_medium() && self.goes_on => {
+                    block.fill(0);
+                    lost.insert(index, error.text().into_owned());
+                }
+                Err(error) if error.is_of_medium() => {
+                    let block = self.block(index);
+                    return Err(error.map_text(|text| format!("{block} can't be read: {text}")));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Reads the digests of blocks from block `first` on out of the level above. Returns the blocks whose digest is in a block that can't be
+    /// read, which was found to be so.
+    fn read_parents(
+        &self,
+        level: usize,
+        first: u64,
+        count: usize,
+        slots: &mut Vec<u8>,
+    ) -> Result<BTreeSet<u64>, Error> {
+        let tree = self.stored.tree;
+        let mut unknown = BTreeSet::new();
+        match tree.read_slots(level, first, count, slots) {
+            Err(error) if error.is_of_medium() && self.goes_on => {}
+            read => return read.map(|()| unknown),
+        }
+        slots.fill(0);
+        let len = self.job.shape.digest_len();
+        let mut slot = Vec::new();
+        let start = self.stored.geometry.slot_offset(level, first);
+        for index in first..first + u64_of(count) {
+            match tree.read_slots(level, index, 1, &mut slot) {
+                Err(error) if error.is_of_medium() => {
+                    unknown.insert(index);
+                }
+                read => {
+                    read?;
+                    let at = usize_of(self.stored.geometry.slot_offset(level, index) - start);
+                    slots[at..][..len].copy_from_slice(&slot);
+                }
+            }
+        }
+        Ok(unknown)
+    }
+
     fn check_run(&self, buffers: &mut Buffers, first: u64, count: usize) -> Result<Vec<Finding>, Error> {
         let shape = &self.job.shape;
-        let (block_size, bytes_of_data) = match self.level {
-            Some(level) => {
-                buffers.blocks.resize(count * shape.hash_block_size());
-                self.stored.tree.read(level, first, &mut buffers.blocks)?;
-                (shape.hash_block_size(), 0)
-            }
-            None => {
-                buffers.blocks.resize(count * shape.data_block_size());
-                let len = self.stored.geometry.read_data(self.stored.data, first, &mut buffers.blocks)?;
-                (shape.data_block_size(), len)
-            }
+        let block_size = self.block_size();
+        buffers.blocks.resize(count * block_size);
+        let mut lost = BTreeMap::new();
+        let bytes_of_data = match self.read(first, &mut buffers.blocks) {
+            Err(error) if error.is_of_medium() => self.read_singly(first, &mut buffers.blocks, &mut lost)?,
+            read => read?,
         };
         buffers.digests.resize(count * shape.digest_len(), 0);
         self.job.hash.hash_many(Messages::contiguous(&buffers.blocks, block_size), &mut buffers.digests);
@@ -224,29 +371,34 @@ impl Pass<'_> {
         let fan_out = u64_of(shape.digests_per_block());
         let digests = buffers.digests.chunks_exact(shape.digest_len());
         let blocks = buffers.blocks.chunks_exact(block_size);
-        let mut check = |k: u64, found: &[u8], expected: &[u8], block: &[u8]| {
+        let mut check = |k: u64, found: &[u8], expected: Option<&[u8]>, block: &[u8]| {
             let index = first + k;
-            let wrong = (found != expected).then(|| {
-                let trusted = !self.untrusted_parents.contains(index / fan_out);
-                Fault::Digest { expected: expected.to_vec(), found: found.to_vec(), trusted }
+            let is_trusted = || !self.untrusted_parents.contains(index / fan_out);
+            if let Some(reason) = lost.remove(&index) {
+                let fault = Fault::Unreadable { reason, trusted: is_trusted() };
+                return findings.push(Finding { block: self.block(index), fault });
+            }
+            let wrong = expected.filter(|expected| *expected != found);
+            let wrong = wrong.map(|expected| Fault::Digest {
+                expected: expected.to_vec(),
+                found: found.to_vec(),
+                trusted: is_trusted(),
             });
             let digests = self.level.map(|level| self.stored.geometry.digests_in(level, index));
             let not_zero = digests.and_then(|digests| first_not_zero(shape, block, digests));
             let not_zero = not_zero.map(|offset| Fault::NotZero { offset });
-            let block = match self.level {
-                Some(level) => Block::Hash { level, index },
-                None => Block::Data(index),
-            };
+            let block = self.block(index);
             findings.extend(wrong.into_iter().chain(not_zero).map(|fault| Finding { block, fault }));
         };
         if parent_level == self.stored.geometry.levels().len() {
-            check(0, &buffers.digests, self.root_hash, &buffers.blocks);
+            check(0, &buffers.digests, Some(self.root_hash), &buffers.blocks);
             return Ok(findings);
         }
-        self.stored.tree.read_slots(parent_level, first, count, &mut buffers.parents)?;
+        let unknown = self.read_parents(parent_level, first, count, &mut buffers.parents)?;
         let slots = shape.slots(first, &buffers.parents);
         for (k, ((found, expected), block)) in digests.zip(slots).zip(blocks).enumerate() {
-            check(u64_of(k), found, expected, block);
+            let is_known = unknown.is_empty() || !unknown.contains(&(first + u64_of(k)));
+            check(u64_of(k), found, is_known.then_some(expected), block);
         }
         Ok(findings)
     }
@@ -259,6 +411,7 @@ impl Found {
             Fault::Digest { trusted: true, .. } => self.bad.insert(index..index + 1),
             Fault::Digest { trusted: false, .. } => {}
             Fault::NotZero { .. } => self.not_zero += 1,
+            Fault::Unreadable { .. } => self.unreadable.insert(index..index + 1),
         }
     }
 }

@@ -26,7 +26,7 @@ mod update;
 mod verified;
 
 pub use build::{Built, Job, build, build_stream};
-pub use check::{Block, Fault, Finding, Stored, Summary, check, check_tree};
+pub use check::{Block, Fault, Finding, Stored, Summary, check, check_readable, check_tree};
 pub use geometry::{Geometry, Level, MAX_LEVELS, Shape};
 pub use hasher::TreeHasher;
 pub(crate) use kept::Kept;

@@ -101,8 +101,7 @@ pub fn check_unchanged(job: &Job<'_>, stored: &Stored<'_>, changed: &Ranges) -> 
     super::check(job, stored, &digest_of_top(job, stored)?, &mut report)?;
     let block = match first {
         None => return Ok(()),
-        Some(Block::Data(index)) => format!("data block {index}"),
-        Some(Block::Hash { level, index }) => format!("hash block {index} of level {level}"),
+        Some(block) => block.to_string(),
     };
     let blocks = match more {
         0 => format!("{block} does not match the hash tree, and is"),

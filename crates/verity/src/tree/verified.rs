@@ -10,7 +10,7 @@ use casemate_primitives::Messages;
 use casemate_providers::SaltedHash;
 
 use super::check::first_not_zero;
-use super::{Geometry, Ranges, TreeDevice};
+use super::{Block, Geometry, Ranges, TreeDevice};
 use crate::{Code, Error};
 
 /// Blocks that are read and hashed together.
@@ -156,6 +156,18 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
         Ok(())
     }
 
+    /// Names the first of these data blocks that can't be read in the error of reading them all.
+    fn unreadable(&self, first: u64, count: usize, error: Error) -> Error {
+        if !error.is_of_medium() {
+            return error;
+        }
+        let mut block = vec![0; self.geometry.shape().data_block_size()];
+        let mut blocks = first..first + u64_of(count);
+        let bad = blocks.find(|index| self.geometry.read_data(&self.data, *index, &mut block).is_err());
+        let block = Block::Data(bad.unwrap_or(first));
+        error.map_text(|text| format!("{block} can't be read: {text}"))
+    }
+
     /// Compares the digests of data blocks, or of blocks of the level below, with what the blocks of `level` have for
     /// them. Gives those that differ.
     fn mismatches(&self, level: usize, first: u64, digests: &[u8]) -> Result<Ranges, Error> {
@@ -194,7 +206,22 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
             return Ok(Arc::clone(block));
         }
         let mut block = vec![0; shape.hash_block_size()];
-        TreeDevice::new(&self.geometry, &self.tree, self.tree_offset).read(level, index, &mut block)?;
+        let read =
+            TreeDevice::new(&self.geometry, &self.tree, self.tree_offset).read(level, index, &mut block);
+        read.map_err(|error| match error.is_of_medium() {
+            true => {
+                let block = Block::Hash { level, index };
+                let data = self.geometry.data_below(level, index);
+                let last = data.end.saturating_sub(1);
+                error.map_text(|text| {
+                    format!(
+                        "{block} can't be read: {text}; data blocks {} to {last} can't be verified",
+                        data.start
+                    )
+                })
+            }
+            false => error,
+        })?;
         let mut digest = vec![0; shape.digest_len()];
         self.hash.hash(&block, &mut digest);
         add(&self.counters.hash_blocks, 1);
@@ -266,14 +293,16 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
             let whole = (buf.len() / block_size).min(run);
             let len = if within == 0 && whole > 0 {
                 let len = whole * block_size;
-                self.data.read_at(&mut buf[..len], at)?;
+                let read = self.data.read_at(&mut buf[..len], at);
+                read.map_err(|error| self.unreadable(first, whole, error))?;
                 self.check_data(first, &buf[..len], &mut bad)?;
                 len
             } else {
                 // A part of a block, or the last one, which may be shorter.
                 let len = buf.len().min(block_size - within);
                 blocks.resize(block_size, 0);
-                self.geometry.read_data(&self.data, first, &mut blocks)?;
+                let read = self.geometry.read_data(&self.data, first, &mut blocks);
+                read.map_err(|error| self.unreadable(first, 1, error))?;
                 self.check_data(first, &blocks, &mut bad)?;
                 buf[..len].copy_from_slice(&blocks[within..within + len]);
                 len

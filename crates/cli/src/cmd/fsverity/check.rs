@@ -300,6 +300,7 @@ impl Args {
                 format!("expected {}, found {}", hex::encode(expected), hex::encode(found))
             }
             Fault::NotZero { offset } => format!("byte {offset} is not zero"),
+            Fault::Unreadable { reason, .. } => format!("can't be read: {reason}"),
         };
         if context.json() {
             let json = serde_json::json!({ "file": file.to_string_lossy(), "block": block, "fault": fault });

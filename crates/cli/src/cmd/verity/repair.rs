@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde_json::json;
 
-use casemate::verity::{Repaired, Volume};
+use casemate::verity::{Differences, Repaired, Volume};
 use casemate::{Error, ErrorKind};
 
 use super::options::{ChangedArgs, Changes, RootHashArgs};
-use super::verify::{summary_lines, summary_value};
+use super::verify::{answer, difference_lines, summary_lines, summary_value};
 use crate::answer::Answer;
 use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
@@ -16,7 +16,7 @@ use crate::context::Context;
 /// Restore damaged data and hash blocks from parity, in place, and damaged parity from them.
 ///
 /// The hash tree shows which blocks are damaged, the parity restores them; only blocks with the right digest are
-/// written. Once all are right, parity that is not theirs is made again. The exit status is 1 if damage is left.
+/// written. Once all are right, parity that is not theirs is made again. The exit status is 1 if damage is left, and 2 if that can't be read.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate verity repair root.img root.verity @root.hash.txt --fec-device=root.fec -n\n\
@@ -45,8 +45,8 @@ impl Args {
         let repaired = volume.repair(&root_hash, &work)?;
         drop(progress);
         let parity = match repaired.left.is_clean() {
-            true => Some(self.parity(context, &device, &volume, &repaired)?),
-            false => None,
+            true => self.parity(context, &device, &volume, &repaired)?,
+            false => Parity::default(),
         };
         if context.json() {
             let mut value = summary_value(&repaired.left);
@@ -55,18 +55,22 @@ impl Args {
             let ranges: Vec<_> = repaired.data.iter().map(|range| json!([range.start, range.end])).collect();
             value["repaired_data_ranges"] = ranges.into();
             value["dry_run"] = (*dry_run).into();
-            if let Some(Parity { wrong, made }) = parity {
-                value["fec"] = json!({"wrong_rounds": wrong, "repaired_rounds": made});
+            if repaired.left.is_clean() {
+                value["fec"] = json!({
+                    "wrong_rounds": parity.left.wrong.count(),
+                    "unreadable_rounds": parity.left.unreadable.count(),
+                    "repaired_rounds": parity.made,
+                });
             }
             context.print_json(&value)?;
         } else {
-            context.print(lines(&repaired, parity, *dry_run))?;
+            context.print(lines(&repaired, &parity, *dry_run))?;
         }
-        if parity.is_none_or(|parity| parity.wrong > 0) {
-            return Ok(Answer::No);
+        let answer = answer(&repaired.left, &parity.left);
+        if answer == Answer::Yes {
+            context.done_or_tried(*dry_run, stored.data(), "repaired");
         }
-        context.done_or_tried(*dry_run, stored.data(), "repaired");
-        Ok(Answer::Yes)
+        Ok(answer)
     }
 
     /// Makes the parity again, if it is not that of data and hash area, which are whole.
@@ -80,36 +84,42 @@ impl Args {
         let ChangedArgs { stored, dry_run } = &self.changed;
         let progress = || context.progress(&device.display().to_string(), volume.parity_size());
         let checking = progress();
-        let wrong = volume.check_parity(&stored.work(context, &checking))?;
+        let differences = volume.check_parity(&stored.work(context, &checking))?;
         drop(checking);
-        if wrong.is_empty() {
-            return Ok(Parity { wrong: 0, made: 0 });
+        if differences.is_empty() {
+            return Ok(Parity::default());
         }
+        let rounds = differences.all();
         let making = progress();
         let consent = self.overwrite.on_trial(*dry_run);
-        match volume.repair_parity(repaired, &wrong, &consent, &stored.work(context, &making)) {
-            Ok(()) => Ok(Parity { wrong: 0, made: wrong.count() }),
+        match volume.repair_parity(repaired, &rounds, &consent, &stored.work(context, &making)) {
+            Ok(unreadable) => {
+                let mut left = Differences::default();
+                let made = rounds.count() - unreadable.count();
+                left.unreadable = unreadable;
+                Ok(Parity { left, made })
+            }
             // What was restored is told all the same.
             Err(error) if error.kind() == ErrorKind::Argument => {
                 drop(making);
                 context.complain(&error);
-                Ok(Parity { wrong: wrong.count(), made: 0 })
+                Ok(Parity { left: differences, made: 0 })
             }
             Err(error) => Err(error),
         }
     }
 }
 
-/// State of the parity, in rounds.
-#[derive(Clone, Copy)]
+/// State of the parity.
+#[derive(Default)]
 struct Parity {
-    /// Rounds that are still wrong.
-    wrong: u64,
-    /// Rounds that were made again.
+    /// Rounds that are still wrong, or can't be read.
+    left: Differences,
+    /// The number of rounds that were made again.
     made: u64,
 }
 
-fn lines(repaired: &Repaired, parity: Option<Parity>, dry_run: bool) -> String {
+fn lines(repaired: &Repaired, parity: &Parity, dry_run: bool) -> String {
     let (data, hash) = (repaired.data.count(), repaired.hash_blocks);
     let left = if repaired.left.is_clean() { String::new() } else { summary_lines(&repaired.left) };
     let blocks = match (data + hash, dry_run) {
@@ -117,13 +127,11 @@ fn lines(repaired: &Repaired, parity: Option<Parity>, dry_run: bool) -> String {
         (_, false) => format!("Restored {data} data blocks and {hash} hash blocks.\n{left}"),
         (_, true) => format!("{data} data blocks and {hash} hash blocks can be restored.\n{left}"),
     };
-    let Parity { wrong, made } = parity.unwrap_or(Parity { wrong: 0, made: 0 });
-    let parity = match (made, wrong, dry_run) {
-        (1.., _, true) => format!("The parity of {made} rounds can be made again.\n"),
-        (1.., _, false) => format!("Made the parity of {made} rounds again.\n"),
-        (0, 1.., _) => format!("Verification failed: the parity of {wrong} rounds is wrong\n"),
-        (0, 0, _) if blocks.is_empty() => "Nothing is damaged.\n".to_owned(),
-        (0, 0, _) => String::new(),
-    };
+    let parity = match (parity.made, dry_run) {
+        (0, _) if blocks.is_empty() && parity.left.is_empty() => "Nothing is damaged.\n".to_owned(),
+        (0, _) => String::new(),
+        (made, true) => format!("The parity of {made} rounds can be made again.\n"),
+        (made, false) => format!("Made the parity of {made} rounds again.\n"),
+    } + &difference_lines(&parity.left, "");
     blocks + &parity
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use casemate::Error;
 use casemate::tree::{Block, Fault, Finding, Ranges, Summary};
-use casemate::verity::{Layout, Repaired, Volume, hex};
+use casemate::verity::{Differences, Layout, Repaired, Volume, hex};
 
 use super::options::{RootHashArgs, StoredArgs};
 use crate::answer::Answer;
@@ -15,7 +15,8 @@ use crate::context::Context;
 
 /// Check a data device against its hash area and root hash.
 ///
-/// Prints every wrong block: hash blocks of the highest level first, data blocks last. The exit status is 1 then. Bytes behind the
+/// Prints every wrong block: hash blocks of the highest level first, data blocks last. The exit status is 1 then, and 2 if blocks can't be
+/// read and no other is wrong. Bytes behind the
 /// protected data blocks are not checked; -v and --json tell how many there are.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
@@ -64,10 +65,12 @@ impl Args {
             let text = if summary.is_clean() { String::new() } else { summary_lines(&summary) };
             context.print(text + &parity.as_ref().map_or(String::new(), Parity::lines))?;
         }
-        let parity_is_good =
-            parity.is_none_or(|parity| matches!(&parity, Parity::Wrong(rounds) if rounds.is_empty()));
-        let is_good = summary.is_clean() && parity_is_good;
-        if is_good {
+        let differences = match &parity {
+            Some(Parity::Wrong(differences)) => differences.clone(),
+            _ => Differences::default(),
+        };
+        let answer = answer(&summary, &differences);
+        if answer == Answer::Yes {
             let blocks = layout.geometry().data_blocks();
             let behind = match volume.unprotected_bytes() {
                 0 => String::new(),
@@ -76,7 +79,7 @@ impl Args {
             let name = self.stored.data().display();
             context.done(format_args!("{name}: verified, {blocks} data blocks{behind}"));
         }
-        Ok(if is_good { Answer::Yes } else { Answer::No })
+        Ok(answer)
     }
 
     /// With parity: whether it is right, or what it could restore.
@@ -108,7 +111,7 @@ impl Args {
 /// State of the parity.
 enum Parity {
     /// Everything else is right; in these rounds the parity is not.
-    Wrong(Ranges),
+    Wrong(Differences),
     /// Blocks that could be restored.
     Could(Repaired),
 }
@@ -116,13 +119,7 @@ enum Parity {
 impl Parity {
     fn lines(&self) -> String {
         match self {
-            Parity::Wrong(rounds) if rounds.is_empty() => String::new(),
-            Parity::Wrong(rounds) => {
-                format!(
-                    "Verification failed: the parity of {} rounds is wrong; make it again\n",
-                    rounds.count()
-                )
-            }
+            Parity::Wrong(differences) => difference_lines(differences, "; make it again"),
             Parity::Could(repaired) => {
                 let (data, hash) = (repaired.data.count(), repaired.hash_blocks);
                 let all = if repaired.left.is_clean() { "that is all" } else { "that is not all" };
@@ -135,7 +132,11 @@ impl Parity {
 
     fn value(&self) -> serde_json::Value {
         match self {
-            Parity::Wrong(rounds) => json!({"wrong_rounds": rounds.count()}),
+            Parity::Wrong(differences) => json!({
+                "wrong_rounds": differences.wrong.count(),
+                "unreadable_rounds": differences.unreadable.count(),
+                "unreadable_round_ranges": ranges(&differences.unreadable),
+            }),
             Parity::Could(repaired) => json!({
                 "repairable_data_blocks": repaired.data.count(),
                 "repairable_hash_blocks": repaired.hash_blocks,
@@ -143,6 +144,36 @@ impl Parity {
             }),
         }
     }
+}
+
+/// Lines on parity that differs or can't be read.
+pub fn difference_lines(differences: &Differences, advice: &str) -> String {
+    let mut text = String::new();
+    if !differences.wrong.is_empty() {
+        let count = differences.wrong.count();
+        text += &format!("Verification failed: the parity of {count} rounds is wrong{advice}\n");
+    }
+    for range in differences.unreadable.iter() {
+        let (first, last) = (range.start, range.end - 1);
+        text += &match first == last {
+            true => format!("the parity of round {first} can't be read\n"),
+            false => format!("the parity of rounds {first} to {last} can't be read\n"),
+        };
+    }
+    text
+}
+
+/// No where something is wrong, else "could not" where something can't be read.
+pub fn answer(summary: &Summary, parity: &Differences) -> Answer {
+    match (summary.is_wrong() || !parity.wrong.is_empty(), summary.is_clean() && parity.is_empty()) {
+        (true, _) => Answer::No,
+        (false, true) => Answer::Yes,
+        (false, false) => Answer::Failed,
+    }
+}
+
+fn ranges(set: &Ranges) -> Vec<[u64; 2]> {
+    set.iter().map(|range| [range.start, range.end]).collect()
 }
 
 /// A finding in words.
@@ -162,6 +193,9 @@ fn line(layout: &Layout, finding: &Finding) -> String {
         }
         Fault::NotZero { offset } => {
             writeln!(text, ": byte {offset} is not zero").expect("writing to a string");
+        }
+        Fault::Unreadable { reason, .. } => {
+            writeln!(text, ": can't be read: {reason}").expect("writing to a string");
         }
     }
     text
@@ -187,18 +221,24 @@ fn value(layout: &Layout, finding: &Finding) -> serde_json::Value {
             value["fault"] = "not_zero".into();
             value["offset"] = (*offset).into();
         }
+        Fault::Unreadable { reason, .. } => {
+            value["fault"] = "unreadable".into();
+            value["reason"] = reason.clone().into();
+        }
     }
     value
 }
 
 pub fn summary_value(summary: &Summary) -> serde_json::Value {
-    let ranges = |set: &Ranges| set.iter().map(|range| [range.start, range.end]).collect::<Vec<_>>();
     json!({
         "verified": summary.is_clean(),
         "bad_data_blocks": summary.bad_data.count(),
         "bad_hash_blocks": summary.bad_hash_blocks,
         "hash_blocks_not_zero": summary.not_zero,
         "unverified_data_blocks": summary.unverified.count(),
+        "unreadable_data_blocks": summary.unreadable_data.count(),
+        "unreadable_hash_blocks": summary.unreadable_hash_blocks,
+        "unreadable_data_ranges": ranges(&summary.unreadable_data),
         "bad_data_ranges": ranges(&summary.bad_data),
         "unverified_data_ranges": ranges(&summary.unverified),
     })
@@ -206,9 +246,10 @@ pub fn summary_value(summary: &Summary) -> serde_json::Value {
 
 pub fn summary_lines(summary: &Summary) -> String {
     let mut text = String::new();
+    let why = if summary.bad_hash_blocks == 0 { "unreadable" } else { "bad" };
     for range in summary.unverified.iter() {
         let (first, last) = (range.start, range.end - 1);
-        writeln!(text, "data blocks {first} to {last}: can't be verified, a hash block above them is bad")
+        writeln!(text, "data blocks {first} to {last}: can't be verified, a hash block above them is {why}")
             .expect("writing to a string");
     }
     let (data, hash, unverified) =
@@ -223,6 +264,8 @@ pub fn summary_lines(summary: &Summary) -> String {
     };
     more(unverified, "data blocks that can't be verified");
     more(summary.not_zero, "hash blocks with bytes that must be zero");
+    more(summary.unreadable_data.count(), "data blocks that can't be read");
+    more(summary.unreadable_hash_blocks, "hash blocks that can't be read");
     text.push('\n');
     text
 }

@@ -140,7 +140,7 @@ pub fn is_in_part_there(
     let message = Message::new(fec, devices)?;
     let mut parity = vec![0; usize_of(fec.block_size()) * usize_of(fec.roots())];
     for round in gaps(wrong, fec.rounds()).iter().flatten() {
-        message.read_parity(&mut parity, round * fec.block_size())?;
+        message.read_parity_in_part(&mut parity, round * fec.block_size())?;
         if parity.iter().any(|byte| *byte != 0) {
             return Ok(true);
         }
@@ -172,24 +172,29 @@ impl Codewords {
 }
 
 impl Message<'_> {
-    /// Compares the codewords of one round with what is stored.
+    /// Compares the codewords of one round with what is stored. Blocks that can't be read, and what was in them, say nothing.
     fn codewords_of(&self, code: &ReedSolomon, round: u64) -> Result<Codewords, Error> {
         let fec = self.layout;
         let (block_size, rows) = (usize_of(fec.block_size()), usize_of(fec.rows()));
         let mut message = vec![0; rows * block_size];
         for (row, bytes) in message.chunks_exact_mut(block_size).enumerate() {
-            self.read(bytes, (round + u64_of(row) * fec.rounds()) * fec.block_size())?;
+            match self.read(bytes, (round + u64_of(row) * fec.rounds()) * fec.block_size()) {
+                Err(error) if error.is_of_medium() => return Ok(Codewords::default()),
+                read => read?,
+            };
         }
         let mut stored = vec![0; code.roots() * block_size];
-        self.read_parity(&mut stored, round * fec.block_size())?;
+        let lost = self.read_parity_in_part(&mut stored, round * fec.block_size())?;
         let rows: Vec<&[u8]> = message.chunks_exact(block_size).collect();
         let mut encoder = code.encoder(block_size);
         rows.chunks(ROWS).for_each(|rows| encoder.feed(rows));
         let mut made = vec![0; stored.len()];
         encoder.finish(&mut made);
         let mut found = Codewords::default();
-        for (stored, made) in stored.chunks_exact(code.roots()).zip(made.chunks_exact(code.roots())) {
+        let columns = stored.chunks_exact(code.roots()).zip(made.chunks_exact(code.roots())).enumerate();
+        for (column, (stored, made)) in columns {
             match stored == made {
+                _ if lost.iter().any(|lost| lost.contains(&column)) => {}
                 true if made.iter().all(|byte| *byte == 0) => {}
                 true => found.right += 1,
                 false => found.wrong += 1,
@@ -230,10 +235,16 @@ impl Target<'_> {
         }
         let mut stored = vec![0; rows * block_size];
         for (row, bytes) in stored.chunks_exact_mut(block_size).enumerate() {
-            self.message.read(bytes, block(row) * fec.block_size())?;
+            match self.message.read(bytes, block(row) * fec.block_size()) {
+                Err(error) if error.is_of_medium() => return Ok(Seen::Unknown),
+                read => read?,
+            };
         }
         let mut parity = vec![0; code.roots() * block_size];
-        self.message.read_parity(&mut parity, round * fec.block_size())?;
+        match self.message.read_parity(&mut parity, round * fec.block_size()) {
+            Err(error) if error.is_of_medium() => return Ok(Seen::Unknown),
+            read => read?,
+        }
         if stored.iter().chain(&parity).all(|byte| *byte == 0) {
             return Ok(Seen::Unknown);
         }

@@ -7,6 +7,9 @@ use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 use super::FecLayout;
 use crate::Error;
 
+/// Bytes of parity that are read together where more can't be.
+const SECTOR: usize = 512;
+
 /// The devices that error correction works on.
 #[derive(Clone, Copy)]
 pub struct FecDevices<'a> {
@@ -75,6 +78,38 @@ impl<'a> Message<'a> {
     /// Reads the parity of all columns from `column` on.
     pub(super) fn read_parity(&self, buf: &mut [u8], column: u64) -> Result<(), Error> {
         self.devices.parity.read_at(buf, self.parity_position(column)?)
+    }
+
+    /// Reads the parity of all columns from `column` on, as far as it can be read; returns the columns of which it can't, counted from
+    /// `column`. Theirs is zeros.
+    pub(super) fn read_parity_in_part(
+        &self,
+        buf: &mut [u8],
+        column: u64,
+    ) -> Result<Vec<Range<usize>>, Error> {
+        match self.read_parity(buf, column) {
+            Err(error) if error.is_of_medium() => {}
+            read => return read.map(|()| Vec::new()),
+        }
+        let position = self.parity_position(column)?;
+        let roots = usize_of(u64::from(self.layout.roots()));
+        let mut lost: Vec<Range<usize>> = Vec::new();
+        let mut at = 0;
+        for piece in buf.chunks_mut(SECTOR) {
+            let columns = at / roots..(at + piece.len()).div_ceil(roots);
+            match self.devices.parity.read_at(piece, position + u64_of(at)) {
+                Err(error) if error.is_of_medium() => {
+                    piece.fill(0);
+                    match lost.last_mut().filter(|last| last.end >= columns.start) {
+                        Some(last) => last.end = columns.end,
+                        None => lost.push(columns),
+                    }
+                }
+                read => read?,
+            }
+            at += piece.len();
+        }
+        Ok(lost)
     }
 
     /// Writes the parity of all columns from `column` on.

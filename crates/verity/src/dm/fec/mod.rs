@@ -12,7 +12,7 @@ mod message;
 mod panel;
 mod repair;
 
-pub use encode::{check, encode};
+pub use encode::{Differences, check, encode, unreadable};
 pub use existing::{Seen, begins_with, is_in_part_there, layout_of_rounds, look};
 pub use layout::FecLayout;
 pub use message::FecDevices;

@@ -3,6 +3,7 @@
 //! The hash tree says which blocks are wrong, the parity what they were, and the tree again whether that is
 //! true: nothing is written whose digest is not the expected one.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::{Pool, u64_of, usize_of};
@@ -32,7 +33,7 @@ pub struct Repaired {
 /// Restores the data and hash blocks that the hash tree finds damaged, in place.
 ///
 /// Damaged blocks are erasures to the code: of the blocks that share a codeword as many as there are roots
-/// can be restored. More are restored where damage is in few bytes of them: in each codeword half as many
+/// can be restored; so are blocks that can't be read, which are written. More are restored where damage is in few bytes of them: in each codeword half as many
 /// wrong bytes as there are roots. Only blocks below the root hash are written: never the superblock, what
 /// lies behind the tree, or the parity (which [`check`](super::check) can look at and
 /// [`encode`](super::encode) renew).
@@ -59,11 +60,12 @@ pub fn repair(
     let hash = layout.parameters().salted_hash(&work.providers)?;
     let target = Target { layout, message, root_hash, hash: &hash };
     let mut done = Repaired::default();
+    let mut all = Ranges::new();
     // Each pass brings back a level that hid others, unless the devices forget what is written.
     for _ in 0..layout.geometry().levels().len() + 2 {
         let (mut bad, mut suspect) = (Ranges::new(), Ranges::new());
         let mut report = |finding: Finding| {
-            if let Fault::Digest { trusted, .. } = finding.fault {
+            if let Fault::Digest { trusted, .. } | Fault::Unreadable { trusted, .. } = finding.fault {
                 let block = target.message_block(finding.block);
                 suspect.insert(block..block + 1);
                 if trusted {
@@ -77,15 +79,17 @@ pub fn repair(
             return Ok(done);
         }
         let restored = target.restore(&bad, &suspect, work)?;
+        let before = all.count();
+        restored.iter().for_each(|range| all.insert(range));
         let data_blocks = layout.geometry().data_blocks();
-        for range in restored.iter() {
-            done.data.insert(range.start.min(data_blocks)..range.end.min(data_blocks));
-            done.hash_blocks += range.end.max(data_blocks) - range.start.max(data_blocks);
-        }
+        let (in_data, in_tree): (Vec<_>, Vec<_>) =
+            all.iter().flatten().partition(|block| *block < data_blocks);
+        done.data = in_data.into_iter().map(|block| block..block + 1).collect();
+        done.hash_blocks = u64_of(in_tree.len());
         devices.data.flush()?;
         devices.hash.flush()?;
-        // Nothing helped: what is left, is left.
-        if restored.is_empty() {
+        // Nothing more helped: what is left, is left. So are sectors that can't be read once they were written, either.
+        if all.count() == before {
             break;
         }
     }
@@ -145,16 +149,31 @@ impl Target<'_> {
             |set: &Ranges| -> Vec<usize> { (0..row_count).filter(|row| set.contains(block(*row))).collect() };
 
         let mut stored = vec![0; row_count * block_size];
+        // What can't be read is an erasure, also where no digest covers it.
+        let mut unreadable = Vec::new();
         for (row, bytes) in stored.chunks_exact_mut(block_size).enumerate() {
-            self.message.read(bytes, block(row) * fec.block_size())?;
+            match self.message.read(bytes, block(row) * fec.block_size()) {
+                Err(error) if error.is_of_medium() => {
+                    bytes.fill(0);
+                    unreadable.push(row);
+                }
+                read => {
+                    read?;
+                }
+            }
         }
         let mut parity = vec![0; code.roots() * block_size];
-        self.message.read_parity(&mut parity, round * fec.block_size())?;
+        let lost = self.message.read_parity_in_part(&mut parity, round * fec.block_size())?;
 
         // What is known to be bad helps most. If there is more damage than that, perhaps it is in the blocks
         // that are only suspect; or all of it is in so few bytes that it is found without help.
         let mut left = rows_in(bad);
-        let mut attempts = vec![left.clone(), rows_in(suspect), Vec::new()];
+        let with_unreadable = |rows: Vec<usize>| -> Vec<usize> {
+            let all: BTreeSet<usize> = rows.into_iter().chain(unreadable.iter().copied()).collect();
+            all.into_iter().collect()
+        };
+        let mut attempts =
+            vec![with_unreadable(left.clone()), with_unreadable(rows_in(suspect)), unreadable.clone()];
         attempts.dedup();
         let mut restored = Vec::new();
         for erasures in attempts.into_iter().filter(|erasures| erasures.len() <= code.roots()) {
@@ -162,23 +181,35 @@ impl Target<'_> {
             let repair = code.repair(&mut codewords, block_size, &erasures);
             // OK to unwrap: they are distinct rows, not more than there are roots.
             let changed = repair.unwrap().rows;
-            let mut lost = Vec::new();
+            let mut more = Vec::new();
             for row in left {
-                let bytes = &codewords[row * block_size..][..block_size];
-                if changed.contains(&row) && self.is_right(block(row), bytes)? {
-                    self.message.write(bytes, block(row) * fec.block_size())?;
+                let bytes = &mut codewords[row * block_size..][..block_size];
+                // Without its parity a codeword says nothing.
+                for columns in &lost {
+                    bytes[columns.clone()].copy_from_slice(&stored[row * block_size..][columns.clone()]);
+                }
+                let is_right = changed.contains(&row) && self.is_right(block(row), bytes)?;
+                if is_right && self.is_written(block(row), bytes)? {
                     stored[row * block_size..][..block_size].copy_from_slice(bytes);
                     restored.push(block(row));
                 } else {
-                    lost.push(row);
+                    more.push(row);
                 }
             }
-            left = lost;
+            left = more;
             if left.is_empty() {
                 break;
             }
         }
         Ok(restored)
+    }
+
+    /// Writes a block; one that the medium does not take stays as it was.
+    fn is_written(&self, block: u64, bytes: &[u8]) -> Result<bool, Error> {
+        match self.message.write(bytes, block * self.message.layout.block_size()) {
+            Err(error) if error.is_of_medium() => Ok(false),
+            written => written.map(|()| true),
+        }
     }
 
     /// Whether these bytes have the digest that the tree expects of a message block.
