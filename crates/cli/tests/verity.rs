@@ -742,7 +742,8 @@ fn layers_lie_below_every_command() {
         assert!(place.read("disk") == disk, "{layers}: nothing but the hash area was written");
         let verified = place.own(&format!("verify {places} {root}"));
         assert_eq!(status(&verified), 0, "{layers}: {}", stderr(&verified));
-        let table = place.own(&format!("table {places} {root} --print=table"));
+        let table =
+            place.own(&format!("table {places} {root} --print=table --data-name 8:1 --hash-name 8:2"));
         assert!(stdout(&table).contains(&root), "{layers}: {}", stderr(&table));
     }
     for dump in ["dump disk -P 2", "dump disk,partition=2", "dump disk,offset=3M"] {

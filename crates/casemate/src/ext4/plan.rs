@@ -42,7 +42,8 @@ pub struct Planned {
     android_sparse: bool,
     options: BuildOptions,
     inputs: Vec<PathBuf>,
-    has_sources: bool,
+    /// Whether sources or a size say what is made: nothing at all may be a mistake.
+    is_meant: bool,
     sealing: Option<Arc<Sealing>>,
     signer: Option<Arc<Signer>>,
     dm_verity: Option<DmVeritySpec>,
@@ -179,7 +180,7 @@ impl BuildSpec {
             android_sparse: self.android_sparse,
             options,
             inputs,
-            has_sources: !self.sources.is_empty(),
+            is_meant: !self.sources.is_empty() || self.size.is_some(),
             sealing,
             signer,
             dm_verity: self.dm_verity,
@@ -333,10 +334,10 @@ impl Planned {
         self.target.look(consent)
     }
 
-    /// Asks for consent where an empty file system would replace one: that is not another run of the same build.
+    /// Asks for consent where nothing but a name was given, and the empty file system would replace one.
     fn look_at_full(&self, consent: Consent<'_>) -> Result<(), Error> {
         match &self.target {
-            BuildTarget::File(path) if !self.has_sources => {
+            BuildTarget::File(path) if !self.is_meant => {
                 target::look_at_path(path, Some(Made::Data), consent)
             }
             _ => Ok(()),

@@ -164,7 +164,7 @@ fn features_come_and_go() {
         assert_eq!(place.yes("digest image"), before, "{kind}");
         place.yes("tune image -O stable_inodes");
         place.no("tune image -U random", 2, "can't change with the feature stable_inodes");
-        place.no("tune image -O ^filetype", 2, "the feature filetype can't leave");
+        place.no("tune image -O ^filetype", 2, "the feature filetype can't be removed from");
         place.no("tune image -O fragments", 2, "'fragments' is not a feature");
         place.assert_clean();
     }
