@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::Header;
 use crate::luks1;
+use crate::luks2::Digest;
 use casemate_blockdev::os::{OpenOptionsExt, rename_new};
 use casemate_blockdev::{Access, AtFile, BlockDevice, ErrorKind, Medium, sync_name, u64_of, usize_of};
 use casemate_providers::Providers;
@@ -29,6 +30,8 @@ pub struct Replaced {
     pub uuid: Option<String>,
     /// Requirements of the header that is there, such as a reencryption that is not finished.
     pub requirements: Vec<String>,
+    /// Whether the data there are under another volume key than that of the backup, as after a reencryption.
+    pub has_other_key: bool,
 }
 
 /// Bytes that are copied at once.
@@ -36,6 +39,23 @@ const PIECE: usize = 1 << 20;
 
 /// Where key slots of LUKS1 begin; bytes between the header and them mean nothing.
 const FIRST_SLOT: u64 = 4096;
+
+/// Whether two headers of one version have no digest of the data's key in common.
+fn has_other_key(one: &Header, other: &Header) -> bool {
+    match (one, other) {
+        (Header::Luks1(one), Header::Luks1(other)) => {
+            (one.digest, one.digest_salt) != (other.digest, other.digest_salt)
+        }
+        (Header::Luks2(one), Header::Luks2(other)) => {
+            let digests = [one, other].map(|header| header.metadata.digests_of_data());
+            let is_of = |digest: &Digest| {
+                digests[1].iter().any(|known| (&known.salt, &known.digest) == (&digest.salt, &digest.digest))
+            };
+            !digests[0].is_empty() && !digests[0].iter().any(is_of)
+        }
+        _ => false,
+    }
+}
 
 /// Bytes of a header with its key slots, from the image's beginning on.
 pub(super) fn len(header: &Header) -> u64 {
@@ -195,7 +215,9 @@ impl HeaderBackup {
             Err(_) => return Ok(Replaced::default()),
             Ok(found) => found,
         };
-        let mut replaced = Replaced { uuid: Some(found.uuid().to_owned()), requirements: Vec::new() };
+        let has_other_key = has_other_key(&found, &self.header);
+        let uuid = Some(found.uuid().to_owned());
+        let mut replaced = Replaced { uuid, requirements: Vec::new(), has_other_key };
         if let Header::Luks2(header) = &found {
             header.refuse_ending().at(image.name())?;
             replaced.requirements = header.metadata.requirements();

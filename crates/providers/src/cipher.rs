@@ -25,9 +25,9 @@ impl Cipher {
     /// A row under a key; `spec` is the row's.
     pub(crate) fn keyed(row: &Row, spec: &CipherSpec, key: &[u8]) -> Result<Cipher, BadKey> {
         if !spec.key_lens.contains(&key.len()) {
-            let lens: Vec<_> = spec.key_lens.iter().map(usize::to_string).collect();
-            let (algorithm, lens) = (&row.algorithm, lens.join(" or "));
-            return Err(BadKey(format!("{algorithm} takes keys of {lens} bytes, not {}", key.len())));
+            let lens: Vec<_> = spec.key_lens.iter().map(|len| (8 * len).to_string()).collect();
+            let (algorithm, lens, len) = (&row.algorithm, lens.join(" or "), 8 * key.len());
+            return Err(BadKey(format!("{algorithm} takes keys of {lens} bits, not {len}")));
         }
         Ok(Cipher {
             driver: (spec.make)(key)?,

@@ -482,7 +482,7 @@ mod tests {
             RequestError::PartBlock { unit: 520, block: 16 }
         );
         let error = cipher("xts(aes)", 63).unwrap_err().to_string();
-        assert_eq!(error, "xts(aes) takes keys of 64 or 32 or 48 bytes, not 63");
+        assert_eq!(error, "xts(aes) takes keys of 512 or 256 or 384 bits, not 504");
     }
 
     #[test]

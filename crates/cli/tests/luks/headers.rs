@@ -83,6 +83,34 @@ fn a_reencryption_that_is_not_finished_is_left_alone() {
     }
 }
 
+/// A backup from before a reencryption opens with its passphrases, and decrypts nothing any more.
+#[test]
+fn a_backup_of_another_volume_key_is_told() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    twins.ours("header-backup ours before");
+    twins.ours(&format!("add-key ours --key-file one --new-key-file three {CHEAP}"));
+    let with = |image: &str, file: &str| {
+        let output = twins.place.own(&format!("luks header-restore {image} {file}"));
+        String::from_utf8_lossy(&output.stderr).contains("the backup has another volume key")
+    };
+    assert!(!with("ours", "before"));
+    twins.ours(&format!("reencrypt ours --key-slot 0 --key-file one --batch-mode {CHEAP}"));
+    assert!(with("ours", "before"));
+    twins.ours("header-backup ours after");
+    assert!(!with("ours", "after"));
+}
+
+/// A header that lies apart is erased; one that the device has of its own still opens it.
+#[test]
+fn a_header_that_stays_is_told() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    twins.ours("header-backup ours apart");
+    let output = twins.place.own("luks erase ours --luks-header apart --batch-mode");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && stderr.contains("begins with a LUKS header of its own"), "{stderr}");
+    twins.ours("test-passphrase ours --key-file one");
+}
+
 #[test]
 fn slots_are_erased_to_the_last_one() {
     for options in [LUKS1, LUKS2] {

@@ -352,7 +352,7 @@ fn advice(report: &CheckReport, withheld: &[Finding], depth: Depth) -> String {
             "no rule mends the faults that are left: copy what can be read (casemate ext4 extract)\n"
         }
         true => {
-            "the root directory is lost, so no name can be read and nothing was fixed; \
+            "the root directory is lost, so no name can be read; \
              --repair=all makes a new one, and puts the files that it finds into lost+found\n"
         }
         false => {

@@ -147,8 +147,9 @@ impl Args {
         }
         let not_copied = u64_of(failures.len()) + report.failures_left_out;
         if not_copied > u64_of(taken) {
+            let paths = if not_copied == 1 { "path" } else { "paths" };
             let text = format!(
-                "not copied, or only in part: {not_copied} paths, with all below those that are folders; --unreachable copies files \
+                "not copied, or only in part: {not_copied} {paths}, with all below those that are folders; --unreachable copies files \
                  without a name, --ignore-checksums reads what has a wrong checksum"
             );
             context.note(&text);

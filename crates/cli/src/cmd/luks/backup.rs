@@ -82,6 +82,9 @@ impl Restore {
             }
             Some(_) => "the present header will be lost with its key slots".to_owned(),
         };
+        if replaced.has_other_key {
+            what += "; the backup has another volume key: the data that are encrypted with the present one will be lost, too";
+        }
         if !replaced.requirements.is_empty() {
             what += &format!(
                 "; it requires {}, and its data may be lost too",

@@ -134,6 +134,11 @@ impl Args {
             return Err(Error::argument(text).at(folder.display()));
         }
         self.place.refuse_partition()?;
+        if self.from.is_none() && self.size.is_none() {
+            // Nobody types a passphrase for what is not there.
+            let file = self.place.file();
+            std::fs::metadata(file).map_err(|error| Error::io(file.display(), error))?;
+        }
         let inputs = [self.passphrase.file(), self.volume_key_file.as_deref(), self.from.as_deref()];
         let inputs: Vec<&Path> = inputs.into_iter().flatten().collect();
         check_output(self.place.file(), &inputs)?;

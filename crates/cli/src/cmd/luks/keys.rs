@@ -7,13 +7,14 @@ use serde_json::json;
 
 use casemate::blockdev::usize_of;
 use casemate::luks::{Header, LuksKey, LuksOptions, NewKeyOptions, Reason, Volume, random_key};
-use casemate::{Error, SecretMissing, SecretSource, SecretVec};
+use casemate::{Access, Error, SecretMissing, SecretSource, SecretVec};
 
 use super::confirm::Confirm;
 use super::manners::{CRYPTSETUP_LIMIT, Did, Wanted};
 use super::options::{AreaArgs, EmptyArgs, HeaderArgs, VolumeArgs, asking, passphrase, whole_bytes};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
+use crate::cmd::place::VolumeKind;
 use crate::context::Context;
 use crate::passphrase::{self, Part};
 use crate::size::bytes;
@@ -375,6 +376,14 @@ impl Erase {
         slots.iter().try_for_each(|slot| context.did(Did::RemoveSlot(*slot)))?;
         if context.json() {
             context.print_json(&json!({ "key_slots": slots }))?;
+        }
+        if self.header.luks_header.is_some()
+            && self.header.place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?.begins_with_luks()?
+        {
+            let file = self.header.place.file().display();
+            context.note(&format!(
+                "{file} begins with a LUKS header of its own, whose key slots were not wiped"
+            ));
         }
         self.header.done(context, "all key slots are wiped");
         Ok(Answer::Yes)
