@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgGroup;
 use serde_json::json;
 
-use casemate::blockdev::usize_of;
+use casemate::blockdev::{Events, usize_of};
 use casemate::luks::{Header, LuksKey, LuksOptions, NewKeyOptions, Reason, Volume, random_key};
 use casemate::{Access, Error, SecretMissing, SecretSource, SecretVec};
 
