@@ -6,7 +6,7 @@ use casemate_providers::{Providers, Seed, Work};
 
 use super::driver::driven;
 use super::fec::{self, FecDevices, FecLayout};
-use super::parity::{self, Roots};
+use super::parity;
 use super::place::{self, Place};
 use super::remains::left_behind;
 use super::{Fec, Layout, Salt, VerityOptions};
@@ -60,20 +60,19 @@ impl FormatOptions {
         parity: Option<&Place<'_>>,
         consent: Consent<'_>,
         work: &Work<'_>,
-    ) -> Result<Option<(u64, bool)>, Error> {
+    ) -> Result<Option<u64>, Error> {
         area.look(consent, work)?;
         let (Some(place), Some(fec)) = (parity, &self.area.fec) else { return Ok(None) };
         let made_again = self.made_again(fec, area, work)?;
         match made_again {
             None => place.look(consent, work)?,
-            Some((end, _)) => place.look_behind(end, consent)?,
+            Some(end) => place.look_behind(end, consent)?,
         }
         Ok(made_again)
     }
 
-    /// Where the parity of the hash area that is there ends, if it begins where the new one will, and whether its size tells that it
-    /// has its place for itself.
-    fn made_again(&self, fec: &Fec, area: &Place<'_>, work: &Work<'_>) -> Result<Option<(u64, bool)>, Error> {
+    /// Where the parity of the hash area that is there ends, if it begins where the new one will.
+    fn made_again(&self, fec: &Fec, area: &Place<'_>, work: &Work<'_>) -> Result<Option<u64>, Error> {
         let (data, hash) = (area.data, area.medium);
         if !self.area.superblock || hash.is_new() || fec.medium.is_new() {
             return Ok(None);
@@ -82,14 +81,15 @@ impl FormatOptions {
         let on_hash_device = fec.medium.is_same(hash);
         let hash_end = layout.hash_device_size().max(if on_hash_device { fec.offset } else { 0 });
         let is_whole = layout.geometry().data_size() <= data.top().size() && hash_end <= hash.top().size();
-        let Ok(mut parity) = fec.found(&layout, data, hash) else { return Ok(None) };
-        if is_whole && parity.roots == Roots::Unknown {
+        let of_any_roots = Fec { roots: None, ..fec.clone() };
+        let Ok(mut parity) = of_any_roots.found(&layout, data, hash) else { return Ok(None) };
+        if is_whole {
             parity.settle((&layout, data, hash), &Ranges::new(), work.providers.cpu())?;
         }
         // Behind its hash area, parity is known by its size as well.
         let fits = on_hash_device && parity.fitting.is_some();
         let is_there = is_whole && (fits || parity.is_there(&layout, data, hash, &Ranges::new(), work)?);
-        Ok(is_there.then_some((parity.place(data)?.bytes.end, parity.fitting.is_some())))
+        Ok(is_there.then_some(parity.place(data)?.bytes.end))
     }
 
     /// Where everything will lie.

@@ -143,19 +143,15 @@ impl Fec {
     }
 }
 
-/// Whether a file of its own is cut behind parity that is made in it. What was recognized as parity of the data, and ends at a byte of
-/// it, may have something else behind it, unless by its size all of it is such parity.
+/// Whether a file of its own is cut behind parity that is made in it: only if parity of the data was recognized in it, and nothing lies
+/// behind that. Everything else there may be somebody's.
 ///
 /// # Errors
 /// `Io`.
-pub(super) fn is_cut(medium: &Medium, there: Option<(u64, bool)>) -> Result<bool, Error> {
-    match there {
-        Some((end, false)) => {
-            let rest = end..medium.top().size();
-            target::holds_data(medium.top(), rest).at(medium.name()).map(|holds_data| !holds_data)
-        }
-        None | Some((_, true)) => Ok(true),
-    }
+pub(super) fn is_cut(medium: &Medium, there: Option<u64>) -> Result<bool, Error> {
+    let Some(end) = there else { return Ok(false) };
+    let rest = end..medium.top().size();
+    target::holds_data(medium.top(), rest).at(medium.name()).map(|holds_data| !holds_data)
 }
 
 impl Parity {
@@ -184,9 +180,38 @@ impl Parity {
             Seen::Parity => {}
             Seen::Unknown if is_behind && is_fitting => {}
             Seen::Unknown => place.look(&|loss| consent(&perhaps_parity(loss)), work)?,
-            Seen::Other => place.look(consent, work)?,
+            Seen::Other => {
+                place.look(consent, work)?;
+                // The size alone would tell a number of roots, and it may be that of something else as well.
+                let bytes = place.bytes.start..place.bytes.end.min(self.medium.top().size());
+                let holds_data = target::holds_data(self.medium.top(), bytes).at(self.medium.name())?;
+                let devices = (layout, data, hash);
+                let is_guessed = self.is_alone && self.roots == Roots::Size;
+                if is_guessed && holds_data && self.end_of_other_roots(devices, changed, work)?.is_none() {
+                    consent(&Loss::new(self.medium.name(), "data that are not the parity of these data"))?;
+                }
+            }
         }
         Ok(seen == Seen::Parity)
+    }
+
+    /// Where parity of the data ends that has another number of roots than was said; `None` if there is none.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn end_of_other_roots(
+        &self,
+        devices: (&Layout, &Medium, &Medium),
+        changed: &Ranges,
+        work: &Work<'_>,
+    ) -> Result<Option<u64>, Error> {
+        let (layout, data, hash) = devices;
+        let medium = self.medium.clone();
+        let place = Fec { medium, offset: self.offset, roots: None, keep_behind: self.keep_behind };
+        let Ok(mut parity) = place.found(layout, data, hash) else { return Ok(None) };
+        parity.settle(devices, changed, work.providers.cpu())?;
+        let is_there = parity.is_there(layout, data, hash, changed, work)?;
+        Ok(is_there.then_some(parity.layout.parity_size()))
     }
 
     pub(super) fn is_there(

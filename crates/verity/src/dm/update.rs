@@ -68,7 +68,10 @@ impl Volume {
             let is_there = parity.look(devices, changed, consent, work)?;
             parity.check_known()?;
             if parity.is_alone && !parity.keep_behind {
-                let there = is_there.then_some((parity.layout.parity_size(), parity.fitting.is_some()));
+                let there = match is_there {
+                    true => Some(parity.layout.parity_size()),
+                    false => parity.end_of_other_roots(devices, changed, work)?,
+                };
                 is_cut = parity::is_cut(&parity.medium, there)?;
             }
         }
