@@ -86,7 +86,7 @@ pub use output_file::OutputFile;
 pub use overlay::Overlay;
 pub use overlay_file::{ConstantBase, OverlayBase, OverlayEdition, OverlayFile};
 pub use partition::{
-    Partition, PartitionId, PartitionTable, backup_gpt, gpt_at, has_backup, partition_table, partitions,
+    Partition, PartitionId, PartitionTable, backup_fault, backup_gpt, gpt_at, partition_table, partitions,
     table_to_read,
 };
 pub use partition_types::type_name;

@@ -8,6 +8,7 @@ use std::{fmt, fs};
 
 use crate::lease::{Extent, Lease, Leased};
 use crate::os::FileTypeExt;
+use crate::output_file::WayBack;
 use crate::{
     Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Named, OutputFile, Result, Trial,
     inputs, is_same_file, is_same_storage, mark, u64_of,
@@ -273,6 +274,11 @@ impl Medium {
         let new = self.output();
         let new = new.as_ref().and_then(|new| new.as_ref());
         new.map_or(Ok(()), OutputFile::check_name).at(&self.name)
+    }
+
+    /// The way back for when a new file has its name.
+    pub(crate) fn way_back(&self) -> Option<WayBack> {
+        self.output()?.as_ref().map(OutputFile::way_back)
     }
 
     /// Gives a new file its name, once its contents are on stable storage. What has its name already stays as it is.

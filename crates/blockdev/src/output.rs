@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::os::FileTypeExt;
+use crate::output_file::WayBack;
 use crate::target::{self, Consent, Loss, Made};
 use crate::{
     Access, BlockDevice, Error, FileDevice, FileId, Medium, OutputFile, Stream, data_mode, inputs,
@@ -213,6 +214,13 @@ impl Output {
         file.check_name().map_err(|error| error.at(self.path.display()))
     }
 
+    fn way_back(&self) -> Option<WayBack> {
+        match &self.kind {
+            Kind::Aside(file) => Some(file.way_back()),
+            Kind::BlockDevice(_) | Kind::Stream(_) | Kind::Later => None,
+        }
+    }
+
     /// Gives the file its name; what was written to a block device is on stable storage then.
     ///
     /// # Errors
@@ -228,7 +236,8 @@ impl Output {
 }
 
 /// Gives the outputs of one work their names, when all of them are complete: the files, then the media, each in its order. None
-/// replaces anything where another one can't get its name, or can't come to stable storage. What is written in place has no name to get.
+/// replaces anything where another one can't get its name, or can't come to stable storage: the files that had the names before have
+/// them again then, where the file system knows second names. What is written in place has no name to get.
 ///
 /// # Errors
 /// Errors of [`Output::commit`] and [`Medium::commit`].
@@ -236,8 +245,22 @@ pub fn name_all(files: Vec<Output>, media: &[&Medium]) -> Result<(), Error> {
     media.iter().try_for_each(|medium| medium.complete())?;
     files.iter().try_for_each(Output::check_name)?;
     media.iter().try_for_each(|medium| medium.check_name())?;
-    files.into_iter().try_for_each(Output::commit)?;
-    media.iter().try_for_each(|medium| medium.commit())
+    let is_aside = |file: &&Output| matches!(file.kind, Kind::Aside(_));
+    let number =
+        files.iter().filter(is_aside).count() + media.iter().filter(|medium| medium.is_new()).count();
+    let ways: Vec<WayBack> = match number {
+        0 | 1 => Vec::new(),
+        _ => {
+            let of_files = files.iter().filter_map(Output::way_back);
+            of_files.chain(media.iter().filter_map(|medium| medium.way_back())).collect()
+        }
+    };
+    let named = files.into_iter().try_for_each(Output::commit);
+    let named = named.and_then(|()| media.iter().try_for_each(|medium| medium.commit()));
+    if named.is_err() {
+        ways.iter().rev().for_each(WayBack::take);
+    }
+    named
 }
 
 /// One after the other, for those who need no positions.
@@ -310,6 +333,31 @@ mod tests {
                 assert_eq!(fs::read_to_string(at(name)).unwrap(), expected, "{taken:?}: {name}");
             }
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), names.len());
+        }
+    }
+
+    /// The name of the last one is taken when the others have theirs: by one of them.
+    #[test]
+    fn names_go_back_where_a_later_one_can_not_be_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for old in [true, false] {
+            for name in ["one", "two"] {
+                let _ = fs::remove_file(at(name));
+                if old {
+                    fs::write(at(name), "old").unwrap();
+                }
+            }
+            let medium = Medium::replace(at("three")).unwrap();
+            medium.write_at(b"new", 0).unwrap();
+            let mut files = ["one", "two", "three"].map(|name| Output::create(&at(name), &[]).unwrap());
+            files.iter_mut().for_each(|file| file.write_all(b"new").unwrap());
+            name_all(files.into(), &[&medium]).unwrap_err();
+            drop(medium);
+            let left = ["one", "two", "three"].map(|name| fs::read_to_string(at(name)).ok());
+            let before = old.then(|| "old".to_owned());
+            assert_eq!(left, [before.clone(), before, None]);
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), if old { 2 } else { 0 });
         }
     }
 

@@ -181,6 +181,25 @@ impl OutputFile {
         self.before.check(&self.path).map(drop)
     }
 
+    /// The way back for when the file has its name, and others of the same work can't get theirs.
+    pub(crate) fn way_back(&self) -> WayBack {
+        let folder = folder_of(&self.path);
+        let keep = || {
+            let mut second = tempfile::Builder::new();
+            second
+                .prefix(".casemate-")
+                .suffix(".old")
+                .make_in(folder, |second| fs::hard_link(&self.path, second))
+        };
+        WayBack {
+            own: os::id_of(self.device.file()).ok(),
+            was_free: self.before.is_free(),
+            // File systems without second names, and files that may have none, have no way back.
+            earlier: if self.before.is_free() { None } else { keep().ok() },
+            path: self.path.clone(),
+        }
+    }
+
     /// Gives the file its name. With `sync` its contents are on stable storage before, and its name is afterwards.
     ///
     /// # Errors
@@ -217,6 +236,30 @@ impl OutputFile {
     /// The file as a device; it grows by writing.
     pub fn device(&self) -> &FileDevice {
         &self.device
+    }
+}
+
+/// The file that had a name before, kept under a second name until all outputs of a work have theirs.
+#[derive(Debug)]
+pub(crate) struct WayBack {
+    path: PathBuf,
+    own: Option<FileId>,
+    was_free: bool,
+    earlier: Option<NamedTempFile<()>>,
+}
+
+impl WayBack {
+    /// Gives the name back to the file that had it, or to none. What has got it since from somebody else stays.
+    pub fn take(&self) {
+        if self.own.is_none() || FileId::at(&self.path) != self.own {
+            return;
+        }
+        // There is nobody to tell where that fails, too: the error that led here is told.
+        let _ = match &self.earlier {
+            Some(earlier) => fs::rename(earlier.path(), &self.path),
+            None if self.was_free => fs::remove_file(&self.path),
+            None => Ok(()),
+        };
     }
 }
 

@@ -193,19 +193,21 @@ pub fn backup_gpt(device: &dyn BlockDevice) -> Result<Option<PartitionTable>> {
     Ok(None)
 }
 
-/// Whether a GPT that was read at the beginning of `device` has a sound backup where it says that it lies.
+/// Fault of the backup of a GPT that was read at the beginning of `device`, where that says that it lies; `None` for one that has the
+/// same partitions.
 ///
 /// # Errors
 /// Errors of [`gpt_at`].
-pub fn has_backup(device: &dyn BlockDevice, table: &PartitionTable) -> Result<bool> {
+pub fn backup_fault(device: &dyn BlockDevice, table: &PartitionTable) -> Result<Option<&'static str>> {
     for sector in [512, 4096] {
         if let Some(place) = table.disk_size.and_then(|size| size.checked_sub(sector))
-            && gpt_at(device, 0, place, sector)?.is_some_and(|backup| backup.id == table.id)
+            && let Some(backup) = gpt_at(device, 0, place, sector)?
         {
-            return Ok(true);
+            let is_same = (&backup.id, &backup.partitions) == (&table.id, &table.partitions);
+            return Ok((!is_same).then_some("has other partitions, or is of another disk"));
         }
     }
-    Ok(false)
+    Ok(Some("is damaged or missing"))
 }
 
 /// Sectors of an MBR have this size, whatever the device's.

@@ -41,6 +41,12 @@ fn only_a_question_is_answered_with_no() {
     place.is(&format!("verity verify-signature {root} signed.disk,offset=4096 --cert cert.pem"), 0, "");
     place.is(&format!("verity verify-signature {other} signed.disk,offset=4096 --cert cert.pem"), 1, "");
 
+    for size in ["0", "18446744073709551615", "9223372036854775807"] {
+        let line =
+            format!("verity sign {root} q --systemd --fill-to {size} --signing-key key.pem --cert cert.pem");
+        place.is(&line, 2, "--fill-to");
+    }
+
     // No.
     for line in [
         format!("verity verify root.img root.hash {other}"),

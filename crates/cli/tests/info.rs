@@ -269,6 +269,10 @@ fn a_disk_is_compared_with_its_gpt() {
     overwrite(&place, "half", &[1; 64], (20 << 20) - 512);
     let text = place.yes("info half");
     assert!(text.contains("damaged: the backup GPT, at byte 20971008, is damaged or missing"), "{text}");
+    let other = "cp disk other; sfdisk -q --part-label other 1 renamed; dd if=disk of=other bs=512 skip=40927 seek=40927 conv=notrunc";
+    place.sh(&format!("{other} status=none"));
+    let fault = "the backup GPT, at byte 20971008, has other partitions, or is of another disk";
+    assert_eq!(json(&place, "other")["damage"], serde_json::json!([fault]));
     // A disk that grew is no damage.
     place.sh("cp disk grown; truncate -s 24M grown");
     let grown = json(&place, "grown");
@@ -710,6 +714,8 @@ fn the_page_is_shown_by_a_browser() {
         place.sh("tune2fs -L '<b>&\"x' root >&2");
         let page = place.yes("info --html - root");
         assert!(page.contains("&lt;b&gt;&amp;&quot;x") && !page.contains("<b>"), "{page}");
+        place.sh("tune2fs -L \"$(printf 'a\\342\\200\\256b')\" root >&2");
+        assert!(!place.yes("info --html - root").contains('\u{202e}'));
     }
     let names = ["chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"];
     let Some(browser) = names.into_iter().find_map(casemate_testkit::find_program) else {

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use casemate_blockdev::journal;
 use casemate_blockdev::signatures::{EROFS, SQUASHFS, ZEROS};
 use casemate_blockdev::{
-    BlockDevice, Medium, PartitionTable, Window, backup_gpt, has_backup, is_same_file, partition_table,
+    BlockDevice, Medium, PartitionTable, Window, backup_fault, backup_gpt, is_same_file, partition_table,
     type_name, u64_of, usize_of,
 };
 use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, copy_to_read_by};
@@ -194,12 +194,12 @@ impl Found {
             return;
         }
         let place = size.saturating_sub(512);
-        match has_backup(part, table) {
-            Ok(true) if size < self.len => {
+        match backup_fault(part, table) {
+            Ok(None) if size < self.len => {
                 self.say("backup gpt", format!("at byte {place}, {} bytes before the end", self.len - size));
             }
-            Ok(true) => {}
-            Ok(false) => self.damage.push(format!("the backup GPT, at byte {place}, is damaged or missing")),
+            Ok(None) => {}
+            Ok(Some(fault)) => self.damage.push(format!("the backup GPT, at byte {place}, {fault}")),
             Err(error) => self.damage.push(format!("the backup GPT, at byte {place}: {}", error.text())),
         }
     }

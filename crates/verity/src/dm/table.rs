@@ -107,7 +107,8 @@ impl<'a> Table<'a> {
     pub fn kernel_argument(&self, name: &str, minor: Option<u32>) -> Result<String, Error> {
         let line = self.to_string();
         let reserved = [',', ';', '"', '\\'];
-        if name.is_empty() || name.contains(reserved) || name.contains(' ') || line.contains(reserved) {
+        let is_split = |name: &str| name.contains(|c: char| c.is_whitespace() || c.is_control());
+        if name.is_empty() || name.contains(reserved) || is_split(name) || line.contains(reserved) {
             let text =
                 format!("'{name}' or '{line}' can't be part of dm-mod.create=: it has {reserved:?} in it");
             return Err(Error::argument(text));

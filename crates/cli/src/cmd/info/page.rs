@@ -8,6 +8,7 @@ use casemate::probe::{self, Found};
 use super::{Place, commands, name};
 use crate::cmd::ext4::entry::utc;
 use crate::size::{grouped, shown};
+use crate::streams::visible;
 
 /// Commands that the summary names.
 const MOST_COMMANDS: usize = 8;
@@ -228,8 +229,8 @@ fn article(part: &Found, place: &Place) -> String {
     text + "</article>\n"
 }
 
-/// Text that is nothing but text in HTML.
+/// Text that is nothing but text in HTML, and steers neither a terminal nor the order of what stands beside it.
 fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let text = visible(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")
 }

@@ -76,8 +76,11 @@ impl Args {
         let (signature, certificate) = self.signer.signature(&message, DigestAlgorithm::Sha256, context)?;
         let out = out.ok_or_else(|| Error::argument("no file for the signature"))?;
         let providers = context.providers();
-        let padding = usize::try_from(self.padding).ok().filter(|padding| *padding > 0);
-        let padding = padding.ok_or_else(|| Error::argument("--fill-to: 0 bytes"))?;
+        let padding = usize::try_from(self.padding).ok();
+        let padding =
+            padding.filter(|padding| (1..=MOST_IN_PARTITION).contains(padding)).ok_or_else(|| {
+                Error::argument(format!("--fill-to: {} bytes; 1 to {MOST_IN_PARTITION} can be", self.padding))
+            })?;
         let bytes = match self.systemd {
             true => {
                 VeritySig::new(&root_hash, &signature, &certificate, providers)?.to_bytes(padding, providers)
