@@ -226,7 +226,8 @@ impl NewVolume {
     }
 
     /// Writes header and encrypted data, one behind the other, as they come; each end has its name for errors. A header that
-    /// lies apart goes to `header`, when all data are written. Returns the bytes of the data.
+    /// lies apart goes to `header`, when all data are written. The caller gives a new header file its name together with the data
+    /// ([`name_all`]). Returns the bytes of the data.
     ///
     /// # Errors
     /// `Argument` if the input ends within a sector; `Io`.
@@ -263,7 +264,6 @@ impl NewVolume {
         let len = mapping.transform_stream(Direction::Encrypt, input, output, work)?;
         if let Some(place) = header {
             self.wipe_header(place).and_then(|()| self.write_header(place)).at(place.name())?;
-            place.commit()?;
         }
         Ok(len)
     }

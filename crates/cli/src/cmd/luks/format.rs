@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use casemate::blockdev::Stream;
+use casemate::blockdev::{Stream, name_all};
 use casemate::luks::{LuksFormatOptions, LuksVersion, NewVolume, Seed, Uuid};
 use casemate::target::{Loss, Made};
 use casemate::{Access, Error, Image, Output, SecretVec, Target, probe};
@@ -232,6 +232,7 @@ impl Args {
             let mut output = context.output_of_data()?;
             let output: (&str, &mut (dyn Write + Send)) = ("standard output", &mut output);
             self.prepare(&new, context)?.encrypt_stream(input, output, header, &work)?;
+            header.map_or(Ok(()), |header| header.commit())?;
             return Ok(Answer::Yes);
         }
         let consent = |loss: &Loss| self.overwrite.consent(loss);
@@ -239,7 +240,7 @@ impl Args {
         let made = self.prepare(&new, context)?;
         let name = target.display().to_string();
         made.encrypt_stream(input, (&name, &mut output), header, &work)?;
-        output.commit()?;
+        name_all(vec![output], &header.map(AsRef::as_ref).into_iter().collect::<Vec<_>>())?;
         drop(progress);
         self.answer(context, &made)
     }
