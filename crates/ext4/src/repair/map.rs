@@ -102,7 +102,8 @@ impl Walker<'_> {
             return len;
         }
         let end = next.filter(|_| is_over).unwrap_or(u64::MAX).min(self.size);
-        let room = self.fs.layout().end() - physical;
+        // One that begins behind the end has no room at all.
+        let room = self.fs.layout().end().checked_since(physical).unwrap_or(0);
         let own = end.saturating_sub(logical).min(room);
         if own > 0 { own } else { len }
     }

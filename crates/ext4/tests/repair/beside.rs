@@ -20,7 +20,7 @@ const USUAL: &str = "-t ext4 -b 1024";
 
 /// Damage: a name, options of mke2fs, and what is done. Lines are commands of debugfs; `!fill INODE BLOCK BYTE` fills a block of a
 /// file, with noise if the byte is 256, and `!zero OFFSET LENGTH` bytes of the image.
-const DAMAGE: [(&str, &str, &str); 47] = [
+const DAMAGE: [(&str, &str, &str); 48] = [
     ("no superblock", "-t ext4 -b 1024 24M", "!zero 1024 1024"),
     ("no superblock, of small groups", "-t ext4 -b 1024 -g 2048", "!zero 1024 1024"),
     ("no superblock, and no descriptors", "-t ext4 -b 1024 24M", "!zero 1024 2048"),
@@ -62,6 +62,7 @@ const DAMAGE: [(&str, &str, &str); 47] = [
     ("a quota file without its inode", "-t ext4 -b 1024 -O quota", "clri <3>"),
     ("a quota file that is a directory", "-t ext4 -b 1024 -O quota", "sif <4> mode 0x41a4"),
     ("a quota file that ends nowhere", "-t ext4 -b 1024 -O quota", "sif <4> block[3] 0x7fff"),
+    ("a quota extent far behind the end", "-t ext4 -b 1024 -O quota", "sif <4> block[4] 0xffffffff"),
     ("orphans of noise", "-t ext4 -b 1024 -O orphan_file", "!fill <12> 0 256"),
     ("no inode of orphans", "-t ext4 -b 1024 -O orphan_file", "clri <12>"),
     (
