@@ -26,7 +26,7 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
         let read = || -> Result<HashMap<u32, (u64, u64)>> {
             let mut tree = Tree {
                 file,
-                seen: HashSet::new(),
+                seen: HashMap::new(),
                 blocks: 0,
                 place,
                 found: HashMap::new(),
@@ -83,8 +83,8 @@ fn compare(
 
 struct Tree {
     file: FileReader,
-    /// Blocks of the tree; one that is there twice would be a circle.
-    seen: HashSet<u32>,
+    /// Blocks of the tree, and whether they are ones of entries; a node that is there twice would be a circle.
+    seen: HashMap<u32, bool>,
     blocks: u32,
     place: Place,
     found: HashMap<u32, (u64, u64)>,
@@ -114,6 +114,10 @@ impl Tree {
         if range.end > self.file.size() {
             return Err(self.place.malformed(format!("ends before block {number}")));
         }
+        // Zeros would be read there, and nothing can be written.
+        if self.file.next_data(range.start)?.is_none_or(|data| data.start > range.start) {
+            return Err(self.place.malformed(format!("has a hole at block {number}")));
+        }
         self.file.read_at(&mut bytes, range.start)?;
         Ok(bytes)
     }
@@ -139,11 +143,12 @@ impl Tree {
         if level == LEVELS {
             self.led.insert(id);
         }
-        if !self.seen.insert(number) {
-            // Several ways lead to a block of entries.
-            return match level {
-                LEVELS => Ok(()),
-                _ => Err(self.place.malformed(format!("block {number} is in its tree twice"))),
+        let has_entries = level == LEVELS;
+        if let Some(had_entries) = self.seen.insert(number, has_entries) {
+            // Several ways lead to a block of entries, and none of them is one to a node.
+            return match has_entries && had_entries {
+                true => Ok(()),
+                false => Err(self.place.malformed(format!("block {number} is in its tree twice"))),
             };
         }
         let bytes = self.block(number)?;

@@ -19,8 +19,9 @@ use super::{e2fsck, options, readable};
 const USUAL: &str = "-t ext4 -b 1024";
 
 /// Damage: a name, options of mke2fs, and what is done. Lines are commands of debugfs; `!fill INODE BLOCK BYTE` fills a block of a
-/// file, with noise if the byte is 256, and `!zero OFFSET LENGTH` bytes of the image.
-const DAMAGE: [(&str, &str, &str); 48] = [
+/// file, with noise if the byte is 256, `!word INODE BLOCK OFFSET NUMBER` sets 32 bits of one, `!zero OFFSET LENGTH` empties bytes of
+/// the image, and `!fsck` mends what was done before.
+const DAMAGE: [(&str, &str, &str); 50] = [
     ("no superblock", "-t ext4 -b 1024 24M", "!zero 1024 1024"),
     ("no superblock, of small groups", "-t ext4 -b 1024 -g 2048", "!zero 1024 1024"),
     ("no superblock, and no descriptors", "-t ext4 -b 1024 24M", "!zero 1024 2048"),
@@ -63,6 +64,12 @@ const DAMAGE: [(&str, &str, &str); 48] = [
     ("a quota file that is a directory", "-t ext4 -b 1024 -O quota", "sif <4> mode 0x41a4"),
     ("a quota file that ends nowhere", "-t ext4 -b 1024 -O quota", "sif <4> block[3] 0x7fff"),
     ("a quota extent far behind the end", "-t ext4 -b 1024 -O quota", "sif <4> block[4] 0xffffffff"),
+    (
+        "a quota tree that leads to a node for entries",
+        "-t ext4 -b 1024 -O quota",
+        "sif /d/f1 uid 2560\n!fsck\n!word <3> 4 20 3",
+    ),
+    ("a quota file with a hole", "-t ext4 -b 1024 -O quota", "punch <3> 1 1"),
     ("orphans of noise", "-t ext4 -b 1024 -O orphan_file", "!fill <12> 0 256"),
     ("no inode of orphans", "-t ext4 -b 1024 -O orphan_file", "clri <12>"),
     (
@@ -151,6 +158,17 @@ impl Bench {
                         Err(_) => Rng::new(5).bytes(size),
                     };
                     file.write_all_at(&bytes, place * size as u64).unwrap();
+                }
+                ["!word", inode, block, at, number] => {
+                    // Of blocks of 1 KiB.
+                    let place: u64 =
+                        self.ask(image, &format!("bmap {inode} {block}")).trim().parse().unwrap();
+                    let at: u64 = at.parse().unwrap();
+                    let number: u32 = number.parse().unwrap();
+                    file.write_all_at(&number.to_le_bytes(), place * 1024 + at).unwrap();
+                }
+                ["!fsck"] => {
+                    run_any(Command::new(&self.fsck).arg("-fy").arg(image));
                 }
                 ["!zero", at, len] => {
                     file.write_all_at(&vec![0; len.parse().unwrap()], at.parse().unwrap()).unwrap();
