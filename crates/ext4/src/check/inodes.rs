@@ -145,6 +145,11 @@ impl Worker<'_, '_> {
         } else if !check_has.extents && has_tree && inode.links() > 0 {
             self.say(FindingKind::InodeFlag, place, "has extents without the feature");
         }
+        let is_quota_or_orphans = matches!(role, Role::Named(Named::Quota(_) | Named::Orphans));
+        let is_file = kind == Some(FileType::Regular);
+        if is_quota_or_orphans && is_file && !in_inode && !has_tree && self.has_tree(inode) {
+            self.say(FindingKind::InodeFlag, place, "has an extent tree and not its flag");
+        }
         let wrong = |text: String| self.say(FindingKind::ReservedInode, place, text);
         match role {
             _ if is_spare => {
@@ -155,6 +160,10 @@ impl Worker<'_, '_> {
             }
             Role::Named(_) if kind != Some(FileType::Regular) => {
                 wrong(format!("mode {mode:#o} is not that of a file"));
+            }
+            // Kernels open no inode without a link but a reserved one.
+            Role::Named(Named::Orphans) if inode.links() == 0 => {
+                wrong("is the file of orphans, and has no link".to_owned());
             }
             Role::BadBlocks => {
                 // Of what has two halves, the upper ones are nobody's business.

@@ -50,7 +50,10 @@ impl Repair {
             return self.renew_value(finding, number);
         }
         let superblock = self.files.fs().superblock();
-        let is_named = superblock.orphan_file == Some(number) || superblock.journal_inode == Some(number);
+        let is_quota =
+            superblock.ro_compat.has(RoCompat::QUOTA) && superblock.quota_inodes.contains(&Some(number));
+        let is_named =
+            is_quota || superblock.orphan_file == Some(number) || superblock.journal_inode == Some(number);
         if superblock.is_internal(number) || is_named {
             return self.renew_own(finding);
         }
@@ -280,7 +283,21 @@ impl Repair {
         Ok(())
     }
 
-    fn has_tree(&self, inode: &Inode) -> bool {
+    /// Gives a file of the file system's own with an extent tree the flag of that, if nothing but that is missing. Whether it was.
+    pub(super) fn flag_tree(&mut self, old: RawInode<'_>) -> Result<bool> {
+        let is_whole = old.kind() == Some(FileType::Regular)
+            && !old.has(InodeFlags::EXTENTS)
+            && !old.has(InodeFlags::INLINE_DATA);
+        let Ok(mut inode) = old.to_inode() else { return Ok(false) };
+        if !is_whole || !self.has_tree(&inode) {
+            return Ok(false);
+        }
+        inode.set_flags(inode.flags().0 | InodeFlags::EXTENTS.0);
+        write_new(self.space(), &inode)?;
+        Ok(true)
+    }
+
+    pub(super) fn has_tree(&self, inode: &Inode) -> bool {
         self.files.fs().superblock().incompat.has(Incompat::EXTENTS) && extent::is_root(inode.block_area())
     }
 

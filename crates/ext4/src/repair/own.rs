@@ -1,5 +1,7 @@
 //! Inodes of the file system itself, made anew: the journal, the reserve of descriptors, the list of orphans.
 
+use std::collections::BTreeSet;
+
 use casemate_blockdev::{u32_of, u64_of, usize_of};
 
 use crate::check::{Finding, FindingKind};
@@ -211,6 +213,46 @@ impl Repair {
         Ok(true)
     }
 
+    /// Makes the inode of the file of orphans one of such a file, with those of its blocks that hold orphans: its mode is that of
+    /// a file. False if it is, or has no such blocks.
+    fn renew_orphan_inode(&mut self, old: RawInode<'_>) -> Result<bool> {
+        let Ok(mut inode) = old.to_inode() else { return Ok(false) };
+        if inode.kind() != FileType::Regular {
+            return Ok(false);
+        }
+        let found = self.walk(old)?;
+        let (mut runs, mut blocks): (Vec<Mapping>, _) = (Vec::new(), BTreeSet::new());
+        for block in found.runs.iter().flat_map(|run| run.physical.run(run.len)) {
+            if !self.is_orphan_block(block)? || !blocks.insert(block) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(last) if last.physical + last.len == block => last.len += 1,
+                last => {
+                    let logical = last.map_or(0, |last| last.end());
+                    runs.push(Mapping { logical, physical: block, len: 1, unwritten: false });
+                }
+            }
+        }
+        if runs.is_empty() {
+            return Ok(false);
+        }
+        let of_others = InodeFlags::INDEX.0 | InodeFlags::CASEFOLD.0 | InodeFlags::INLINE_DATA.0;
+        let of_tree = if self.has_tree(&inode) { InodeFlags::EXTENTS.0 } else { 0 };
+        inode.set_flags(inode.flags().0 & !of_others | of_tree);
+        inode.set_links(inode.links().max(1));
+        let is_in_order = found.runs.iter().try_fold(0, |next, run| (run.logical == next).then(|| run.end()));
+        if !found.is_sound || is_in_order.is_none() {
+            self.make_map(&mut inode, &runs)?;
+            inode.set_size(u64_of(blocks.len()) * self.space().block_bytes());
+        }
+        if inode.as_bytes() == old.raw {
+            return Ok(false);
+        }
+        write_new(self.space(), &inode)?;
+        Ok(true)
+    }
+
     /// Empties the file of orphans; if its inode is none, the feature goes.
     fn renew_orphan_file(&mut self) -> Result<bool> {
         let fs = self.files.fs().clone();
@@ -219,6 +261,10 @@ impl Repair {
             Some(number) => {
                 let raw = read_raw(self.files.space(), number)?;
                 let inode = RawInode { number, raw: &raw };
+                if self.renew_orphan_inode(inode)? {
+                    // The orphans in it are read by the next look at the file system.
+                    return Ok(true);
+                }
                 let found = self.walk(inode)?;
                 let is_whole = found.is_sound
                     && found.runs.iter().map(|run| run.len).sum::<u64>() * u64_of(block_size) == inode.size()
@@ -260,14 +306,18 @@ impl Repair {
 
     /// Whether one of these blocks is of a file of orphans.
     fn has_orphan_block(&self, runs: &[Mapping]) -> Result<bool> {
-        let fs = self.files.fs();
-        let place = Place::of(Structure::OrphanBlock);
         for block in runs.iter().flat_map(|run| run.physical.run(run.len)) {
-            if fs.is_present(block, 1) && orphan::check(&fs.read_block(block)?, place).is_ok() {
+            if self.is_orphan_block(block)? {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    fn is_orphan_block(&self, block: Block) -> Result<bool> {
+        let fs = self.files.fs();
+        let place = Place::of(Structure::OrphanBlock);
+        Ok(fs.is_present(block, 1) && orphan::check(&fs.read_block(block)?, place).is_ok())
     }
 
     /// Empties the inode of the file of orphans, which has no use without its feature; one without a block of orphans is a

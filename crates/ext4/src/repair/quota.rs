@@ -24,11 +24,12 @@ impl Repair {
         let Some((kind, _)) = { named }.find(|(_, inode)| *inode == Some(number)) else { return Ok(false) };
         let raw = read_raw(self.files.space(), number)?;
         let old = RawInode { number, raw: &raw };
+        if self.flag_tree(old)? {
+            return Ok(true);
+        }
         let runs = self.walk(old)?.runs;
         let file = File { repair: self, runs: &runs };
-        let header = file.block(0)?;
-        let place = Place::inode(Structure::QuotaFile, number);
-        let is_one = header.is_some_and(|header| kind.check(&header, place).is_ok());
+        let is_one = file.has_header(kind, number)?;
         let is_reserved = number == InodeNo::USER_QUOTA || number == InodeNo::GROUP_QUOTA;
         if !is_one && !is_reserved && old.kind().is_some() && old.links() > 0 {
             // It may be a file of somebody.
@@ -102,6 +103,15 @@ impl File<'_> {
         let mut bytes = [0; BLOCK];
         fs.device().read_at(&mut bytes, fs.layout().offset(block) + start % size)?;
         Ok(Some(bytes))
+    }
+
+    /// Whether the first of the blocks that are left, wherever the map has it by now, is that of a quota file.
+    fn has_header(&self, kind: Kind, number: InodeNo) -> Result<bool> {
+        let place = Place::inode(Structure::QuotaFile, number);
+        let blocks = u64::from(self.repair.files.fs().layout().block_size) / u64_of(BLOCK);
+        let first = self.runs.first().and_then(|run| u32::try_from(run.logical.checked_mul(blocks)?).ok());
+        let header = first.map_or(Ok(None), |first| self.block(first))?;
+        Ok(header.is_some_and(|header| kind.check(&header, place).is_ok()))
     }
 
     /// Entries to which the tree leads, each of the id that its way there tells.

@@ -21,7 +21,7 @@ const USUAL: &str = "-t ext4 -b 1024";
 /// Damage: a name, options of mke2fs, and what is done. Lines are commands of debugfs; `!fill INODE BLOCK BYTE` fills a block of a
 /// file, with noise if the byte is 256, `!word INODE BLOCK OFFSET NUMBER` sets 32 bits of one, `!zero OFFSET LENGTH` empties bytes of
 /// the image, and `!fsck` mends what was done before.
-const DAMAGE: [(&str, &str, &str); 50] = [
+const DAMAGE: [(&str, &str, &str); 61] = [
     ("no superblock", "-t ext4 -b 1024 24M", "!zero 1024 1024"),
     ("no superblock, of small groups", "-t ext4 -b 1024 -g 2048", "!zero 1024 1024"),
     ("no superblock, and no descriptors", "-t ext4 -b 1024 24M", "!zero 1024 2048"),
@@ -63,13 +63,36 @@ const DAMAGE: [(&str, &str, &str); 50] = [
     ("a quota file without its inode", "-t ext4 -b 1024 -O quota", "clri <3>"),
     ("a quota file that is a directory", "-t ext4 -b 1024 -O quota", "sif <4> mode 0x41a4"),
     ("a quota file that ends nowhere", "-t ext4 -b 1024 -O quota", "sif <4> block[3] 0x7fff"),
+    ("a quota file without its flag of extents", "-t ext4 -b 1024 -O quota", "sif <3> flags 0"),
+    (
+        "a project quota file without its flag of extents",
+        "-t ext4 -b 1024 -O quota,project,^orphan_file",
+        "sif <12> flags 0",
+    ),
     ("a quota extent far behind the end", "-t ext4 -b 1024 -O quota", "sif <4> block[4] 0xffffffff"),
+    ("a user quota file that is cut", "-t ext4 -b 1024 -O quota", "sif <3> block[6] 7"),
+    (
+        "a project quota file that is cut",
+        "-t ext4 -b 1024 -O quota,project,^orphan_file",
+        "sif <12> block[6] 7",
+    ),
+    (
+        "a project quota file from block 99 on",
+        "-t ext4 -b 1024 -O quota,project,^orphan_file",
+        "sif <12> block[3] 99",
+    ),
     (
         "a quota tree that leads to a node for entries",
         "-t ext4 -b 1024 -O quota",
         "sif /d/f1 uid 2560\n!fsck\n!word <3> 4 20 3",
     ),
     ("a quota file with a hole", "-t ext4 -b 1024 -O quota", "punch <3> 1 1"),
+    ("orphans without a link", "-t ext4 -b 1024 -O orphan_file", "sif <12> links_count 0"),
+    ("orphans without the flag of extents", "-t ext4 -b 1024 -O orphan_file", "sif <12> flags 0"),
+    ("orphans with an index", "-t ext4 -b 1024 -O orphan_file", "sif <12> flags 0x81000"),
+    ("orphans that fold cases", "-t ext4 -b 1024 -O orphan_file", "sif <12> flags 0x40080000"),
+    ("orphans that are called inline", "-t ext4 -b 1024 -O orphan_file", "sif <12> flags 0x10080000"),
+    ("orphans from block 99 on", "-t ext4 -b 1024 -O orphan_file", "sif <12> block[3] 99"),
     ("orphans of noise", "-t ext4 -b 1024 -O orphan_file", "!fill <12> 0 256"),
     ("no inode of orphans", "-t ext4 -b 1024 -O orphan_file", "clri <12>"),
     (
