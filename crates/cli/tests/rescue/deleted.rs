@@ -557,3 +557,92 @@ fn deleted_files_of_other_kinds_are_told() {
     own(&place, "ext4 undelete locked with --fscrypt-key key");
     assert_eq!(contents_below(&place.path("with")), BTreeSet::from([b"a secret target".to_vec()]));
 }
+
+/// Writes files of one inode number after the other, each step a transaction of the journal: debugfs's requests, and whether
+/// the block with the inode is in it beside the root directory's.
+fn in_steps(place: &Place, steps: &[(&[&str], bool)]) {
+    let debugfs_tool = tool("debugfs").unwrap();
+    let write = |requests: String| {
+        let commands = place.file("commands", requests);
+        run(Command::new(&debugfs_tool).arg("-w").arg("-f").arg(commands).arg(place.path("image")));
+    };
+    mke2fs::make(&tool("mke2fs").unwrap(), "-t ext4 -b 1024 -O metadata_csum", &place.path("image"), "16M");
+    let number = |text: &str| text.trim().trim_end_matches(',').parse::<usize>().unwrap();
+    let root = number(&debugfs(place, "blocks /"));
+    let imap = debugfs(place, "imap <12>");
+    let table = number(imap.split("located at block ").nth(1).unwrap().split(',').next().unwrap());
+    let mut journal = "jo\n".to_owned();
+    for (step, (requests, has_inode)) in steps.iter().enumerate() {
+        write(requests.join("\n") + "\n");
+        let image = place.read("image");
+        let blocks = if *has_inode { vec![root, table] } else { vec![root] };
+        let bytes: Vec<u8> = blocks.iter().flat_map(|block| image[block * 1024..][..1024].to_vec()).collect();
+        let list: Vec<String> = blocks.iter().map(usize::to_string).collect();
+        let copies = place.file(format!("copies{step}"), bytes);
+        journal += &format!("jw -b {} {}\n", list.join(","), copies.display());
+    }
+    write(journal + "jc\n");
+}
+
+/// A file gets no name that another file of its inode number had.
+#[test]
+fn no_deleted_file_gets_the_name_of_another() {
+    let (Some(_), Some(_)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let place = Place::new(CASEMATE);
+    for (number, name) in ["alpha", "beta", "gamma"].into_iter().enumerate() {
+        place.file(name, vec![b'x'; 100 * (number + 1)]);
+    }
+    let add = |name: &str, generation: u32| -> Vec<String> {
+        vec![
+            format!("write {} {name}", place.path(name).display()),
+            format!("sif <12> generation {generation}"),
+        ]
+    };
+    let (alpha, beta, gamma) = (add("alpha", 1), add("beta", 2), add("gamma", 3));
+    fn texts(list: &[String]) -> Vec<&str> {
+        list.iter().map(String::as_str).collect()
+    }
+    let names = |place: &Place| -> Vec<(u64, serde_json::Value, serde_json::Value)> {
+        let listed = lines(&place.own("ext4 ls --deleted -l --json image"));
+        let name = |file: &serde_json::Value| {
+            (file["size"].as_u64().unwrap(), file["path"].clone(), file["other_paths"].clone())
+        };
+        let mut names: Vec<_> = listed.iter().map(name).collect();
+        names.sort_by_key(|(size, ..)| *size);
+        names
+    };
+    // The directory is logged once more before the last one is deleted.
+    let (keep, none) = (["mkdir keep"], serde_json::json!([]));
+    let steps: [(&[&str], bool); 7] = [
+        (&texts(&alpha), true),
+        (&["rm alpha"], true),
+        (&texts(&beta), true),
+        (&["rm beta"], true),
+        (&texts(&gamma), true),
+        (&keep, false),
+        (&["rm gamma"], true),
+    ];
+    in_steps(&place, &steps);
+    let expected = [(100, "/alpha"), (200, "/beta"), (300, "/gamma")];
+    let expected: Vec<_> =
+        expected.iter().map(|(size, path)| (*size, (*path).into(), none.clone())).collect();
+    assert_eq!(names(&place), expected);
+    // Nothing tells which of them the last inode is.
+    let steps: [(&[&str], bool); 4] =
+        [(&texts(&alpha), false), (&["rm alpha"], false), (&texts(&beta), false), (&["rm beta"], true)];
+    in_steps(&place, &steps);
+    assert_eq!(names(&place), [(200, serde_json::Value::Null, serde_json::json!(["/beta", "/alpha"]))]);
+    let text = own(&place, "ext4 undelete image found");
+    assert!(text.contains("(no name, perhaps /beta or /alpha)"), "{text}");
+    assert!(place.read("found/#12") == place.read("beta"), "{text}");
+    // It is found by each of them.
+    let text = own(&place, "ext4 undelete image again alpha");
+    assert!(text.contains("again/#12: "), "{text}");
+    // A file that was renamed had both names, the last one at last.
+    let renamed = ["ln alpha omega", "unlink alpha"];
+    let steps: [(&[&str], bool); 3] = [(&texts(&alpha), true), (&renamed, true), (&["rm omega"], true)];
+    in_steps(&place, &steps);
+    assert_eq!(names(&place), [(100, "/omega".into(), serde_json::json!(["/alpha"]))]);
+    let text = own(&place, "ext4 undelete image renamed");
+    assert!(text.contains(" /omega (or /alpha)"), "{text}");
+}

@@ -7,7 +7,6 @@
 //! Nothing says that a block still has the file's contents: the block may have been used again, and freed again. What can be told is
 //! whether it is in use now, and whether a file that was deleted later had it, too.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -15,25 +14,19 @@ use casemate_blockdev::{Events, usize_of};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::Subject;
-use crate::format::dir::{Entries, removed};
 use crate::format::group::BLOCK_UNINIT;
 use crate::format::inode::{FileType, Inode, InodeFlags};
-use crate::read::dir::BlockRole;
 use crate::read::file::FileReader;
 use crate::read::fs::Ext4;
 use crate::read::journal::History;
 use crate::read::map::is_fast_symlink;
+use crate::read::old_names::{Identity, Life, Moment, NOW, Names};
 use crate::read::runs::BlockRuns;
-use crate::read::seen::SeenDirectories;
 use crate::read::unread::{TableBlock, Unread};
 use crate::units::{Block, GroupNo, InodeNo};
 
 /// Deleted files that are told.
 const MOST_FILES: usize = 200_000;
-/// Names of a file that are kept.
-const MOST_NAMES: usize = 8;
-/// Directories that a path goes through.
-const MOST_PARENTS: usize = 512;
 /// Runs of blocks that are looked at, of all files together.
 const MOST_RUNS: u64 = 1 << 24;
 
@@ -46,13 +39,18 @@ pub struct DeletedFile {
     pub source: DeletedSource,
     /// When it was deleted, in seconds since 1970, if its inode still says so.
     pub deleted: Option<u32>,
-    /// Paths that it may have had, the likeliest first. A part that is not known is `#` and a number.
+    /// Paths that it had, the last one first, or the only one that it may have had. A part that is not known is `#` and a
+    /// number.
     pub paths: Vec<Vec<u8>>,
+    /// Paths that it may have had, or another file of the same inode number.
+    pub possible_paths: Vec<Vec<u8>>,
     /// Permissions of the directories that each of the paths goes through, from the one in the root directory on down: 0700
     /// where they are not known.
     pub ways: Vec<Vec<u16>>,
     /// State of its blocks.
     pub blocks: DeletedBlocks,
+    /// When it had the inode number.
+    pub(crate) life: Life,
     fs: Ext4,
     history: Arc<History>,
 }
@@ -153,7 +151,6 @@ impl Ext4 {
             Search { fs: self, history: &history, files: Vec::new(), directories: Vec::new(), left_out: 0 };
         self.for_each_table_block(events, &mut unread, |block| search.block(&block))?;
         let Search { mut files, directories, left_out, .. } = search;
-        let names = Names::collect(self, &history, &files, &directories);
         files.sort_by_key(|file| {
             let transaction = match file.source {
                 DeletedSource::Journal(transaction) => transaction,
@@ -161,10 +158,12 @@ impl Ext4 {
             };
             std::cmp::Reverse((file.deleted, transaction, file.inode.number()))
         });
+        let names = Names::collect(self, &history, &files, &directories);
         let mut usage = BlockUsage { fs: self, group: None, bitmap: Usage::Free };
         let (mut taken, mut runs_left) = (BlockRuns::default(), MOST_RUNS);
-        for file in &mut files {
-            (file.paths, file.ways) = names.paths(&file.inode, file.source).into_iter().unzip();
+        for (number, file) in files.iter_mut().enumerate() {
+            (file.paths, file.ways) = names.paths(number).into_iter().unzip();
+            file.possible_paths = names.possible_paths(number);
             file.blocks = blocks_of(file, &mut usage, &mut taken, &mut runs_left);
         }
         Ok(Deleted { files, left_out: left_out + history.left_out, unread })
@@ -175,8 +174,8 @@ struct Search<'a> {
     fs: &'a Ext4,
     history: &'a Arc<History>,
     files: Vec<DeletedFile>,
-    /// Directories that are in use.
-    directories: Vec<InodeNo>,
+    /// Directories that are in use, and since when.
+    directories: Vec<(InodeNo, Life)>,
     left_out: u64,
 }
 
@@ -193,13 +192,17 @@ impl Search<'_> {
                 self.older(slot, transaction, &bytes);
             }
         }
-        for Slot { deleted, seen, .. } in slots {
-            let Some(inode) = deleted.filter(|inode| !seen.contains(&inode.generation())) else {
-                continue;
-            };
+        for mut slot in slots {
+            self.end_life(&mut slot, None);
+            // Its own life, if the newest copy is not of it.
+            let newest = slot.newest;
+            let is_other = |inode: &Inode| newest.is_none_or(|(known, _)| !known.is_of(inode));
+            let Some(inode) = slot.deleted.filter(is_other) else { continue };
             let time = Some(inode.deleted()).filter(|time| *time != 0);
             let source = if has_map(&inode) { DeletedSource::Inode } else { DeletedSource::MapGone };
-            self.keep(inode, source, time);
+            let after = newest.map(|(_, last)| last);
+            let life = Life { shown: None, after, before: Some(slot.dead_since) };
+            self.keep(inode, source, time, life);
         }
         errors
     }
@@ -210,34 +213,76 @@ impl Search<'_> {
             errors.push(error);
             None
         });
-        let mut seen = HashSet::new();
-        if let Some(inode) = now.as_ref().filter(|inode| is_alive(inode)) {
-            seen.insert(inode.generation());
-            if inode.is_dir() {
-                self.directories.push(number);
-            }
-        }
-        Slot { number, slot, deleted: now.filter(|inode| !is_alive(inode)), seen }
+        let current = now.as_ref().filter(|inode| is_alive(inode)).map(|inode| Current {
+            identity: Identity::new(inode),
+            life: Life { shown: Some((NOW, NOW)), after: None, before: None },
+            owner: if inode.is_dir() { Owner::Directory } else { Owner::None },
+        });
+        let newest = current.as_ref().map(|current| (current.identity, NOW));
+        let deleted = now.filter(|inode| !is_alive(inode));
+        Slot { number, slot, deleted, current, newest, dead_since: NOW, oldest: NOW }
     }
 
     /// Looks at the inode as a transaction had it.
     fn older(&mut self, slot: &mut Slot, transaction: u32, bytes: &[u8]) {
         // Before the table was there, the block was another one's.
-        let inode = self.fs.inode_in_block(slot.number, slot.slot, bytes).ok().flatten().filter(is_alive);
-        let Some(inode) = inode.filter(|inode| slot.seen.insert(inode.generation())) else { return };
-        let time = slot.deleted.as_ref().filter(|now| now.generation() == inode.generation());
-        let time = time.map(Inode::deleted).filter(|time| *time != 0);
-        self.keep(inode, DeletedSource::Journal(transaction), time);
-    }
-
-    fn keep(&mut self, inode: Inode, source: DeletedSource, deleted: Option<u32>) {
-        if self.files.len() == MOST_FILES {
-            self.left_out += 1;
+        let Ok(found) = self.fs.inode_in_block(slot.number, slot.slot, bytes) else { return };
+        let moment = Moment::from(transaction);
+        let before = std::mem::replace(&mut slot.oldest, moment);
+        let identity = found.as_ref().map(Identity::new);
+        let Some(inode) = found.filter(is_alive) else {
+            let is_same = identity == slot.deleted.as_ref().map(Identity::new);
+            if slot.newest.is_none() && is_same {
+                slot.dead_since = moment;
+            }
+            self.end_life(slot, Some(moment));
+            return;
+        };
+        let identity = Identity::new(&inode);
+        if let Some(current) = slot.current.as_mut().filter(|current| current.identity == identity) {
+            current.life.shown = current.life.shown.map(|(_, last)| (moment, last));
             return;
         }
-        let (paths, ways, blocks) = (Vec::new(), Vec::new(), DeletedBlocks::default());
+        self.end_life(slot, Some(moment));
+        // Only the file that had the number last can be the one that the inode still tells of.
+        let time = slot.deleted.as_ref().filter(|now| slot.newest.is_none() && identity.is_of(now));
+        let time = time.map(Inode::deleted).filter(|time| *time != 0);
+        slot.newest.get_or_insert((identity, moment));
+        let life = Life { shown: Some((moment, moment)), after: None, before: Some(before) };
+        let owner = self.keep(inode, DeletedSource::Journal(transaction), time, life);
+        slot.current = Some(Current { identity, life, owner });
+    }
+
+    /// Ends the life that copies tell of, as an older one is not of it.
+    fn end_life(&mut self, slot: &mut Slot, after: Option<Moment>) {
+        let Some(Current { mut life, owner, .. }) = slot.current.take() else { return };
+        life.after = after;
+        match owner {
+            Owner::File(at) => self.files[at].life = life,
+            Owner::Directory => self.directories.push((slot.number, life)),
+            Owner::None => {}
+        }
+    }
+
+    fn keep(&mut self, inode: Inode, source: DeletedSource, deleted: Option<u32>, life: Life) -> Owner {
+        if self.files.len() == MOST_FILES {
+            self.left_out += 1;
+            return Owner::None;
+        }
         let (fs, history) = (self.fs.clone(), Arc::clone(self.history));
-        self.files.push(DeletedFile { inode, source, deleted, paths, ways, blocks, fs, history });
+        self.files.push(DeletedFile {
+            inode,
+            source,
+            deleted,
+            paths: Vec::new(),
+            possible_paths: Vec::new(),
+            ways: Vec::new(),
+            blocks: DeletedBlocks::default(),
+            life,
+            fs,
+            history,
+        });
+        Owner::File(self.files.len() - 1)
     }
 }
 
@@ -248,12 +293,34 @@ struct Slot {
     slot: u32,
     /// The inode, if it was deleted.
     deleted: Option<Inode>,
-    /// Generations of the files that had the number, as far as they are known.
-    seen: HashSet<u32>,
+    /// The file whose copies are met, newer ones first.
+    current: Option<Current>,
+    /// The last file that is known to have had the number, and until when.
+    newest: Option<(Identity, Moment)>,
+    /// The first moment at which `deleted` was.
+    dead_since: Moment,
+    /// The oldest moment that was looked at.
+    oldest: Moment,
+}
+
+/// A file whose copies are met.
+struct Current {
+    identity: Identity,
+    life: Life,
+    owner: Owner,
+}
+
+/// The place that a life is noted in.
+enum Owner {
+    /// A deleted file.
+    File(usize),
+    /// A directory in use.
+    Directory,
+    None,
 }
 
 /// Whether an inode has names, or is a root of something.
-fn is_alive(inode: &Inode) -> bool {
+pub(crate) fn is_alive(inode: &Inode) -> bool {
     inode.links() > 0 && inode.deleted() == 0
 }
 
@@ -370,178 +437,7 @@ fn blocks_of(
     blocks
 }
 
-/// The transaction that had a name, the directory, and the name.
-type OldName = (Option<u32>, InodeNo, Vec<u8>);
-
 /// Permission bits without the ACL's mask. Of damaged attributes nobody knows what they gave the group.
-fn mode_without_acl(fs: &Ext4, inode: &Inode) -> u16 {
+pub(crate) fn mode_without_acl(fs: &Ext4, inode: &Inode) -> u16 {
     fs.mode_without_acl(inode).unwrap_or(inode.mode() & !0o070) & 0o777
-}
-
-/// Names that inodes had, or directories have.
-struct Names {
-    /// By the inode: the transaction that had the name, `None` for a record that is still there; the directory; the name.
-    of: HashMap<InodeNo, Vec<OldName>>,
-    /// Directories in use: the one above, and the name in there.
-    parents: HashMap<InodeNo, (InodeNo, Vec<u8>)>,
-    /// Permissions of directories, in use or deleted; where several had a number, those that all of them had.
-    modes: HashMap<InodeNo, u16>,
-}
-
-/// The permissions of a directory of which none are known, and of one to which the way is not known.
-const PRIVATE: u16 = 0o700;
-
-impl Names {
-    fn collect(fs: &Ext4, history: &Arc<History>, files: &[DeletedFile], directories: &[InodeNo]) -> Names {
-        let wanted: HashSet<InodeNo> = files.iter().map(|file| file.inode.number()).collect();
-        let mut names = Names { of: HashMap::new(), parents: HashMap::new(), modes: HashMap::new() };
-        for file in files.iter().filter(|file| file.inode.is_dir()) {
-            names.add_mode(file.inode.number(), file.mode_without_acl());
-        }
-        // Blocks that several directories have would be read without end.
-        let mut seen = SeenDirectories::new();
-        for number in directories {
-            let Ok(dir) = fs.inode(*number) else { continue };
-            names.add_mode(*number, mode_without_acl(fs, &dir));
-            if seen.enter(fs, b"", &dir).is_err() {
-                continue;
-            }
-            let _ = fs.for_each_entry(&dir, |entry| {
-                let is_dir = entry.kind.is_none_or(|kind| kind == FileType::Directory);
-                if is_dir && !matches!(&*entry.name, b"." | b"..") && entry.inode != InodeNo::ROOT {
-                    names.parents.entry(entry.inode).or_insert((*number, entry.name));
-                }
-                Ok(ControlFlow::Continue(()))
-            });
-            let _ = fs.for_each_removed_entry(&dir, |entry| {
-                if wanted.contains(&entry.inode) {
-                    names.add(entry.inode, None, *number, entry.name);
-                }
-                Ok(ControlFlow::Continue(()))
-            });
-            names.of_copies(fs, history, &dir, &wanted);
-        }
-        // Of directories that were deleted themselves, all entries are wanted.
-        let mut seen = SeenDirectories::new();
-        for file in files.iter().filter(|file| file.inode.is_dir()) {
-            let view = file.view();
-            if seen.enter(&view, b"", &file.inode).is_err() {
-                continue;
-            }
-            let transaction = match file.source {
-                DeletedSource::Journal(transaction) => Some(transaction),
-                _ => None,
-            };
-            let number = file.inode.number();
-            let _ = view.for_each_entry(&file.inode, |entry| {
-                if !matches!(&*entry.name, b"." | b"..") && wanted.contains(&entry.inode) {
-                    names.add(entry.inode, transaction, number, entry.name);
-                }
-                Ok(ControlFlow::Continue(()))
-            });
-            let _ = view.for_each_removed_entry(&file.inode, |entry| {
-                if wanted.contains(&entry.inode) {
-                    names.add(entry.inode, None, number, entry.name);
-                }
-                Ok(ControlFlow::Continue(()))
-            });
-            names.of_copies(&view, history, &file.inode, &wanted);
-        }
-        names
-    }
-
-    /// Takes the names that copies of a directory's blocks have.
-    fn of_copies(&mut self, fs: &Ext4, history: &Arc<History>, dir: &Inode, wanted: &HashSet<InodeNo>) {
-        let Ok(decode) = fs.name_decoder(dir) else { return };
-        let format = fs.entry_format(dir);
-        let Ok(blocks) = fs.directory_blocks(dir) else { return };
-        let _ = fs.mappings(dir, 0, |run| {
-            for logical in run.logical..run.end().min(blocks) {
-                let block = run.physical + (logical - run.logical);
-                for transaction in history.transactions(block) {
-                    let Some(bytes) = history.read_block(fs, block, transaction) else { continue };
-                    if fs.block_role(dir, logical, &bytes) == BlockRole::Node {
-                        continue;
-                    }
-                    let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(block);
-                    // The block may have been another one's then.
-                    if fs.verifies()
-                        && fs.verify_directory_block(BlockRole::Leaf, &dir.context(), &bytes, place).is_err()
-                    {
-                        continue;
-                    }
-                    let entries = Entries::new(&bytes, format, place).map_while(Result::ok);
-                    for entry in entries.chain(removed(&bytes, format, place)) {
-                        if matches!(entry.name, b"." | b"..") || !wanted.contains(&entry.inode) {
-                            continue;
-                        }
-                        if let Ok(name) = decode(&entry) {
-                            self.add(entry.inode, Some(transaction), dir.number(), name);
-                        }
-                    }
-                }
-            }
-            Ok(ControlFlow::Continue(()))
-        });
-    }
-
-    fn add_mode(&mut self, directory: InodeNo, mode: u16) {
-        self.modes.entry(directory).and_modify(|known| *known &= mode).or_insert(mode);
-    }
-
-    fn add(&mut self, inode: InodeNo, transaction: Option<u32>, directory: InodeNo, name: Vec<u8>) {
-        let names = self.of.entry(inode).or_default();
-        let is_full = names.len() >= MOST_NAMES;
-        let is_same = |other: &&mut OldName| other.1 == directory && other.2 == name;
-        match names.iter_mut().find(is_same) {
-            Some(known) => known.0 = known.0.max(transaction),
-            None if is_full => {}
-            None => names.push((transaction, directory, name)),
-        }
-    }
-
-    /// The paths that an inode may have had, the likeliest first: those of the newest copies that are not newer than the inode.
-    /// With each, the permissions of the directories that it goes through.
-    fn paths(&self, inode: &Inode, source: DeletedSource) -> Vec<(Vec<u8>, Vec<u16>)> {
-        let mut names: Vec<_> = self.of.get(&inode.number()).into_iter().flatten().collect();
-        let limit = match source {
-            DeletedSource::Journal(transaction) => transaction,
-            _ => u32::MAX,
-        };
-        names.sort_by_key(|(transaction, ..)| {
-            let is_later = transaction.is_some_and(|transaction| transaction > limit);
-            (is_later, std::cmp::Reverse(*transaction))
-        });
-        names.into_iter().map(|(_, directory, name)| self.path(*directory, name)).collect()
-    }
-
-    fn path(&self, mut directory: InodeNo, name: &[u8]) -> (Vec<u8>, Vec<u16>) {
-        let mut parts = vec![name.to_vec()];
-        let mut way = Vec::new();
-        while directory != InodeNo::ROOT {
-            let above = self.parents.get(&directory).map(|(above, name)| (*above, name));
-            let above =
-                above.or_else(|| self.of.get(&directory)?.first().map(|(_, above, name)| (*above, name)));
-            // Without an end, it is a circle.
-            match above.filter(|_| parts.len() < MOST_PARENTS) {
-                Some((above, name)) => {
-                    parts.push(name.clone());
-                    way.push(self.modes.get(&directory).copied().unwrap_or(PRIVATE));
-                    directory = above;
-                }
-                None => {
-                    parts.push(format!("#{directory}").into_bytes());
-                    way.push(PRIVATE);
-                    break;
-                }
-            }
-        }
-        let mut path = Vec::new();
-        for part in parts.iter().rev() {
-            path.push(b'/');
-            path.extend(part);
-        }
-        way.reverse();
-        (path, way)
-    }
 }

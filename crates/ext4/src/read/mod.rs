@@ -15,6 +15,7 @@ pub(crate) mod journal;
 pub(crate) mod kept;
 pub(crate) mod map;
 pub(crate) mod names;
+pub(crate) mod old_names;
 pub(crate) mod path;
 pub(crate) mod primary;
 pub(crate) mod runs;

@@ -23,8 +23,8 @@ use crate::streams::visible;
 /// Copy deleted files out of an image, as far as they can be recovered.
 ///
 /// Linux clears a file's map when it deletes the file. The journal may still have a copy of the map from before; other tools leave
-/// the map in the inode. Names are those that directories, or their copies in the journal, still have; a file without one is called
-/// # and its inode's number.
+/// the map in the inode. Names are those that directories, or their copies in the journal, still have. A file without one is called
+/// # and its inode's number, and so is one that may have had several names, as other files had its inode's number, too: they are told.
 ///
 /// A file is likely whole if its map is, all its blocks are free, and it matches its fs-verity tree if it has one. Nothing else
 /// tells whether a free block was used by another file for a while. Files with blocks that are in use again, or whose bitmap is
@@ -75,7 +75,8 @@ impl Args {
                 || what.iter().any(|what| match what {
                     What::Inode(number) => file.inode.number().get() == *number,
                     What::Matching(pattern) => {
-                        file.paths.iter().any(|path| pattern.matches(&path[1..], is_dir))
+                        let paths = file.paths.iter().chain(&file.possible_paths);
+                        paths.into_iter().any(|path| pattern.matches(&path[1..], is_dir))
                     }
                 })
         };
@@ -309,8 +310,22 @@ fn line(judged: &Judged<'_>) -> Vec<u8> {
         inode.number(),
         inode.kind().letter()
     );
-    let path = file.paths.first().map_or_else(|| b"(no name)".to_vec(), |path| shown(path));
-    [head.as_bytes(), &path].concat()
+    let mut line = head.into_bytes();
+    let others: Vec<Vec<u8>> = other_paths(file).map(|path| shown(path)).collect();
+    match (file.paths.first(), others.is_empty()) {
+        (Some(path), true) => line.extend(shown(path)),
+        (Some(path), false) => {
+            line.extend([&shown(path), &b" (or "[..], &others.join(&b", "[..]), b")"].concat())
+        }
+        (None, true) => line.extend(b"(no name)"),
+        (None, false) => line.extend([b"(no name, perhaps ", &others.join(&b" or "[..])[..], b")"].concat()),
+    }
+    line
+}
+
+/// The paths that a file may have had, too.
+fn other_paths(file: &DeletedFile) -> impl Iterator<Item = &Vec<u8>> {
+    file.paths.iter().skip(1).chain(&file.possible_paths)
 }
 
 fn value(judged: &Judged<'_>) -> Value {
@@ -325,7 +340,7 @@ fn value(judged: &Judged<'_>) -> Value {
         DeletedSource::Inode => (Some("inode"), None),
         DeletedSource::MapGone => (None, None),
     };
-    let others = file.paths.iter().skip(1).map(|path| String::from_utf8_lossy(path).into_owned());
+    let others = other_paths(file).map(|path| String::from_utf8_lossy(path).into_owned());
     value["other_paths"] = others.collect::<Vec<_>>().into();
     value["inode"] = inode.number().get().into();
     value["generation"] = inode.generation().into();

@@ -4,7 +4,7 @@
 //! of blocks are what the file system had when they were committed. [`History`] notes where each copy lies, and [`History::as_of`]
 //! shows the file system as one transaction left it, where blocks that it has no copy of are as they are now.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,6 +13,7 @@ use casemate_blockdev::{BlockDevice, u64_of};
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::journal_block::{self, Kind, MAGIC, Tag};
+use crate::format::journal_superblock::JournalSuperblock;
 use crate::number::within;
 use crate::read::fs::Ext4;
 use crate::read::journal::{Copy, Journal};
@@ -32,6 +33,16 @@ pub(crate) struct History {
     pub unread: Option<Error>,
     /// Copies that were read.
     reads: AtomicU64,
+    /// The last transaction of those that follow one in the log, each behind the other, without a gap.
+    followed: HashMap<u32, u32>,
+}
+
+/// A block of the log with a header.
+struct Step {
+    kind: Kind,
+    sequence: u32,
+    /// Blocks that it takes, with the copies behind it. None if they are not whole.
+    len: Option<u32>,
 }
 
 /// Copies that are read: forged maps could name each of them any number of times.
@@ -52,6 +63,7 @@ impl History {
         let Some(journal) = Journal::open(fs)? else { return Ok(history) };
         let superblock = journal.superblock();
         let mut count = 0;
+        let mut steps = BTreeMap::new();
         for at in superblock.first..superblock.end() {
             let bytes = match journal.read(at) {
                 Ok(bytes) => bytes,
@@ -60,20 +72,29 @@ impl History {
                     continue;
                 }
             };
-            let Some((Kind::Descriptor, sequence)) = journal_block::header(&bytes) else { continue };
+            let Some((kind, sequence)) = journal_block::header(&bytes) else { continue };
+            let len = (kind != Kind::Descriptor).then_some(1);
+            steps.insert(at, Step { kind, sequence, len });
+            if kind != Kind::Descriptor {
+                continue;
+            }
             let place = Place::of(Structure::JournalBlock).at(Block::new(at.into()));
             if journal.check(Kind::Descriptor, &bytes, place).is_err() {
                 continue;
             }
             let Ok(tags) = journal_block::tags(&bytes, superblock, place) else { continue };
             let mut log = at;
+            let mut len = Some(1_u32);
             for tag in tags {
                 log = superblock.next(log);
+                len = len.map(|len| len + 1);
                 if !fs.layout().contains(tag.block, 1) || !is_whole(&journal, &tag, log, sequence) {
+                    len = None;
                     continue;
                 }
                 if count == MOST_COPIES {
                     history.left_out += 1;
+                    len = None;
                     continue;
                 }
                 count += 1;
@@ -81,7 +102,9 @@ impl History {
                 let copy = Copy { offset, escaped: tag.escaped };
                 history.copies.entry(tag.block).or_default().push((sequence, copy));
             }
+            steps.insert(at, Step { kind, sequence, len });
         }
+        history.followed = followed(&steps, superblock);
         for copies in history.copies.values_mut() {
             // Stable: of one transaction the copy behind counts.
             copies.sort_by_key(|(sequence, _)| *sequence);
@@ -92,6 +115,11 @@ impl History {
     /// The transactions that have a copy of a block, newest first.
     pub fn transactions(&self, block: Block) -> impl Iterator<Item = u32> {
         self.copies.get(&block).into_iter().flatten().rev().map(|(sequence, _)| *sequence)
+    }
+
+    /// The last transaction up to which all are known that follow this one: a block without a copy in them stays as it is.
+    pub fn known_until(&self, transaction: u32) -> u32 {
+        self.followed.get(&transaction).copied().unwrap_or(transaction)
     }
 
     /// A block as a transaction left it; `None` if that can't be read, or too much was read already.
@@ -123,6 +151,40 @@ impl History {
         let behind = copies.partition_point(|(sequence, _)| *sequence <= transaction);
         behind.checked_sub(1).map(|at| copies[at].1)
     }
+}
+
+/// For each transaction that is whole, the last one of those that follow it without a gap.
+fn followed(steps: &BTreeMap<u32, Step>, superblock: &JournalSuperblock) -> HashMap<u32, u32> {
+    let mut bounds: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+    // A transaction that goes over the end of the ring is met twice; forged ones could meet without end.
+    let mut met: HashMap<u32, u8> = HashMap::new();
+    for (start, first) in steps {
+        if met.contains_key(start) {
+            continue;
+        }
+        let mut at = *start;
+        while let Some(step) = steps.get(&at).filter(|step| step.sequence == first.sequence) {
+            let times = met.entry(at).or_default();
+            *times += 1;
+            let Some(len) = step.len.filter(|_| *times <= 2) else { break };
+            let behind = at.saturating_add(len);
+            let size = superblock.end() - superblock.first;
+            at = if behind >= superblock.end() { behind - size } else { behind };
+            if step.kind == Kind::Commit {
+                bounds.insert(first.sequence, (*start, at));
+                break;
+            }
+        }
+    }
+    let mut followed = HashMap::new();
+    let mut next: Option<(u32, u32)> = None;
+    for (sequence, (start, end)) in bounds.into_iter().rev() {
+        let is_behind = next == sequence.checked_add(1).map(|number| (number, end));
+        let last = if is_behind { followed.get(&(sequence + 1)).copied() } else { None };
+        followed.insert(sequence, last.unwrap_or(sequence));
+        next = Some((sequence, start));
+    }
+    followed
 }
 
 /// Whether a copy is that of its tag: later transactions may have been written over it. Without checksums all that tells is that
