@@ -25,9 +25,16 @@ impl Cipher {
     /// A row under a key; `spec` is the row's.
     pub(crate) fn keyed(row: &Row, spec: &CipherSpec, key: &[u8]) -> Result<Cipher, BadKey> {
         if !spec.key_lens.contains(&key.len()) {
-            let lens: Vec<_> = spec.key_lens.iter().map(|len| (8 * len).to_string()).collect();
-            let (algorithm, lens, len) = (&row.algorithm, lens.join(" or "), 8 * key.len());
-            return Err(BadKey(format!("{algorithm} takes keys of {lens} bits, not {len}")));
+            let lens = |factor: usize| {
+                let lens: Vec<_> = spec.key_lens.iter().map(|len| (len * factor).to_string()).collect();
+                lens.join(" or ")
+            };
+            let (algorithm, bytes, bits, len) = (&row.algorithm, lens(1), lens(8), key.len());
+            let text = format!(
+                "{algorithm} takes keys of {bytes} bytes ({bits} bits), not of {len} ({} bits)",
+                8 * len
+            );
+            return Err(BadKey(text));
         }
         Ok(Cipher {
             driver: (spec.make)(key)?,

@@ -482,7 +482,10 @@ mod tests {
             RequestError::PartBlock { unit: 520, block: 16 }
         );
         let error = cipher("xts(aes)", 63).unwrap_err().to_string();
-        assert_eq!(error, "xts(aes) takes keys of 512 or 256 or 384 bits, not 504");
+        assert_eq!(
+            error,
+            "xts(aes) takes keys of 64 or 32 or 48 bytes (512 or 256 or 384 bits), not of 63 (504 bits)"
+        );
     }
 
     #[test]

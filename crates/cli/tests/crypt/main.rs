@@ -631,9 +631,15 @@ fn unfinished_work_is_known_by_every_name_of_the_image() {
     assert!(fs::read(at("run/image")).unwrap() == expected);
 }
 
+/// Sends SIGINT without a program that would have to be started first: the work may end meanwhile.
+fn signal(child: &std::process::Child) {
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+}
+
 /// Sends SIGINT and waits; gives exit status and standard error.
 fn interrupt(child: std::process::Child) -> (Option<i32>, String) {
-    run(Command::new("kill").args(["-INT", &child.id().to_string()]));
+    signal(&child);
     let output = child.wait_with_output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
@@ -657,7 +663,7 @@ fn an_interrupt_leaves_nothing_that_looks_whole() {
     let mut input = child.stdin.take().unwrap();
     input.write_all(&[1; 1 << 20]).unwrap();
     wait_until(|| parts() == 3);
-    run(Command::new("kill").args(["-INT", &child.id().to_string()]));
+    signal(&child);
     drop(input);
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), parts()), (Some(130), 2));

@@ -68,7 +68,7 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Whether it may be of this moment.
+    /// Tells if the file may have been there at this moment.
     fn may_have(&self, moment: Moment) -> bool {
         self.after.is_none_or(|after| moment > after) && self.before.is_none_or(|before| moment < before)
     }

@@ -182,11 +182,12 @@ impl Parity {
             Seen::Unknown => place.look(&|loss| consent(&perhaps_parity(loss)), work)?,
             Seen::Other => {
                 place.look(consent, work)?;
-                // The size alone would tell a number of roots, and it may be that of something else as well.
+                // The size alone would tell a number of roots that somebody must have chosen, and it may be that of something else as well.
+                // Of the usual number it may be what an update left that was cut off.
                 let bytes = place.bytes.start..place.bytes.end.min(self.medium.top().size());
                 let holds_data = target::holds_data(self.medium.top(), bytes).at(self.medium.name())?;
                 let devices = (layout, data, hash);
-                let is_guessed = self.is_alone && self.roots == Roots::Size;
+                let is_guessed = self.is_alone && self.roots == Roots::Size && self.layout.roots() != ROOTS;
                 if is_guessed && holds_data && self.end_of_other_roots(devices, changed, work)?.is_none() {
                     consent(&Loss::new(self.medium.name(), "data that are not the parity of these data"))?;
                 }
