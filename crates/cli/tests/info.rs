@@ -351,7 +351,7 @@ fn a_chain_of_logical_partitions_that_breaks_hides_only_its_rest() {
 #[test]
 fn the_digest_is_that_of_the_image() {
     let place = place();
-    place.file("noise", &Rng::new(3).bytes(3_000_001));
+    place.file("noise", Rng::new(3).bytes(3_000_001));
     let expected = place.sh("sha256sum noise | cut -d' ' -f1");
     let expected = expected.trim();
     assert!(stdout(&place.is("info --sha256 noise", 1, "")).ends_with(&format!("sha256: {expected}\n")));
