@@ -60,14 +60,15 @@ pub fn prepare() {
 /// Whether the command was asked to end.
 pub fn is_interrupted() -> bool {
     platform::look();
-    FIRST.load(Ordering::Relaxed) != 0 && !IS_UP.load(Ordering::Relaxed)
+    let has_come = FIRST.load(Ordering::Relaxed) != 0 || platform::arrived() != 0;
+    has_come && !IS_UP.load(Ordering::Relaxed)
 }
 
 /// The exit status of a command that was interrupted, as a shell says it of one that the signal has ended.
 pub fn exit_status() -> u8 {
-    match FIRST.load(Ordering::Relaxed) {
-        0 => INTERRUPTED,
-        signal => status_of(signal),
+    match (FIRST.load(Ordering::Relaxed), platform::arrived()) {
+        (0, 0) => INTERRUPTED,
+        (0, signal) | (signal, _) => status_of(signal),
     }
 }
 
@@ -103,8 +104,8 @@ pub fn heed() {
 
 #[cfg(unix)]
 mod platform {
-    use std::sync::Once;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Once, OnceLock};
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -121,7 +122,16 @@ mod platform {
     /// Time between two looks at what is at work.
     const TICK: Duration = Duration::from_millis(10);
 
+    /// A signal that has come, set where it arrives: the thread that notes it runs later, and the end of a pipe may come before.
+    static ARRIVED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
+
     pub fn look() {}
+
+    pub fn arrived() -> i32 {
+        // A receiver notes them itself.
+        let arrived = ARRIVED.get().filter(|_| !HAS_RECEIVER.load(Ordering::Relaxed));
+        arrived.map_or(0, |arrived| i32::try_from(arrived.load(Ordering::Relaxed)).unwrap_or(0))
+    }
 
     pub fn heed() {
         static BEGIN: Once = Once::new();
@@ -129,7 +139,13 @@ mod platform {
             stop_waiting_when(is_interrupted);
             // What nohup, or a shell in the background, has started without them goes on.
             let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter();
-            let wanted = wanted.filter(|signal| !is_ignored(*signal));
+            let wanted: Vec<i32> = wanted.filter(|signal| !is_ignored(*signal)).collect();
+            let arrived = ARRIVED.get_or_init(Arc::default);
+            for signal in &wanted {
+                // Without it the signal is noted a moment later.
+                let number = usize::try_from(*signal).unwrap_or(0);
+                let _ = signal_hook::flag::register_usize(*signal, Arc::clone(arrived), number);
+            }
             // Without them the system ends the process.
             if let Ok(signals) = Signals::new(wanted) {
                 thread::spawn(move || watch(signals));
@@ -197,6 +213,11 @@ mod platform {
     use super::{INTERRUPTED, is_interrupted, note};
 
     static CAME: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+    /// Signals are noted where they are looked at.
+    pub fn arrived() -> i32 {
+        0
+    }
 
     pub fn look() {
         if CAME.get().is_some_and(|came| came.load(Ordering::Relaxed)) {
