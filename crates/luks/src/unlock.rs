@@ -198,7 +198,7 @@ fn try_slots(
         _ => "no key slot opens with this passphrase".to_owned(),
     };
     if passphrase.expose().ends_with(b"\n") {
-        text.push_str("; it ends in a line feed, which a key slot that was made without one does not have");
+        text.push_str("; the passphrase ends in a line feed, which counts");
     }
     failed.iter().for_each(|error| text.push_str(&format!("; {}", error.text())));
     // A slot that was not tried may be the passphrase's: whether that is right was not found out.

@@ -200,9 +200,13 @@ impl Device {
     }
 
     fn partitions(&self, py: Python<'_>) -> PyResult<Vec<Row>> {
-        let found = self.named(py.detach(|| blockdev::table_to_read(&*self.top)))?.partitions;
+        let table = self.named(py.detach(|| blockdev::table_to_read(&*self.top)))?;
+        if let Some(damage) = table.damage {
+            // A list that lacks some would pass for all of them.
+            return self.named(Err(Error::corrupt(damage)));
+        }
         let row = |found: blockdev::Partition| (found.number, found.start, found.len, found.kind, found.name);
-        Ok(found.into_iter().map(row).collect())
+        Ok(table.partitions.into_iter().map(row).collect())
     }
 
     fn partition(&self, py: Python<'_>, number: u32) -> PyResult<Device> {

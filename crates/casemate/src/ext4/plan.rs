@@ -27,7 +27,7 @@ use super::spec::{
     BuildSpec, DmVeritySpec, EncryptedFolder, FolderKey, LuksSpec, ParitySpec, Signer, VeritySpec,
 };
 use crate::luks::NewVolume;
-use crate::target::{self, Consent, Made, Target};
+use crate::target::{self, Consent, Loss, Made, Target};
 use crate::verity::{Fec, FormatOptions, Formatted, Seed};
 use crate::{Error, Image, Output};
 
@@ -338,7 +338,10 @@ impl Planned {
     fn look_at_full(&self, consent: Consent<'_>) -> Result<(), Error> {
         match &self.target {
             BuildTarget::File(path) if !self.is_meant => {
-                target::look_at_path(path, Some(Made::Data), consent)
+                // Everything else is asked for where the file is opened.
+                let of_file_system =
+                    |loss: &Loss| if loss.what() == signatures::EXT { consent(loss) } else { Ok(()) };
+                target::look_at_path(path, Some(Made::Data), &of_file_system)
             }
             _ => Ok(()),
         }

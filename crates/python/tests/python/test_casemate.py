@@ -955,6 +955,18 @@ class Ext4(World):
             self.assertEqual([path.read_bytes()[:2] for path in (fs / "etc/one", fs / "two")], [b"11", b"22"])
         run(tool("e2fsck"), "-fn", image)
 
+    def test_a_list_of_partitions_lacks_none(self):
+        # A primary partition, and a chain of logical ones whose first record is zeros.
+        disk = bytearray(64 * 512)
+        for at, kind, start, sectors in [(446, 0x83, 8, 8), (462, 0x05, 16, 40)]:
+            disk[at + 4] = kind
+            disk[at + 8 : at + 16] = start.to_bytes(4, "little") + sectors.to_bytes(4, "little")
+        disk[510:512] = b"\x55\xaa"
+        device = casemate.Device.from_bytes(bytes(disk))
+        with self.assertRaisesRegex(casemate.Error, "the record of logical partition 5, at byte 8192"):
+            device.partitions()
+        self.assertEqual(device.partition(1).size, 8 * 512)
+
     def test_sources_are_taken_in_their_order(self):
         ext4, image = casemate.ext4, self.folder / "ordered.img"
         for name in ["a", "b"]:

@@ -5,7 +5,7 @@ use casemate_blockdev::{Advice, BlockDevice, Code, Medium, Output, Uuid, name_al
 use casemate_providers::{Providers, Seed, Work};
 
 use super::driver::driven;
-use super::fec::{self, FecDevices, FecLayout};
+use super::fec::{self, FecDevices, FecLayout, Seen};
 use super::parity;
 use super::place::{self, Place};
 use super::remains::left_behind;
@@ -88,7 +88,8 @@ impl FormatOptions {
         }
         // Behind its hash area, parity is known by its size as well.
         let fits = on_hash_device && parity.fitting.is_some();
-        let is_there = is_whole && (fits || parity.is_there(&layout, data, hash, &Ranges::new(), work)?);
+        let seen = || parity.seen((&layout, data, hash), &Ranges::new(), work);
+        let is_there = is_whole && (fits || seen()? == Seen::Parity);
         Ok(is_there.then_some(parity.place(data)?.bytes.end))
     }
 

@@ -23,8 +23,8 @@ pub struct Fec {
     pub offset: u64,
     /// Parity bytes for each codeword of 255: 2 to 24. If `None`, what the size of parity that exists says, or 2.
     pub roots: Option<u32>,
-    /// Whether a file that has nothing but the parity keeps what lies behind it, when the parity is made. Off by default: such a file
-    /// is as long as its parity, because its length tells the number of roots.
+    /// Whether a file with longer parity of the same data keeps its length, when the parity is made. Off by default, because the length
+    /// tells the number of roots.
     pub keep_behind: bool,
 }
 
@@ -171,7 +171,8 @@ impl Parity {
         consent: Consent<'_>,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
-        let seen = self.seen(layout, data, hash, changed, work)?;
+        let devices = (layout, data, hash);
+        let seen = self.seen(devices, changed, work)?;
         // Behind its hash area or its data, parity is known by its size as well.
         let is_behind = self.medium.is_same(hash) || self.medium.is_same(data);
         let is_fitting = self.fitting == Some(self.layout.roots());
@@ -182,11 +183,10 @@ impl Parity {
             Seen::Unknown => place.look(&|loss| consent(&perhaps_parity(loss)), work)?,
             Seen::Other => {
                 place.look(consent, work)?;
-                // The size alone would tell a number of roots that somebody must have chosen, and it may be that of something else as well.
-                // Of the usual number it may be what an update left that was cut off.
+                // The size alone would tell a number of roots that somebody must have chosen, and it may be that of something else as
+                // well. Of the usual number it may be what an update left that was cut off.
                 let bytes = place.bytes.start..place.bytes.end.min(self.medium.top().size());
                 let holds_data = target::holds_data(self.medium.top(), bytes).at(self.medium.name())?;
-                let devices = (layout, data, hash);
                 let is_guessed = self.is_alone && self.roots == Roots::Size && self.layout.roots() != ROOTS;
                 if is_guessed && holds_data && self.end_of_other_roots(devices, changed, work)?.is_none() {
                     consent(&Loss::new(self.medium.name(), "data that are not the parity of these data"))?;
@@ -211,26 +211,17 @@ impl Parity {
         let place = Fec { medium, offset: self.offset, roots: None, keep_behind: self.keep_behind };
         let Ok(mut parity) = place.found(layout, data, hash) else { return Ok(None) };
         parity.settle(devices, changed, work.providers.cpu())?;
-        let is_there = parity.is_there(layout, data, hash, changed, work)?;
+        let is_there = parity.seen(devices, changed, work)? == Seen::Parity;
         Ok(is_there.then_some(parity.layout.parity_size()))
     }
 
-    pub(super) fn is_there(
+    /// Contents of the place, as far as some rounds tell them.
+    ///
+    /// # Errors
+    /// Errors of [`fec::look`].
+    pub(super) fn seen(
         &self,
-        layout: &Layout,
-        data: &Medium,
-        hash: &Medium,
-        changed: &Ranges,
-        work: &Work<'_>,
-    ) -> Result<bool, Error> {
-        Ok(self.seen(layout, data, hash, changed, work)? == Seen::Parity)
-    }
-
-    fn seen(
-        &self,
-        layout: &Layout,
-        data: &Medium,
-        hash: &Medium,
+        (layout, data, hash): (&Layout, &Medium, &Medium),
         changed: &Ranges,
         work: &Work<'_>,
     ) -> Result<Seen, Error> {

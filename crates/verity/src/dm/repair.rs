@@ -48,7 +48,8 @@ impl Volume {
     }
 
     /// Makes the parity again, in place, after [`Volume::repair`] has left nothing wrong and [`Volume::check_parity`] has found these
-    /// rounds to differ, or that they can't be read. Returns those that still can't be. `consent` is asked if no round shows that the place holds this parity, and it is not zeros.
+    /// rounds to differ, or that they can't be read. Returns those that still can't be. `consent` is asked if no round shows that the
+    /// place holds this parity, and it is not zeros.
     ///
     /// # Errors
     /// `Argument` if the volume was opened without parity, or that for reading, or blocks are wrong of which it would be made;

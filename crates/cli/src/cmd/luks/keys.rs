@@ -377,8 +377,10 @@ impl Erase {
         if context.json() {
             context.print_json(&json!({ "key_slots": slots }))?;
         }
+        // The slots are gone, whatever the device says now.
+        let device = || self.header.place.open(Access::ReadUnlocked, VolumeKind::Luks, context);
         if self.header.luks_header.is_some()
-            && self.header.place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?.begins_with_luks()?
+            && device().and_then(|device| device.begins_with_luks()).unwrap_or(false)
         {
             let file = self.header.place.file().display();
             context.note(&format!(

@@ -32,9 +32,9 @@ pub struct Repaired {
 
 /// Restores the data and hash blocks that the hash tree finds damaged, in place.
 ///
-/// Damaged blocks are erasures to the code: of the blocks that share a codeword as many as there are roots
-/// can be restored; so are blocks that can't be read, which are written. More are restored where damage is in few bytes of them: in each codeword half as many
-/// wrong bytes as there are roots. Only blocks below the root hash are written: never the superblock, what
+/// Damaged blocks are erasures to the code, and so are blocks that can't be read, which are written: of the blocks
+/// that share a codeword as many as there are roots can be restored. More are restored where damage is in few bytes
+/// of them: in each codeword half as many wrong bytes as there are roots. Only blocks below the root hash are written: never the superblock, what
 /// lies behind the tree, or the parity (which [`check`](super::check) can look at and
 /// [`encode`](super::encode) renew).
 ///
@@ -81,11 +81,9 @@ pub fn repair(
         let restored = target.restore(&bad, &suspect, work)?;
         let before = all.count();
         restored.iter().for_each(|range| all.insert(range));
-        let data_blocks = layout.geometry().data_blocks();
-        let (in_data, in_tree): (Vec<_>, Vec<_>) =
-            all.iter().flatten().partition(|block| *block < data_blocks);
-        done.data = in_data.into_iter().map(|block| block..block + 1).collect();
-        done.hash_blocks = u64_of(in_tree.len());
+        let data = layout.geometry().data_blocks();
+        done.data = all.iter().map(|range| range.start.min(data)..range.end.min(data)).collect();
+        done.hash_blocks = all.iter().map(|range| range.end.max(data) - range.start.max(data)).sum();
         devices.data.flush()?;
         devices.hash.flush()?;
         // Nothing more helped: what is left, is left. So are sectors that can't be read once they were written, either.
