@@ -160,6 +160,7 @@ fn run(args: &[OsString]) -> u8 {
         // Where in the data it was is of no use; what it has left is.
         Err(error) if error.is_interrupt() => {
             context.complain(&Error::new(ErrorKind::Interrupted, error.text().into_owned()));
+            signals::end_by_quit();
         }
         Err(error) if !error.is_broken_pipe() => context.complain(error),
         _ => {}

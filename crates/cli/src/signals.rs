@@ -72,6 +72,11 @@ pub fn exit_status() -> u8 {
     }
 }
 
+/// Ends the process by SIGQUIT if its user has sent that. What was interrupted has said what it has left.
+pub fn end_by_quit() {
+    platform::end_by_quit();
+}
+
 /// The exit status of what a signal ends.
 pub fn status_of(signal: i32) -> u8 {
     u8::try_from(signal).map_or(INTERRUPTED, |signal| signal.saturating_add(128))
@@ -166,9 +171,7 @@ mod platform {
                 }
             };
             if came.contains(&SIGQUIT) {
-                remove_unfinished_outputs();
-                // Its user wants a memory dump.
-                let _ = signal_hook::low_level::emulate_default_handler(SIGQUIT);
+                quit();
             }
             if HAS_RECEIVER.load(Ordering::Relaxed) {
                 first = None;
@@ -191,6 +194,19 @@ mod platform {
                 end(first);
             }
         }
+    }
+
+    /// Ends the process by SIGQUIT if that has come: what it interrupted may end before the thread that notes signals has run.
+    pub fn end_by_quit() {
+        if arrived() == SIGQUIT {
+            quit();
+        }
+    }
+
+    /// Ends the process as its user wants it, with a memory dump, but without the files that it has begun.
+    fn quit() {
+        remove_unfinished_outputs();
+        let _ = signal_hook::low_level::emulate_default_handler(SIGQUIT);
     }
 
     /// Ends the process at once, but without the files that it has begun.
@@ -218,6 +234,8 @@ mod platform {
     pub fn arrived() -> i32 {
         0
     }
+
+    pub fn end_by_quit() {}
 
     pub fn look() {
         if CAME.get().is_some_and(|came| came.load(Ordering::Relaxed)) {

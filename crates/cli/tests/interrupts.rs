@@ -234,7 +234,8 @@ fn sigquit_leaves_no_half_file() {
     wait_until_idle(&mut child, line);
     assert_eq!(names(&place).len(), 3);
     send(&child, "-QUIT");
-    assert_eq!(ended(&mut child).signal(), Some(3));
+    let status = ended(&mut child);
+    assert_eq!(status.signal(), Some(3), "{status}");
     assert_eq!(names(&place), ["data", "key"]);
 }
 
