@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{AtFile, BlockDevice, Buffer, DamageMap, Unread, u64_of, usize_of};
+use casemate_blockdev::{AtFile, BlockDevice, Buffer, DamageMap, Unread, name_all, u64_of, usize_of};
 use casemate_providers::Work;
 
 pub use casemate_blockdev::{LARGEST_MAP, RescueMap, Salvage};
@@ -94,16 +94,18 @@ impl Image {
     }
 
     /// Copies what can be read of the topmost device to a file or block device; a new file gets its name at the end. It must be
-    /// none of `others`.
+    /// none of `others`. When the copy is complete, `beside` writes a file that belongs to it, such as a map, which gets its name just
+    /// before the copy does.
     ///
     /// # Errors
-    /// Anything but damage; whatever the consent says if the target holds something; `Io` of the target.
+    /// Anything but damage; whatever the consent says if the target holds something; `Io` of the target; whatever `beside` says.
     pub fn rescue(
         &self,
         target: &Path,
         others: &[&Path],
         consent: Consent<'_>,
         work: &Work<'_>,
+        beside: impl FnOnce(&Rescued) -> Result<Option<Output>, Error>,
     ) -> Result<Rescued, Error> {
         self.remember_unknown();
         let source = self.salvage();
@@ -113,8 +115,11 @@ impl Image {
         let Some(to) = output.device() else {
             let mut output = output;
             copy(&source, self.name(), (&target.display().to_string(), &mut output), work)?;
+            // Its reader waits for the end.
             output.commit()?;
-            return Ok(self.rescued(&source));
+            let rescued = self.rescued(&source);
+            name_all(beside(&rescued)?.into_iter().collect(), &[])?;
+            return Ok(rescued);
         };
         let size = source.size();
         work.pool.run(size.div_ceil(PIECE), Buffer::default, |buffer: &mut Buffer, piece| {
@@ -125,8 +130,9 @@ impl Image {
             to.write_at(buffer, offset).at(target.display())?;
             work.events.advance(u64_of(buffer.len()))
         })?;
-        output.commit()?;
-        Ok(self.rescued(&source))
+        let rescued = self.rescued(&source);
+        name_all(beside(&rescued)?.into_iter().chain([output]).collect(), &[])?;
+        Ok(rescued)
     }
 
     /// Copies what can be read of the topmost device to a stream, which comes with its name for errors.

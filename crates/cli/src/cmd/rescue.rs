@@ -136,21 +136,23 @@ impl MapArgs {
             Output::begin(path, &others)
         };
         let map = self.map.as_ref().map(begin).transpose()?;
+        let map_of = |rescued: &Rescued| {
+            map.map(|map| map.with(rescued.map().to_text(rescued.bytes).as_bytes())).transpose()
+        };
         let rescued = match is_stream {
             true => {
                 let mut output = context.output_of_data()?;
-                image.rescue_stream(("standard output", &mut output), &work)?
+                let rescued = image.rescue_stream(("standard output", &mut output), &work)?;
+                map_of(&rescued)?.map(Output::commit).transpose()?;
+                rescued
             }
             false => {
                 let consent = |loss: &Loss| overwrite.consent(loss);
-                image.rescue(target, &inputs, &consent, &work)?
+                image.rescue(target, &inputs, &consent, &work, map_of)?
             }
         };
         drop(progress);
         complain(image.name(), &rescued, context);
-        if let Some(map) = map {
-            map.finish(rescued.map().to_text(rescued.bytes).as_bytes())?;
-        }
         if context.json() && !is_stream {
             context.print_json(&value(&rescued))?;
         }

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
-use casemate_testkit::{Place, Rng, status, stderr, stdout, tool};
+use casemate_testkit::{Place, Rng, run_any, status, stderr, stdout, tool};
 
 use crate::{CASEMATE, own, says};
 
@@ -154,6 +154,28 @@ fn a_map_replaces_a_map_alone() {
         assert!(place.read(name).ends_with(end), "{name}");
     }
     assert!(rescue.wait().unwrap().success());
+}
+
+/// A map says which sectors of its copy are wrong: an old one would say it of another copy.
+#[test]
+fn a_copy_and_its_map_are_replaced_together() {
+    let Some(strace) = tool("strace") else { return };
+    let place = Place::new(CASEMATE);
+    place.file("disk", Rng::new(3).bytes(1 << 20));
+    place.yes("rescue disk copy --map map");
+    let (copy, map) = (place.read("copy"), place.read("map"));
+    place.file("disk", Rng::new(4).bytes(2 << 20));
+    for when in [1, 2] {
+        let inject = format!("inject=rename,renameat,renameat2:error=EIO:when={when}");
+        let mut command = Command::new(&strace);
+        command.args(["-f", "-qq", "-o", "trace", "-e", "trace=rename,renameat,renameat2", "-e", &inject]);
+        command.args([CASEMATE, "rescue", "disk", "copy", "--map", "map", "--threads", "1"]);
+        let output = run_any(command.current_dir(place.folder()));
+        says(&output, 2, "Input/output error");
+        assert!(place.read("copy") == copy && place.read("map") == map, "{when}");
+    }
+    place.yes("rescue disk copy --map map");
+    assert!(place.read("copy") == place.read("disk"));
 }
 
 /// Parts that a map of ddrescue does not call finished are not read, and are lost through a mapping in whole sectors.
