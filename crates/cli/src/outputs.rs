@@ -54,7 +54,7 @@ const SOURCES: &[&str] = &["from", "image", "source"];
 const MADE_OF_SOURCES: &[&str] = &["image", "out", "output", "target"];
 
 /// Arguments of files that are written by some commands, and read by others.
-const WRITTEN_AS_FILES: &[&str] = &["fec_device", "hash_device"];
+const WRITTEN_AS_FILES: &[&str] = &["fec_device", "hash_device", "luks_header"];
 
 /// Refuses a command line, whose command is called by its words, if it would replace one of the files that it names.
 ///

@@ -196,7 +196,40 @@ fn keys_are_not_read_from_what_is_changed() {
         }
         assert!(twins.place.read("ours") == before && !twins.place.path("apart").exists());
         assert!(twins.place.read("plain").iter().all(|byte| *byte == 0));
+        // In a part of a disk, by the name of the disk; other parts of it may have keys.
+        let mut disk = vec![7; 1 << 20];
+        disk.extend(&before);
+        twins.place.file("disk", &disk);
+        let within = "--new-key-file disk --new-keyfile-size 64 --new-keyfile-offset";
+        for line in [
+            format!("change-key disk --offset 1M --key-file one {within} 1M {CHEAP}"),
+            format!("add-key disk,offset=1M --key-file one {within} 1M {CHEAP}"),
+            format!("change-key disk,offset=1M --key-file one {within} 1048575 {CHEAP}"),
+        ] {
+            twins.refused(&line, "this key file is what the command changes");
+        }
+        assert!(twins.place.read("disk") == disk);
+        twins.ours(&format!("change-key disk,offset=1M --key-file one {within} 1048512 {CHEAP}"));
+        twins.ours(
+            "test-passphrase disk,offset=1M --key-file disk --keyfile-size 64 --keyfile-offset 1048512",
+        );
     }
+}
+
+/// A specification is the name of no file that a new header is written to.
+#[test]
+fn a_new_header_has_the_name_of_a_file() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    twins.place.sh("head -c 4194304 /dev/zero >plain");
+    let said = "this argument takes the name of a file, not a specification of ours";
+    for line in [
+        format!("format plain --luks-header ours,offset=1M --key-file one {CHEAP}"),
+        format!("reencrypt --encrypt plain --luks-header ours,offset=1M --key-file one --batch-mode {CHEAP}"),
+        "reencrypt --decrypt ours --luks-header ours,offset=1M --key-file one --batch-mode".to_owned(),
+    ] {
+        twins.refused(&line, said);
+    }
+    assert!(!twins.place.path("ours,offset=1M").exists());
 }
 
 #[test]

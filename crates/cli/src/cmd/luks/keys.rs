@@ -11,7 +11,9 @@ use casemate::{Access, Error, SecretMissing, SecretSource, SecretVec};
 
 use super::confirm::Confirm;
 use super::manners::{CRYPTSETUP_LIMIT, Did, Wanted};
-use super::options::{AreaArgs, EmptyArgs, HeaderArgs, VolumeArgs, asking, passphrase, whole_bytes};
+use super::options::{
+    AreaArgs, EmptyArgs, HeaderArgs, KeyBytes, VolumeArgs, asking, passphrase, whole_bytes,
+};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::cmd::place::VolumeKind;
@@ -144,6 +146,12 @@ pub struct SlotArgs {
 }
 
 impl NewKeyArgs {
+    /// The place of the new passphrase in a file.
+    fn place(&self) -> Option<KeyBytes<'_>> {
+        let path = self.new_key_file.as_deref()?;
+        Some(KeyBytes { path, offset: self.new_keyfile_offset, size: self.new_keyfile_size })
+    }
+
     /// The new passphrase, and how its slot is made.
     fn passphrase(
         &self,
@@ -210,7 +218,7 @@ fn answer(context: &Context, what: &str, slot: u32) -> Result<Answer, Error> {
 impl AddKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
-        args.refuse_changed_keys(self.new.new_key_file.as_deref())?;
+        args.refuse_changed_keys(self.new.place(), context)?;
         let mut volume = args.changeable(context)?;
         let work = context.opening();
         if self.unbound {
@@ -259,7 +267,7 @@ impl AddKey {
 impl ChangeKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
-        args.refuse_changed_keys(self.new.new_key_file.as_deref())?;
+        args.refuse_changed_keys(self.new.place(), context)?;
         let mut volume = args.changeable(context)?;
         let work = context.opening();
         let unlocking = args.unlock.options()?;
@@ -279,7 +287,7 @@ impl ChangeKey {
 impl ConvertKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
-        args.refuse_changed_keys(args.passphrase.key_file.iter().map(PathBuf::as_path))?;
+        args.refuse_changed_keys(args.passphrase.places(), context)?;
         let mut volume = args.changeable(context)?;
         if let Header::Luks1(_) = volume.header() {
             return Err(Error::argument("LUKS1 has one KDF and one cipher; convert makes a volume LUKS2"));

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
 
-use casemate::blockdev::is_same_file;
 use casemate::blockdev::os::FileTypeExt;
+use casemate::blockdev::target::is_block_device;
+use casemate::blockdev::u64_of;
 use casemate::image_spec::{KeyPlace, LuksSpec, read_policy};
 use casemate::luks::{AreaCipher, LuksKey, LuksOptions, Policy, Volume};
 use casemate::target::{Consent, Made};
-use casemate::{Access, Code, Error, Image, SecretSource, SecretVec, Target, probe};
+use casemate::{Access, Code, Error, Image, Medium, SecretSource, SecretVec, Target, probe};
 
 use super::manners::Wanted;
 use crate::cmd::explained::explained;
@@ -208,6 +209,12 @@ impl PolicyArgs {
 }
 
 impl PassphraseArgs {
+    /// The places of the keys in files.
+    pub fn places(&self) -> impl Iterator<Item = KeyBytes<'_>> {
+        let (offset, size) = (self.keyfile_offset, self.keyfile_size);
+        self.key_file.iter().map(move |path| KeyBytes { path, offset, size })
+    }
+
     /// Where the passphrase is, if that was said.
     pub fn source(&self) -> Option<SecretSource> {
         let source = match (self.key_file.first(), self.key_fd) {
@@ -397,29 +404,53 @@ impl HeaderArgs {
     }
 }
 
+/// Bytes of a file that are a key.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyBytes<'a> {
+    pub path: &'a Path,
+    pub offset: u64,
+    /// All of the rest, if `None`.
+    pub size: Option<usize>,
+}
+
 impl VolumeArgs {
     /// The header and its data, to be changed.
     pub fn changeable(&self, context: &Context) -> Result<Volume, Error> {
         self.place.changeable(self.unlock.luks_header.as_deref(), context)
     }
 
-    /// Refuses keys in the files that the command changes: nothing would open the volume afterwards. Other partitions of the disk
-    /// may have some.
+    /// Refuses keys in bytes that the command changes, under whatever name: nothing would open the volume afterwards. Other parts of the
+    /// disk may have some.
     ///
     /// # Errors
-    /// `Argument`.
-    pub fn refuse_changed_keys<'a>(&self, keys: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
-        let image = Some(self.place.file()).filter(|_| !self.place.is_part());
-        let changed: Vec<&Path> = image.into_iter().chain(self.unlock.luks_header.as_deref()).collect();
-        let is_changed = |key: &&Path| changed.iter().any(|path| is_same_file(path, key));
-        match keys.into_iter().find(is_changed) {
-            None => Ok(()),
-            Some(key) => {
+    /// `Argument`; errors of opening.
+    pub fn refuse_changed_keys<'a>(
+        &self,
+        keys: impl IntoIterator<Item = KeyBytes<'a>>,
+        context: &Context,
+    ) -> Result<(), Error> {
+        let is_kept = |key: &KeyBytes<'_>| key.path.is_file() || is_block_device(key.path);
+        let keys: Vec<KeyBytes<'_>> = keys.into_iter().filter(is_kept).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let image = self.place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?;
+        let mut changed = vec![Medium::clone(&image)];
+        if let Some(path) = self.unlock.luks_header.as_deref().filter(|path| path.exists()) {
+            changed.push(Medium::open(path, Access::ReadUnlocked)?);
+        }
+        for key in keys {
+            let medium = Medium::open(key.path, Access::ReadUnlocked)?;
+            let end = key.size.map_or(u64::MAX, |size| key.offset.saturating_add(u64_of(size)));
+            let bytes = key.offset..end.min(medium.top().size());
+            if changed.iter().any(|image| image.may_be_changed_by(image.top().size(), &medium, bytes.clone()))
+            {
                 let text = "this key file is what the command changes, and nothing would open the volume afterwards; copy the key to \
                             another file";
-                Err(Error::coded(Code::Overlap, text).at(key.display()))
+                return Err(Error::coded(Code::Overlap, text).at(key.path.display()));
             }
         }
+        Ok(())
     }
 
     /// The key that opens a volume.

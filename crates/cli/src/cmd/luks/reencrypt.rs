@@ -12,7 +12,7 @@ use casemate::{Access, Advice, Error, ErrorKind, Image, Target, probe};
 
 use super::confirm::Confirm;
 use super::manners::Wanted;
-use super::options::{EmptyArgs, OtherDataArgs, VolumeArgs, place_of_header};
+use super::options::{EmptyArgs, KeyBytes, OtherDataArgs, VolumeArgs, place_of_header};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::cmd::place::VolumeKind;
@@ -134,8 +134,8 @@ impl Args {
         let name = place.file().display().to_string();
         place.refuse_layers("work in place")?;
         place.refuse_partition()?;
-        let keys = self.volume.passphrase.key_file.iter().map(std::path::PathBuf::as_path);
-        self.volume.refuse_changed_keys(keys.chain(unlock.volume_key_file()))?;
+        let of_volume = unlock.volume_key_file().map(|path| KeyBytes { path, offset: 0, size: None });
+        self.volume.refuse_changed_keys(self.volume.passphrase.places().chain(of_volume), context)?;
         let is_export = self.decrypt && unlock.luks_header.as_ref().is_some_and(|path| !path.exists());
         let is_new = self.encrypt && self.is_unencrypted(context)?;
         if let (true, Some(offset)) = (is_new, self.crypt_offset) {
