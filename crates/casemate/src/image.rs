@@ -425,6 +425,29 @@ impl Image {
         Ok(None)
     }
 
+    /// Refuses an image whose bytes are going to be protected as they lie there, if a change of a file system in it was interrupted: the
+    /// rest of the change is kept beside the image, and would not fit it any more.
+    ///
+    /// # Errors
+    /// `Unsupported`; `Io`.
+    pub fn check_settled(&self, providers: &Providers) -> Result<(), Error> {
+        self.check_parts_settled("its bytes are encrypted or hashed", providers)?;
+        if self.completed(None, providers)?.is_none() {
+            return Ok(());
+        }
+        let text = "a change of the file system in it was interrupted, and must be completed before its bytes are encrypted or hashed";
+        Err(Error::unsupported(text).advise(Advice::Recover).within(self.name()))
+    }
+
+    /// Refuses an image with a part whose file system has a change that was interrupted, before `what` is done.
+    pub(crate) fn check_parts_settled(&self, what: &str, providers: &Providers) -> Result<(), Error> {
+        let Some(start) = self.part_interrupted(providers)? else { return Ok(()) };
+        let text = format!(
+            "a change of the file system at byte {start} was interrupted, and must be completed before {what}"
+        );
+        Err(Error::unsupported(text).advise(Advice::RecoverAt(start)).within(self.name()))
+    }
+
     /// The recovery file of the file system on the image: the given one, that beside the image, or for a block device that to
     /// which the file below leads.
     fn recovery(&self, path: Option<&Path>) -> Result<Option<RecoveryFile>, Error> {

@@ -22,6 +22,7 @@ impl Image {
         options: &ReencryptOptions,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
+        self.check_settled(&work.providers)?;
         let header: Option<&Medium> = header.map(AsRef::as_ref);
         casemate_luks::encrypt_in_place(self, header, passphrase, format, &knowing(options), work)
     }
@@ -38,6 +39,9 @@ impl Image {
         options: &InPlaceOptions,
         work: &Work<'_>,
     ) -> Result<(), Error> {
+        if direction == Direction::Encrypt {
+            self.check_settled(&work.providers)?;
+        }
         let mut options = options.clone();
         options.contents = options.contents.or(Some(used));
         mapping.transform_in_place(direction, self, &options, work)

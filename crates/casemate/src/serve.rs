@@ -58,13 +58,7 @@ impl Image {
     /// `Unsupported` if there is such a change, and the image could be written, or if it is one in a part of the image: it
     /// has to be completed first.
     pub fn settled(self, recovery_file: Option<&Path>, work: &Work<'_>) -> Result<Image, Error> {
-        if let Some(start) = self.part_interrupted(&work.providers)? {
-            let name = self.name();
-            let text = format!(
-                "a change of the file system at byte {start} was interrupted, and must be completed before the whole image is served"
-            );
-            return Err(Error::unsupported(text).advise(Advice::RecoverAt(start)).within(name));
-        }
+        self.check_parts_settled("the whole image is served", &work.providers)?;
         let Some(completed) = self.completed(recovery_file, &work.providers)? else {
             self.note_half_changed(work.events);
             return Ok(self);

@@ -70,6 +70,7 @@ impl Image {
         consent: Consent<'_>,
         work: &Work<'_>,
     ) -> Result<Formatted, Error> {
+        self.check_settled(&work.providers)?;
         options.format(self, hash, consent, work)
     }
 

@@ -23,7 +23,13 @@ impl Image {
     /// Errors of [`Image::ext4`].
     pub fn ext4_to_compare(&self, options: &ReadOptions, work: &Work<'_>) -> Result<DiffImage, Error> {
         let fs = self.ext4(options, work)?;
-        let side = DiffSide::new(fs.inodes().clone(), self.device());
+        // Bytes of an interrupted change lie beside the image.
+        let completed = match options.replay_journal {
+            true => self.completed(options.recovery_file.as_deref(), &work.providers)?,
+            false => None,
+        };
+        let device = completed.as_ref().unwrap_or(self).device();
+        let side = DiffSide::new(fs.inodes().clone(), device);
         Ok(DiffImage { fs, side })
     }
 }

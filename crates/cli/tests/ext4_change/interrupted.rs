@@ -132,6 +132,29 @@ fn an_interrupted_change_is_read_as_complete_or_not_at_all() {
     let output = place.ext4("info image --no-replay");
     assert!(String::from_utf8_lossy(&output.stderr).contains("was not left clean"));
     assert_eq!(fs::read(place.path("image")).unwrap(), image);
+    // Its bytes are equal to those of a copy, and its files are not.
+    fs::write(place.path("copy"), &image).unwrap();
+    for files in ["", " --files"] {
+        assert_eq!(place.ext4(&format!("diff image copy{files}")).status.code(), Some(1), "{files}");
+    }
+    // Nothing protects the bytes of half a change: what completes it would not fit them any more.
+    fs::write(place.path("key"), (0..64).collect::<Vec<u8>>()).unwrap();
+    for line in [
+        "verity format image hashes",
+        "luks reencrypt --encrypt image --luks-header apart --key-file key --batch-mode",
+        "crypt encrypt --in-place image --key-file key --key-size 512",
+    ] {
+        let mut command = Command::new(CASEMATE);
+        let output = run_any(command.args(line.split(' ')).current_dir(place.folder.path()));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            said.contains("must be completed before its bytes are encrypted or hashed"),
+            "{line}: {said}"
+        );
+        assert_eq!(output.status.code(), Some(2));
+        assert!(fs::read(place.path("image")).unwrap() == image && !place.path("hashes").exists());
+    }
+    assert!(!place.path("apart").exists());
 
     // One block is as nobody left it.
     let mut changed = image.clone();

@@ -46,6 +46,7 @@ impl Args {
         let root_hash_file = self.changed.begin(self.root_hash_file.as_deref(), context)?;
         let stored = &self.changed.stored;
         let (data, hash, area) = self.changed.images(Changes::New, context)?;
+        data.check_settled(context.providers())?;
         let mut options = FormatOptions::default();
         options.area = area;
         options.uuid = self.uuid.as_deref().map(Uuid::from_text).transpose()?;
