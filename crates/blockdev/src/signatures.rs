@@ -2,6 +2,7 @@
 //!
 //! A signature says what something claims to be. Nothing here is a check.
 
+use std::ops::Range;
 use std::{fmt, io};
 
 use crate::{BlockDevice, Events, u64_of, usize_of};
@@ -343,6 +344,41 @@ pub fn beginning(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
 fn of_first_mib(head: &[u8]) -> Option<&'static str> {
     let begins = known(&head[..head.len().min(HEAD)]).filter(|what| *what != ZEROS);
     begins.or_else(|| (!uberblocks(head).is_empty()).then_some(ZFS))
+}
+
+/// The first byte, at a multiple of 4096 from the beginning of these bytes of a device on, that something known begins at, and its
+/// name. Only signatures of four bytes and more count, and ext: shorter ones are found in noise, too.
+///
+/// # Errors
+/// Errors of reading.
+pub fn within(device: &dyn BlockDevice, bytes: Range<u64>) -> io::Result<Option<(u64, &'static str)>> {
+    const STEP: usize = 4096;
+    const CHUNK: usize = 1 << 20;
+    let mut buffer = Vec::new();
+    let mut from = bytes.start;
+    let end = bytes.end.min(device.size());
+    while from < end {
+        // Signatures of what begins in a chunk may lie behind it.
+        let len = (device.size() - from).min(u64_of(CHUNK + HEAD));
+        buffer.resize(usize_of(len), 0);
+        device.read_at(&mut buffer, from)?;
+        let count = usize_of((end - from).min(u64_of(CHUNK)));
+        let begins = |at: &usize| {
+            let head = &buffer[*at..];
+            let is_sure = |(place, magic, what): &&Signature| {
+                magic.len() >= 4
+                    && !is_archive(what)
+                    && head.get(*place..).is_some_and(|rest| rest.starts_with(magic))
+            };
+            let found = SIGNATURES.iter().find(is_sure).map(|(.., what)| *what);
+            Some((from + u64_of(*at), found.or_else(|| ext(head))?))
+        };
+        if let Some(found) = (0..count).step_by(STEP).find_map(|at| begins(&at)) {
+            return Ok(Some(found));
+        }
+        from += u64_of(count);
+    }
+    Ok(None)
 }
 
 /// Whether contents can be made again by the command that made them: a file system that lies in a file alone, an archive, a hash

@@ -158,7 +158,7 @@ fn an_update_writes_parity_where_it_is_alone() {
     let line = format!(
         "verity update small tree2 --changed 5000+1 --old-root-hash {old} --fec-device disk --fec-offset 2M"
     );
-    refuses(&place, "disk", &[(line.replace("2M", "3M"), "contains data of no known kind")]);
+    refuses(&place, "disk", &[(line.replace("2M", "3M"), "contains data that are not parity of these data")]);
     let new = root_hash(&place.yes(&line));
     place.yes(&format!("verity verify small tree2 {new} --fec-device disk --fec-offset 2M"));
     // Whoever agrees gets it.
@@ -242,8 +242,9 @@ fn parity_of_its_own_is_as_long_as_its_number_of_roots_says() {
     }
     // What is cut off says nothing, and is no parity of another number.
     let tree = place.read("tree");
+    let whole = place.read("fec");
     for len in [0, 1000, len - 4096] {
-        place.file("fec", &of_four[..len]);
+        place.file("fec", &whole[..len]);
         let said = "is cut off, or is something else; give the parity's number of roots (--fec-roots N)";
         refuses(&place, "fec", &[(update.to_owned(), said)]);
         assert!(place.read("tree") == tree, "{len}");
@@ -303,9 +304,9 @@ fn a_repair_makes_parity_where_it_is_alone() {
     place.file("archive", &archive);
     let repair = format!("verity repair data tree {root} --fec-roots 2");
     for (image, offset, said) in [
-        ("archive", "1M", "archive contains data of no known kind"),
+        ("archive", "1M", "archive contains data that are not parity of these data"),
         ("ext4", "15M", "ext4 contains an ext2, ext3 or ext4 file system"),
-        ("archive", "6M", "archive contains data of no known kind"),
+        ("archive", "6M", "archive contains data that are not parity of these data"),
     ] {
         let before = place.read(image);
         place.is(&format!("{repair} --fec-device {image} --fec-offset {offset}"), 1, said);
@@ -470,4 +471,117 @@ fn the_link_replaces_what_the_tool_replaces() {
             }
         }
     }
+}
+
+/// A hash area or parity that grows is not written over what lies behind the old one, in a file of its own either.
+#[test]
+fn a_hash_area_that_grows_asks_for_what_lies_behind() {
+    let place = place();
+    let noise = place.read("noise");
+    place.file("small", &place.read("data")[..1 << 20]);
+    place.yes("verity format small tree");
+    place.yes("verity format small fec-tree --fec-device fec");
+    let (tree, fec) = (place.read("tree"), place.read("fec"));
+    place.yes("verity format data other");
+    let fs = &place.read("ext4")[..1 << 20];
+    let luks = &place.read("luks")[..1 << 20];
+    let behinds =
+        [("fs", fs), ("luks", luks), ("tree", &place.read("other")[..]), ("noise", &noise[..1 << 20])];
+    for (name, behind) in behinds {
+        place.file("h", [&tree[..], behind].concat());
+        place.file("f", [&fec[..], behind].concat());
+        let unknown = "contains data of no known kind";
+        refuses(
+            &place,
+            "h",
+            &[
+                ("verity format data h".into(), unknown),
+                ("verity format small h --hash sha512".into(), unknown),
+            ],
+        );
+        // The hash area says where its parity ends, or that this is none; without it, signatures tell.
+        refuses(
+            &place,
+            "f",
+            &[("verity format small fec-tree --fec-device f --fec-roots 24".into(), unknown)],
+        );
+        let whole = place.read("data");
+        place.yes("verity format data fec-tree --overwrite");
+        if name != "noise" {
+            place.file("f", [&fec[..], &behind[..8192]].concat());
+            refuses(
+                &place,
+                "f",
+                &[("verity format data new --fec-device f --fec-roots 24".into(), "at byte ")],
+            );
+        }
+        place.yes("verity format small fec-tree --overwrite");
+        assert!(place.read("data") == whole);
+    }
+}
+
+/// The length of parities of two images is that of one with more roots, and a file of the right length may be anything.
+#[test]
+fn an_update_knows_its_own_parity_by_more_than_its_length() {
+    let place = place();
+    let noise = place.read("noise");
+    let data = place.read("data");
+    let parity = {
+        place.yes("verity format data tree --salt 0102 --fec-device fec");
+        place.read("fec")
+    };
+    for behind in [&parity[..], &noise[..parity.len()]] {
+        for (changed, more) in [(4096, ""), (4096, " --fec-roots 4"), (1 << 20, ""), (4 << 20, "")] {
+            place.file("data", &data);
+            let old = root_hash(&place.yes("verity format data tree --salt 0102 --overwrite"));
+            place.file("two", [&parity[..], behind].concat());
+            place.file("data", [&noise[..changed], &data[changed..]].concat());
+            let before = place.read("two");
+            let line = format!(
+                "verity update data tree --changed 0+{changed} --old-root-hash {old} --fec-device two{more}"
+            );
+            let output = place.own(&line);
+            let kept = place.read("two")[parity.len()..] == before[parity.len()..];
+            assert!(kept, "{line}: {} {}", status(&output), stderr(&output));
+        }
+    }
+    // What the kernel is told is what the contents say.
+    place.file("data", &data);
+    let root = root_hash(&place.yes("verity format data tree --salt 0102 --overwrite"));
+    place.file("two", [&parity[..], &parity[..]].concat());
+    let table = place.own(&format!("verity table data tree {root} --fec-device two --print=table"));
+    assert!(stdout(&table).trim_end().ends_with(" fec_roots 2"), "{}", stdout(&table));
+    assert!(stderr(&table).contains("two has 2 roots by its contents"), "{}", stderr(&table));
+    // Files of the length of its own.
+    for (changed, other) in [(4096, &noise[..parity.len()]), (4096, &vec![b'\n'; parity.len()][..])] {
+        place.file("data", &data);
+        let old = root_hash(&place.yes("verity format data tree --salt 0102 --overwrite"));
+        place.file("other", other);
+        place.file("data", [&noise[..changed], &data[changed..]].concat());
+        let line =
+            format!("verity update data tree --changed 0+{changed} --old-root-hash {old} --fec-device other");
+        refuses(&place, "other", &[(line, "other contains data that are not parity of these data")]);
+    }
+}
+
+/// A build replaces its earlier outputs, and not what somebody has put behind them.
+#[test]
+fn a_build_replaces_its_own_hash_area_and_parity_alone() {
+    let place = place();
+    std::fs::create_dir(place.path("few")).unwrap();
+    place.file("few/file", "contents");
+    let build = "ext4 build image --from few --dm-verity h --fec-device f";
+    place.yes(build);
+    place.yes(build);
+    for file in ["h", "f"] {
+        let mut longer = place.read(file);
+        longer.extend([7; 4096]);
+        let whole = place.read(file);
+        place.file(file, longer);
+        let image = place.read("image");
+        refuses(&place, file, &[(build.into(), "contains data of no known kind")]);
+        assert!(place.read("image") == image);
+        place.file(file, whole);
+    }
+    place.yes(build);
 }

@@ -8,12 +8,13 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{Medium, Stream, signatures};
+use casemate_blockdev::{Access, Medium, Stream, signatures};
 use casemate_ext4::{BuildOptions, BuildReport, BuildSize, BuildTarget, Complete, Plan, Source, Tree};
 use casemate_fscrypt::read_raw_key;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Work;
 use casemate_trees::Pattern;
+use casemate_verity::dm::look_at_earlier;
 use casemate_verity::fs::{Algorithm, Entry, FileDigest, Manifest, Parameters};
 use casemate_verity::signature::{DigestAlgorithm, root_hash_bytes};
 
@@ -392,7 +393,8 @@ impl Planned {
                 (report, None, Complete::Medium)
             }
             (Some(dm_verity), volume) => {
-                let (hash, format) = dm_verity.open(&self.inputs, &target, self.seed.as_deref(), consent)?;
+                let (hash, format) =
+                    dm_verity.open(&self.inputs, &target, self.seed.as_deref(), consent, work)?;
                 media.extend(format.area.fec.iter().map(|fec| fec.medium.clone()));
                 media.extend(hash.iter().map(|hash| Medium::clone(hash)));
                 let made = Made::Known(if volume.is_some() { signatures::LUKS } else { signatures::EXT });
@@ -438,6 +440,7 @@ impl DmVeritySpec {
         target: &BuildTarget,
         seed: Option<&str>,
         consent: Consent<'_>,
+        work: &Work<'_>,
     ) -> Result<(Option<Target>, FormatOptions), Error> {
         let mut others: Vec<&Path> = inputs.iter().map(PathBuf::as_path).chain(target.path()).collect();
         let mut format = self.format;
@@ -452,6 +455,16 @@ impl DmVeritySpec {
             }
             None => None,
         };
+        if let Some(path) = hash.filter(|path| path.is_file()) {
+            let parity = self.parity.as_ref().filter(|parity| parity.offset == 0 && parity.path.is_file());
+            let earlier = |parity: &ParitySpec| {
+                let mut fec = Fec::new(Medium::open(&parity.path, Access::Read)?);
+                fec.roots = parity.roots;
+                Ok::<_, Error>(fec)
+            };
+            let (hash, parity) = (Medium::open(path, Access::Read)?, parity.map(earlier).transpose()?);
+            look_at_earlier(&hash, parity.as_ref(), consent, work)?;
+        }
         if let Some(parity) = &self.parity {
             Output::check(&parity.path, &others)?;
             let mut fec = Fec::new(parity.open(consent)?);

@@ -40,6 +40,26 @@ pub struct Formatted {
     pub fec_on_hash_device: bool,
 }
 
+/// Parity that is there where new parity will begin, of the hash area that is made again.
+#[derive(Clone, Copy, Debug)]
+enum Again {
+    /// No hash area is there, so there is no parity of it.
+    Nothing,
+    /// It is not there, as far as anything tells.
+    Other,
+    /// The size of the file tells it, and where it ends.
+    Sized(u64),
+    /// Rounds of it tell it, and where it ends.
+    Seen(u64),
+}
+
+/// Ends of what is made again, where hash area and parity are known for sure.
+#[derive(Clone, Copy, Debug, Default)]
+struct There {
+    area: Option<u64>,
+    parity: Option<u64>,
+}
+
 impl FormatOptions {
     /// Bytes that [`FormatOptions::format`] will work on.
     pub fn work_size(&self, data: &Medium) -> u64 {
@@ -49,8 +69,7 @@ impl FormatOptions {
         if self.area.fec.is_some() { size.saturating_mul(2) } else { size }
     }
 
-    /// Asks for consent if hash area or parity would take the place of something else than those that are made again. Returns the
-    /// parity that is made again: see [`FormatOptions::made_again`].
+    /// Asks for consent if hash area or parity would take the place of something else than those that are made again.
     ///
     /// # Errors
     /// `Io`; whatever the consent says.
@@ -60,37 +79,50 @@ impl FormatOptions {
         parity: Option<&Place<'_>>,
         consent: Consent<'_>,
         work: &Work<'_>,
-    ) -> Result<Option<u64>, Error> {
-        area.look(consent, work)?;
-        let (Some(place), Some(fec)) = (parity, &self.area.fec) else { return Ok(None) };
-        let made_again = self.made_again(fec, area, work)?;
-        match made_again {
-            None => place.look(consent, work)?,
-            Some(end) => place.look_behind(end, consent)?,
+    ) -> Result<There, Error> {
+        let mut there = There { area: area.look(consent, work)?, parity: None };
+        let (Some(place), Some(fec)) = (parity, &self.area.fec) else { return Ok(there) };
+        match self.made_again(fec, area, work)? {
+            Again::Nothing => drop(place.look(consent, work)?),
+            Again::Other => place.look_at_all(consent, work)?,
+            Again::Sized(end) => {
+                place.look_within(consent)?;
+                place.look_behind(end, consent)?;
+            }
+            Again::Seen(end) => {
+                place.look_behind(end, consent)?;
+                there.parity = Some(end);
+            }
         }
-        Ok(made_again)
+        Ok(there)
     }
 
-    /// Where the parity of the hash area that is there ends, if it begins where the new one will.
-    fn made_again(&self, fec: &Fec, area: &Place<'_>, work: &Work<'_>) -> Result<Option<u64>, Error> {
+    /// Looks for the parity of the hash area that is there, where the new one will begin.
+    fn made_again(&self, fec: &Fec, area: &Place<'_>, work: &Work<'_>) -> Result<Again, Error> {
         let (data, hash) = (area.data, area.medium);
         if !self.area.superblock || hash.is_new() || fec.medium.is_new() {
-            return Ok(None);
+            return Ok(Again::Nothing);
         }
-        let Some(layout) = place::hash_area(hash, self.area.hash_offset, work)? else { return Ok(None) };
+        let Some(layout) = place::hash_area(hash, self.area.hash_offset, work)? else {
+            return Ok(Again::Nothing);
+        };
         let on_hash_device = fec.medium.is_same(hash);
         let hash_end = layout.hash_device_size().max(if on_hash_device { fec.offset } else { 0 });
         let is_whole = layout.geometry().data_size() <= data.top().size() && hash_end <= hash.top().size();
         let of_any_roots = Fec { roots: None, ..fec.clone() };
-        let Ok(mut parity) = of_any_roots.found(&layout, data, hash) else { return Ok(None) };
+        let Ok(mut parity) = of_any_roots.found(&layout, data, hash) else { return Ok(Again::Other) };
         if is_whole {
             parity.settle((&layout, data, hash), &Ranges::new(), work.providers.cpu())?;
+            if parity.seen((&layout, data, hash), &Ranges::new(), work)? == Seen::Parity {
+                return Ok(Again::Seen(parity.place(data)?.bytes.end));
+            }
         }
-        // Behind its hash area, parity is known by its size as well.
-        let fits = on_hash_device && parity.fitting.is_some();
-        let seen = || parity.seen((&layout, data, hash), &Ranges::new(), work);
-        let is_there = is_whole && (fits || seen()? == Seen::Parity);
-        Ok(is_there.then_some(parity.place(data)?.bytes.end))
+        // The data are others now.
+        let Ok(parity) = fec.found(&layout, data, hash) else { return Ok(Again::Other) };
+        Ok(match parity.is_known_by_size(data, hash) {
+            true => Again::Sized(parity.place(data)?.bytes.end),
+            false => Again::Other,
+        })
     }
 
     /// Where everything will lie.
@@ -192,6 +224,7 @@ impl FormatOptions {
         let mut fec_layout = None;
         let mut on_hash_device = false;
         let made = if self.area.superblock { Made::Known(signatures::VERITY) } else { Made::Data };
+        let area_end = area.end;
         let area = Place { medium: hash, bytes: area, data, made };
         area.check_room("a hash area")?;
         let mut parity = None;
@@ -205,23 +238,28 @@ impl FormatOptions {
             parity = Some(place);
         }
         let there = match self.overwrite {
-            true => None,
+            true => There::default(),
             false => self.look(&area, parity.as_ref(), consent, work)?,
         };
         let is_cut = match &self.area.fec {
-            Some(fec) if !fec.keep_behind && fec.is_alone(data, hash) => parity::is_cut(&fec.medium, there)?,
+            Some(fec) if !fec.keep_behind && fec.is_alone(data, hash) => {
+                place::is_cut(&fec.medium, there.parity)?
+            }
             _ => false,
         };
+        let is_apart = !data.is_changed_by(data.top().size(), hash, 0..hash.top().size());
+        let is_area_cut = !on_hash_device && is_apart && area.is_own() && place::is_cut(hash, there.area)?;
         // Of a hash area that has its device for itself: what lies before it, or is protected, stays.
-        let is_alone = self.area.hash_offset == 0
-            && hash.is_in_block_device()
-            && !data.is_changed_by(data.top().size(), hash, 0..hash.top().size());
+        let is_alone = self.area.hash_offset == 0 && hash.is_in_block_device() && is_apart;
         if is_alone {
             hash.erase_signatures(0, work.events)?;
         }
         let (named_data, named_hash) = (data.named(), hash.named());
         let root_hash = super::format(&layout, &named_data, &named_hash, work);
         let root_hash = root_hash.map_err(|error| left_behind(error, hash))?;
+        if is_area_cut {
+            hash.cut_to(area_end)?;
+        }
         if let Some(fec) = &self.area.fec {
             if on_hash_device && hash.top().size() < fec.offset {
                 // What lies between hash area and parity is covered, so it must be there.
@@ -244,4 +282,23 @@ impl FormatOptions {
         }
         Ok(Formatted { layout, root_hash, fec: fec_layout, fec_on_hash_device: on_hash_device })
     }
+}
+
+/// Asks for consent if files that new ones are going to replace have more than a hash area and its parity: the file of a hash area, and
+/// that of its parity, if there is one.
+///
+/// # Errors
+/// `Io`; whatever the consent says.
+pub fn look_at_earlier(
+    hash: &Medium,
+    parity: Option<&Fec>,
+    consent: Consent<'_>,
+    work: &Work<'_>,
+) -> Result<(), Error> {
+    let Some(layout) = place::hash_area(hash, 0, work)? else { return Ok(()) };
+    let end = layout.hash_device_size();
+    let all = |medium| Place { medium, bytes: 0..medium.top().size(), data: medium, made: Made::Data };
+    all(hash).look_behind(end, consent)?;
+    let Some(fec) = parity else { return Ok(()) };
+    all(&fec.medium).look_behind(fec.new_layout(&layout, false, end)?.parity_size(), consent)
 }

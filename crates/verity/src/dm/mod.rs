@@ -44,7 +44,7 @@ mod volume;
 
 pub use format::{check_above, check_unchanged, format, is_tree, update, verify};
 pub use layout::Layout;
-pub use making::{FormatOptions, Formatted};
+pub use making::{FormatOptions, Formatted, look_at_earlier};
 pub use options::VerityOptions;
 pub use parameters::{BlockSize, HashType, Parameters, Salt};
 pub use parity::Fec;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use casemate_blockdev::target::{self, Consent, Loss, Made};
-use casemate_blockdev::{Advice, AtFile, Medium};
+use casemate_blockdev::{Advice, Medium};
 use casemate_primitives::Cpu;
 use casemate_providers::Work;
 
@@ -143,17 +143,6 @@ impl Fec {
     }
 }
 
-/// Whether a file of its own is cut behind parity that is made in it: only if parity of the data was recognized in it, and nothing lies
-/// behind that. Everything else there may be somebody's.
-///
-/// # Errors
-/// `Io`.
-pub(super) fn is_cut(medium: &Medium, there: Option<u64>) -> Result<bool, Error> {
-    let Some(end) = there else { return Ok(false) };
-    let rest = end..medium.top().size();
-    target::holds_data(medium.top(), rest).at(medium.name()).map(|holds_data| !holds_data)
-}
-
 impl Parity {
     pub(super) fn place<'a>(&'a self, data: &'a Medium) -> Result<Place<'a>, Error> {
         place(&self.medium, self.offset, &self.layout, data)
@@ -172,28 +161,44 @@ impl Parity {
         work: &Work<'_>,
     ) -> Result<bool, Error> {
         let devices = (layout, data, hash);
-        let seen = self.seen(devices, changed, work)?;
-        // Behind its hash area or its data, parity is known by its size as well.
-        let is_behind = self.medium.is_same(hash) || self.medium.is_same(data);
-        let is_fitting = self.fitting == Some(self.layout.roots());
         let place = self.place(data)?;
-        match seen {
-            Seen::Parity => {}
-            Seen::Unknown if is_behind && is_fitting => {}
-            Seen::Unknown => place.look(&|loss| consent(&perhaps_parity(loss)), work)?,
-            Seen::Other => {
-                place.look(consent, work)?;
-                // The size alone would tell a number of roots that somebody must have chosen, and it may be that of something else as
-                // well. Of the usual number it may be what an update left that was cut off.
-                let bytes = place.bytes.start..place.bytes.end.min(self.medium.top().size());
-                let holds_data = target::holds_data(self.medium.top(), bytes).at(self.medium.name())?;
-                let is_guessed = self.is_alone && self.roots == Roots::Size && self.layout.roots() != ROOTS;
-                if is_guessed && holds_data && self.end_of_other_roots(devices, changed, work)?.is_none() {
-                    consent(&Loss::new(self.medium.name(), "data that are not the parity of these data"))?;
-                }
-            }
+        match self.seen(devices, changed, work)? {
+            Seen::Parity => return Ok(true),
+            Seen::Unknown if self.is_known_by_size(data, hash) => place.look_within(consent)?,
+            Seen::Unknown => place.look_at_all(&|loss| consent(&perhaps_parity(loss)), work)?,
+            Seen::Other => match self.end_of_other_roots(devices, changed, work)? {
+                Some(end) => place.look_behind(self.offset.saturating_add(end), consent)?,
+                // Parity that is cut off is replaced.
+                None if !self.has_room() && self.is_begun(devices, changed, work)? => {}
+                // The caller refuses it.
+                None if self.check_known().is_err() => drop(place.look_at_beginning(consent)?),
+                None => place.look_at_all(&|loss| consent(&other_than_parity(loss)), work)?,
+            },
         }
-        Ok(seen == Seen::Parity)
+        Ok(false)
+    }
+
+    /// Whether rounds of the place, which may be too short for all of them, are this parity.
+    fn is_begun(
+        &self,
+        (layout, data, hash): (&Layout, &Medium, &Medium),
+        changed: &Ranges,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        let end = self.layout.metadata_offset() + self.layout.metadata_size();
+        self.on_devices(data, hash, |devices| {
+            let found = fec::layout_of_rounds((layout, end), devices, changed, work.providers.cpu())?;
+            Ok(found.is_some_and(|found| found == self.layout))
+        })
+    }
+
+    /// Whether the size of the place is that of parity with just this number of roots, which somebody said or is the usual one, in a
+    /// file of its own or behind what it protects. Nothing else may contradict it.
+    pub(super) fn is_known_by_size(&self, data: &Medium, hash: &Medium) -> bool {
+        // Parities of two images in one file have the size of one with more roots.
+        let is_meant = self.roots == Roots::Said || self.layout.roots() == ROOTS;
+        let is_place = self.is_alone || self.medium.is_same(hash) || self.medium.is_same(data);
+        is_meant && is_place && self.fitting == Some(self.layout.roots())
     }
 
     /// Where parity of the data ends that has another number of roots than was said; `None` if there is none.
@@ -313,6 +318,14 @@ fn perhaps_parity(loss: &Loss) -> Loss {
     }
     let text = "perhaps the parity of the data as they were (too many blocks have changed to tell)";
     Loss::new(loss.name(), format!("{}, {text}", loss.what()))
+}
+
+/// A loss of what the parity of the data is not, although it was named as that.
+pub(super) fn other_than_parity(loss: &Loss) -> Loss {
+    if loss.what() != target::UNKNOWN {
+        return loss.clone();
+    }
+    Loss::new(loss.name(), "data that are not parity of these data")
 }
 
 /// The place of parity.

@@ -1,6 +1,7 @@
 //! Places that hash areas and parity are written to: what lies there is looked at, and asked for.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::ops::Range;
 use std::path::Path;
 
@@ -14,8 +15,9 @@ use crate::{Code, Error, ErrorKind};
 /// Bytes of a medium that a hash area or parity is written to: the one rule for both.
 ///
 /// - Zeros and holes are free, unless they lie in a file system, or behind the beginning of a volume or a partition table.
-/// - A file of its own, from its first byte on, has what an interrupted run has left, or is an ordinary output: it is replaced
-///   if it holds nothing known.
+/// - A hash area, and parity that is known as that of the same data, are made again: what lies behind them is not a part of them.
+/// - A file of its own that is written from its first byte to its last is an ordinary output, and is replaced if nothing known is
+///   found in it.
 /// - Everything else is asked for: signatures, and anywhere in these bytes data that are not zeros.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
@@ -42,42 +44,88 @@ impl Place<'_> {
         Err(Error::coded(Code::NoRoom, text))
     }
 
-    /// Asks for consent if something would be lost.
+    /// Asks for consent if something would be lost. Of a hash area that is there, what lies in it may be. Returns its end, if it was
+    /// looked for and found.
     ///
     /// # Errors
     /// `Io`; whatever the consent says.
-    pub(super) fn look(&self, consent: Consent<'_>, work: &Work<'_>) -> Result<(), Error> {
-        let (medium, start) = (self.medium, self.bytes.start);
-        if medium.is_new() {
-            return Ok(());
-        }
-        if let Some(what) = self.belongs_to()? {
-            return consent(&Loss::new(medium.name(), what));
-        }
-        // A partition of a file is no file of its own.
-        let is_file = medium.start() == 0 && medium.path().is_some_and(Path::is_file);
-        let is_own = start == 0 && is_file;
-        let behind = medium.clone().window(start.min(medium.top().size()), None)?;
-        target::look(behind.name(), behind.top(), self.made, is_own, consent)?;
-        if is_own {
-            return Ok(());
-        }
-        // Of a hash area that is made again.
-        let free = match self.made {
-            Made::Known(signatures::VERITY) => hash_area(medium, start, work)?,
-            _ => None,
-        };
-        self.look_behind(free.map_or(start, |layout| layout.hash_device_size()), consent)
+    pub(super) fn look(&self, consent: Consent<'_>, work: &Work<'_>) -> Result<Option<u64>, Error> {
+        self.look_for(Outputs::Replaced, consent, work)
     }
 
     /// Asks for consent unless all of the place is free, also in a file of its own.
     ///
     /// # Errors
     /// `Io`; whatever the consent says.
-    pub(super) fn look_at_all(&self, consent: Consent<'_>) -> Result<(), Error> {
-        match self.belongs_to()? {
-            Some(what) => consent(&Loss::new(self.medium.name(), what)),
-            None => self.look_behind(self.bytes.start, consent),
+    pub(super) fn look_at_all(&self, consent: Consent<'_>, work: &Work<'_>) -> Result<(), Error> {
+        self.look_for(Outputs::Kept, consent, work).map(|_| ())
+    }
+
+    fn look_for(
+        &self,
+        outputs: Outputs,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<Option<u64>, Error> {
+        if self.medium.is_new() || !self.look_at_beginning(consent)? {
+            return Ok(None);
+        }
+        let (medium, start, is_own) = (self.medium, self.bytes.start, self.is_own());
+        let again = match self.made {
+            Made::Known(signatures::VERITY) => hash_area(medium, start, work)?,
+            _ => None,
+        };
+        let end = again.map(|layout| layout.hash_device_size());
+        match end {
+            Some(end) => self.look_behind(end, consent)?,
+            None if is_own && outputs == Outputs::Replaced && medium.top().size() <= self.bytes.end => {
+                // A hash area that is not whole is one that an interrupted run has left.
+                self.look_within_from(start + BLOCK, consent)?;
+            }
+            None => self.look_behind(start, consent)?,
+        }
+        Ok(end)
+    }
+
+    /// Asks for consent if the place is a part of something, or something begins there that is known. Returns whether nothing was asked.
+    ///
+    /// # Errors
+    /// `Io`; whatever the consent says.
+    pub(super) fn look_at_beginning(&self, consent: Consent<'_>) -> Result<bool, Error> {
+        let (medium, start) = (self.medium, self.bytes.start);
+        if let Some(what) = self.belongs_to()? {
+            return consent(&Loss::new(medium.name(), what)).map(|()| false);
+        }
+        let behind = medium.clone().window(start.min(medium.top().size()), None)?;
+        let is_agreed = Cell::new(false);
+        let ask = |loss: &Loss| {
+            is_agreed.set(true);
+            consent(loss)
+        };
+        target::look(behind.name(), behind.top(), self.made, self.is_own(), &ask)?;
+        Ok(!is_agreed.get())
+    }
+
+    /// Whether the place begins with a regular file. A partition of a file is no file of its own.
+    pub(super) fn is_own(&self) -> bool {
+        let is_file = self.medium.start() == 0 && self.medium.path().is_some_and(Path::is_file);
+        self.bytes.start == 0 && is_file
+    }
+
+    /// Asks for consent if something known begins at a block of the place.
+    ///
+    /// # Errors
+    /// `Io`; whatever the consent says.
+    pub(super) fn look_within(&self, consent: Consent<'_>) -> Result<(), Error> {
+        self.look_within_from(self.bytes.start, consent)
+    }
+
+    fn look_within_from(&self, from: u64, consent: Consent<'_>) -> Result<(), Error> {
+        let name = self.medium.name();
+        let rest = from..self.bytes.end.max(from);
+        match signatures::within(self.medium.top(), rest).at(name)? {
+            Some((at, what)) => consent(&Loss::new(name, format!("{what} at byte {at}"))),
+            None => Ok(()),
         }
     }
 
@@ -99,6 +147,29 @@ impl Place<'_> {
         let found = found.filter(|contents| contents.says_end || !is_of_data());
         Ok(found.map(|contents| contents.what))
     }
+}
+
+/// Ordinary outputs: regular files that hold nothing known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outputs {
+    /// They are replaced without a question.
+    Replaced,
+    /// They are asked for.
+    Kept,
+}
+
+/// Bytes that file systems and volumes begin at multiples of, where somebody puts them behind something else in a file.
+const BLOCK: u64 = 4096;
+
+/// Whether a file of its own is cut behind the hash area or parity that is made in it: only if the one that is made again was recognized
+/// in it, up to an end that is `there`, and nothing lies behind that. Everything else there may be somebody's.
+///
+/// # Errors
+/// `Io`.
+pub(super) fn is_cut(medium: &Medium, there: Option<u64>) -> Result<bool, Error> {
+    let Some(end) = there else { return Ok(false) };
+    let rest = end..medium.top().size();
+    target::holds_data(medium.top(), rest).at(medium.name()).map(|holds_data| !holds_data)
 }
 
 /// Layout of the hash area that begins at a byte of a medium. Its superblock can say any size, so its blocks have to be a tree.

@@ -1,14 +1,12 @@
 //! Volumes with parity: it is compared, and restores what is damaged.
 
-use std::cell::Cell;
-
 use casemate_blockdev::target::{Consent, Loss};
 use casemate_blockdev::{BlockDevice, Medium, Overlay};
 use casemate_providers::Work;
 
 use super::Volume;
 use super::fec::{self, Differences, FecDevices, FecLayout, Repaired};
-use super::parity::{Parity, Roots};
+use super::parity::{Parity, Roots, other_than_parity};
 use super::remains::with_remains;
 use crate::Error;
 use crate::tree::Ranges;
@@ -76,18 +74,8 @@ impl Volume {
         if !is_there {
             // The place is looked at as that of new parity is: zeros are free in a place of their own alone.
             let place = parity.place(&self.data)?;
-            let is_agreed = Cell::new(false);
-            place.look(
-                &|loss| {
-                    is_agreed.set(true);
-                    consent(loss)
-                },
-                work,
-            )?;
-            if !is_agreed.get() {
-                let loss = Loss::new(medium.name(), "data that are not parity of these data");
-                place.look_at_all(&|_| consent(&loss))?;
-            }
+            let ask = |loss: &Loss| consent(&other_than_parity(loss));
+            place.look_at_all(&ask, work)?;
         }
         let made = self.with_parity(&data, &hash, |layout, devices| {
             fec::encode(layout, devices, work)?;
@@ -132,6 +120,12 @@ impl Volume {
             Roots::Unknown if parity.has_room() => Some((parity.layout.roots(), false)),
             _ => None,
         }
+    }
+
+    /// The number of roots of the parity, where its size alone tells it.
+    pub fn fec_roots_by_size(&self) -> Option<u32> {
+        let parity = self.parity.as_ref().filter(|parity| parity.roots == Roots::Size)?;
+        Some(parity.layout.roots())
     }
 
     /// Looks whether rounds of the parity are of another number of roots than its size tells, where nobody has said it, and takes that

@@ -5,7 +5,7 @@ use casemate_blockdev::target::{self, Consent, Loss};
 use casemate_providers::Work;
 
 use super::remains::with_remains;
-use super::{Volume, check_above, check_unchanged, parity};
+use super::{Volume, check_above, check_unchanged, place};
 use crate::tree::Ranges;
 use crate::{Code, Error, ErrorKind};
 
@@ -72,7 +72,7 @@ impl Volume {
                     true => Some(parity.layout.parity_size()),
                     false => parity.end_of_other_roots(devices, changed, work)?,
                 };
-                is_cut = parity::is_cut(&parity.medium, there)?;
+                is_cut = place::is_cut(&parity.medium, there)?;
             }
         }
         let root_hash = super::update(&self.layout, &data, &hash, changed, old_root, work);

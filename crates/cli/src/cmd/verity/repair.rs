@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use casemate::blockdev::Events as _;
 use casemate::verity::{Differences, Repaired, Volume};
 use casemate::{Error, ErrorKind};
 
@@ -46,7 +47,16 @@ impl Args {
         drop(progress);
         let parity = match repaired.left.is_clean() {
             true => self.parity(context, &device, &volume, &repaired)?,
-            false => Parity::default(),
+            false => {
+                if let Some(roots) = volume.fec_roots_by_size() {
+                    let device = device.display();
+                    context.note(&format!(
+                        "{device} was taken for parity with {roots} roots, by its size alone; if it has another number of roots, \
+                         --fec-roots gives it"
+                    ));
+                }
+                Parity::default()
+            }
         };
         if context.json() {
             let mut value = summary_value(&repaired.left);

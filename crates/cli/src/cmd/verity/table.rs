@@ -88,7 +88,8 @@ enum Print {
 impl Args {
     pub fn run(mut self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.stored.root_hash(&self.root_hash)?;
-        let volume = self.stored.open(context)?;
+        let mut volume = self.stored.open(context)?;
+        self.stored.settle_roots(&mut volume, context)?;
         let is_one = volume.is_in_one_device();
         if is_one && self.hash_name.is_none() {
             self.hash_name.clone_from(&self.data_name);

@@ -41,7 +41,8 @@ pub enum Seen {
 /// hash tree is as it was. Some rounds tell it for all.
 ///
 /// Of rounds in which nothing can have changed at least half of the codewords must be right. If there are none, others must restore the
-/// changed blocks, so that they have their digests in the tree. Codewords without parity, of zeros, say nothing.
+/// changed blocks, so that they have their digests in the tree; a tree that has the digests of the blocks as they are now was brought up to
+/// date before the parity, and nothing tells then. Codewords without parity, of zeros, say nothing.
 ///
 /// # Errors
 /// `Argument` if data or hash device is shorter than the layout says; `Io`.
@@ -62,6 +63,9 @@ pub fn look(
     let target = Target { layout, message, root_hash: &unknown, hash: &hash };
     let doubtful = rounds_of(&doubtful(layout, changed), fec.rounds());
     let sure = gaps(&doubtful, fec.rounds());
+    if sure.is_empty() && target.has_digests_of(changed)? {
+        return Ok(Seen::Unknown);
+    }
     let mut seen = Seen::Unknown;
     for round in some_of(if sure.is_empty() { &doubtful } else { &sure }, ROUNDS) {
         match target.parity_of(round, changed, work)? {
@@ -221,6 +225,21 @@ fn doubtful(layout: &Layout, changed: &Ranges) -> Ranges {
 }
 
 impl Target<'_> {
+    /// Whether the tree has the digests of these data blocks, as far as some tell.
+    fn has_digests_of(&self, blocks: &Ranges) -> Result<bool, Error> {
+        let mut bytes = vec![0; usize_of(self.message.layout.block_size())];
+        for block in some_of(blocks, ROUNDS) {
+            match self.message.read(&mut bytes, block * self.message.layout.block_size()) {
+                Err(error) if error.is_of_medium() => return Ok(false),
+                read => read?,
+            };
+            if !self.is_right(block, &bytes)? {
+                return Ok(false);
+            }
+        }
+        Ok(!blocks.is_empty())
+    }
+
     /// Compares the parity of one round with its message blocks, of which those in `changed` are restored first.
     fn parity_of(&self, round: u64, changed: &Ranges, work: &Work<'_>) -> Result<Seen, Error> {
         let fec = self.message.layout;
