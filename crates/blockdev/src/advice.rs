@@ -144,6 +144,8 @@ kinds_of_advice! {
     BuildHashSeed(seed: String) = "build-hash-seed" "build both with the hash seed {seed}";
     /// Two builds of a file system become more alike with one time, which no time of a file is later than.
     BuildTime = "build-time" "build both at one time, and let no file be later";
+    /// Two builds of a file system become more alike if they are made of equal files.
+    BuildFiles = "build-files" "build both of equal files";
     /// Two builds of a file system become more alike with one owner of all files.
     BuildOwner = "build-owner" "give all files one owner";
 }

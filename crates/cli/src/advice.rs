@@ -92,6 +92,7 @@ pub fn option(advice: &Advice) -> Option<String> {
         Advice::BuildLabel(label) => return Some(format!("casemate ext4 build --label '{label}'")),
         Advice::BuildUuid(uuid) => return Some(format!("casemate ext4 build --uuid {uuid}")),
         Advice::BuildHashSeed(seed) => return Some(format!("casemate ext4 build --hash-seed {seed}")),
+        Advice::BuildFiles => "casemate ext4 diff --files lists what differs in them",
         Advice::BuildTime => "SOURCE_DATE_EPOCH=SECONDS casemate ext4 build",
         Advice::BuildOwner => "casemate ext4 build --owner UID:GID",
         _ => return None,

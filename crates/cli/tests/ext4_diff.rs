@@ -263,6 +263,20 @@ fn advice_names_the_options_of_builds() {
         assert!(stdout(&output).contains(line), "{options_a}: {line}: {}", stdout(&output));
         assert!(stderr(&output).contains(advice), "{options_a}: {}", stderr(&output));
     }
+    // Equal but for one file's mode: what is made of the files is not to blame.
+    place.yes("ext4 build a.img --from tree --overwrite");
+    place.sh("chmod 600 tree/etc/f");
+    place.yes("ext4 build b.img --from tree --overwrite");
+    let output = place.own("ext4 diff a.img b.img");
+    assert!(stdout(&output).contains("superblock: uuid: "), "{}", stdout(&output));
+    assert!(stderr(&output).contains("build both of equal files"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("UUID") && !stderr(&output).contains("seed"), "{}", stderr(&output));
+    // Nor is a build, where one image was changed later.
+    place.sh("cp a.img c.img");
+    place.yes("ext4 chmod c.img 640 /etc/f");
+    let output = place.own("ext4 diff a.img c.img");
+    assert!(stdout(&output).contains("/etc/f: changed: "), "{}", stdout(&output));
+    assert_eq!(stderr(&output), "");
     // Builds at two times: of the superblock, and of files that are later.
     for (name, time) in [("a", "1600000000"), ("b", "1500000000")] {
         let mut command = place.command();

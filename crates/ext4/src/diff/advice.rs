@@ -2,6 +2,7 @@
 
 use casemate_blockdev::Advice;
 
+use super::difference::Difference;
 use super::{DiffOptions, DiffSide};
 use crate::format::bytes::uuid_text;
 use crate::format::superblock::Superblock;
@@ -10,27 +11,44 @@ use crate::format::value::FieldValue;
 /// Differences that choices of a build decide, as far as they were found.
 #[derive(Debug, Default)]
 pub(super) struct Choices {
+    /// Times other than those of changes of inodes.
     has_times: bool,
+    /// Times at which inodes and the superblock were changed, which follow from other differences of files.
+    has_changes: bool,
     has_owners: bool,
+    /// Names, contents and attributes other than times and owners.
+    has_files: bool,
 }
 
 impl Choices {
-    /// Notes a field of the superblock.
-    pub fn superblock(&mut self, values: &[FieldValue; 2]) {
-        self.has_times |= matches!(values, [FieldValue::Time(_), _]);
-    }
-
-    /// Notes an attribute of a file.
-    pub fn file(&mut self, name: &str, values: &[FieldValue; 2]) {
-        self.has_times |= matches!(values, [FieldValue::Time(_), _]);
-        self.has_owners |= ["owner", "owning group"].contains(&name);
+    /// Notes a difference.
+    pub fn note(&mut self, difference: &Difference) {
+        match difference {
+            Difference::Superblock { field: "last written" | "last mounted", .. } => self.has_changes = true,
+            Difference::Superblock { values: [FieldValue::Time(_), _], .. } => self.has_times = true,
+            Difference::File { field: "changed", values: [Some(FieldValue::Time(_)), _], .. } => {
+                self.has_changes = true;
+            }
+            Difference::File { values: [Some(FieldValue::Time(_)), _], .. } => self.has_times = true,
+            Difference::File { field: "owner" | "owning group", .. } => self.has_owners = true,
+            Difference::File { .. }
+            | Difference::Only { .. }
+            | Difference::Xattr { .. }
+            | Difference::Contents { .. } => self.has_files = true,
+            _ => {}
+        }
     }
 
     /// Advice for the two builds: the causes first, then what may follow from them.
     pub fn advice(&self, sides: [&DiffSide; 2], options: DiffOptions) -> Vec<Advice> {
         let [a, b] = sides.map(|side| side.fs.superblock());
         let mut advice = Vec::new();
-        if self.has_times {
+        // A UUID that was made of the files and the choices follows from them, as does the hash seed then.
+        let is_derived = [a, b].iter().all(|superblock| is_derived(&superblock.uuid)) && a.uuid != b.uuid;
+        if self.has_files && is_derived && !options.files_only {
+            advice.push(Advice::BuildFiles);
+        }
+        if self.has_times || self.has_changes && !self.has_files {
             advice.push(Advice::BuildTime);
         }
         if self.has_owners {
@@ -49,11 +67,24 @@ impl Choices {
         let features = features([a, b]);
         add(!features.is_empty(), Advice::BuildFeatures(features));
         add(a.label() != b.label(), Advice::BuildLabel(a.label()));
+        if is_derived && !advice.is_empty() {
+            return advice;
+        }
+        let mut add = |is_other: bool, of: Advice| {
+            if is_other && !options.files_only {
+                advice.push(of);
+            }
+        };
         add(a.uuid != b.uuid, Advice::BuildUuid(uuid_text(&a.uuid)));
         let seed = seed(a);
         add(a.hash.seed != b.hash.seed, Advice::BuildHashSeed(uuid_text(&seed)));
         advice
     }
+}
+
+/// Whether a UUID is marked as one that was computed (version 8 of RFC 9562).
+fn is_derived(uuid: &[u8; 16]) -> bool {
+    uuid[6] >> 4 == 8
 }
 
 /// The hash seed as bytes of a UUID.

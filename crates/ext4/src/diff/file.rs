@@ -20,7 +20,6 @@ impl Diff<'_> {
         }
         for InodeDifference { name, class, values } in inode_fields::differences(inodes) {
             if class == FieldClass::File {
-                self.choices.file(name, &values);
                 self.file(path, name, values.map(Some))?;
             }
         }

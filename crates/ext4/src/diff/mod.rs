@@ -226,6 +226,7 @@ impl Diff<'_> {
 
     /// Tells a difference.
     fn tell(&mut self, difference: Difference) -> Result<()> {
+        self.choices.note(&difference);
         match difference {
             Difference::Unread { .. } => self.unread += 1,
             _ => self.differences += 1,
@@ -251,7 +252,6 @@ impl Diff<'_> {
             }
         }
         for fields::FieldDifference { name, values } in fields::differences([&raw[0], &raw[1]]) {
-            self.choices.superblock(&values);
             self.tell(Difference::Superblock { field: name, values })?;
         }
         Ok(())
