@@ -201,6 +201,7 @@ fn verify_names_every_bad_block() {
     place.file("data", Rng::new(3).bytes(300 * 4096));
     let root = root_hash(&place.yes(&format!("format data hash {PINNED}")));
     assert_eq!(place.yes(&format!("verify data hash {root}")), "");
+    let before = place.read("hash");
     place.flip("data", 5 * 4096 + 1, 1);
     place.flip("data", 299 * 4096, 1);
     // Superblock, top block, then level 0: the second block, which is over data blocks 128 to 255.
@@ -230,6 +231,23 @@ fn verify_names_every_bad_block() {
     assert_eq!(value["unverified_data_ranges"], serde_json::json!([[128, 256]]));
     assert_eq!(value["findings"].as_array().unwrap().len(), 4);
     assert_eq!(value["findings"][0]["hash_device_offset"], 12288);
+
+    // Of many the first ones are shown, and all of them where somebody asks.
+    place.file("data", Rng::new(4).bytes(300 * 4096));
+    place.file("hash", &before);
+    let shown = |options: &str| {
+        let output = place.own(&format!("verify data hash {root}{options}"));
+        let text = stdout(&output);
+        assert_eq!(status(&output), 1, "{text}");
+        (text.lines().filter(|line| line.starts_with("data block ")).count(), text)
+    };
+    let (lines, text) = shown("");
+    assert!(lines == 20 && text.contains("\nand 280 more wrong blocks; --verbose shows all\n"), "{text}");
+    assert!(text.ends_with("Verification failed: 300 bad data blocks, 0 bad hash blocks\n"), "{text}");
+    let (lines, text) = shown(" --verbose");
+    assert!(lines == 300 && !text.contains("more wrong blocks"), "{text}");
+    let value: serde_json::Value = serde_json::from_str(&shown(" --json").1).unwrap();
+    assert_eq!(value["findings"].as_array().unwrap().len(), 300);
 
     let wrong = place.own(&format!("verify data hash {}", "00".repeat(32)));
     assert_eq!(status(&wrong), 1);

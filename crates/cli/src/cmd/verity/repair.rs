@@ -74,7 +74,7 @@ impl Args {
             }
             context.print_json(&value)?;
         } else {
-            context.print(lines(&repaired, &parity, *dry_run))?;
+            context.print(lines(&repaired, &parity, *dry_run, context))?;
         }
         let answer = answer(&repaired.left, &parity.left);
         if answer == Answer::Yes {
@@ -129,9 +129,9 @@ struct Parity {
     made: u64,
 }
 
-fn lines(repaired: &Repaired, parity: &Parity, dry_run: bool) -> String {
+fn lines(repaired: &Repaired, parity: &Parity, dry_run: bool, context: &Context) -> String {
     let (data, hash) = (repaired.data.count(), repaired.hash_blocks);
-    let left = if repaired.left.is_clean() { String::new() } else { summary_lines(&repaired.left) };
+    let left = if repaired.left.is_clean() { String::new() } else { summary_lines(&repaired.left, context) };
     let blocks = match (data + hash, dry_run) {
         (0, _) if left.is_empty() => String::new(),
         (_, false) => format!("Restored {data} data blocks and {hash} hash blocks.\n{left}"),

@@ -15,8 +15,8 @@ use crate::context::Context;
 
 /// Check a data device against its hash area and root hash.
 ///
-/// Prints every wrong block: hash blocks of the highest level first, data blocks last. The exit status is 1 then, and 2 if blocks can't be
-/// read and no other is wrong. Bytes behind the
+/// Prints wrong blocks: hash blocks of the highest level first, data blocks last, and of each the first 20; -v and --json list them
+/// all. The exit status is 1 then, and 2 if blocks can't be read and no other is wrong. Bytes behind the
 /// protected data blocks are not checked; -v and --json tell how many there are.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
@@ -39,9 +39,13 @@ impl Args {
             context.progress(&self.stored.data().display().to_string(), layout.geometry().data_size());
         let mut out = BufWriter::new(context.output());
         let mut separator = "{\"findings\":[";
+        let mut lines = Lines { all: context.verbose(), ..Lines::default() };
         let mut report = |finding: Finding| {
             if !context.json() {
-                return Ok(out.write_all(line(&layout, &finding).as_bytes())?);
+                return match lines.has_room(&finding) {
+                    true => Ok(out.write_all(line(&layout, &finding).as_bytes())?),
+                    false => Ok(()),
+                };
             }
             write!(out, "{separator}{}", value(&layout, &finding))?;
             separator = ",";
@@ -62,7 +66,8 @@ impl Args {
             // The object goes on after the findings, which were printed as they were found.
             context.print(format!("{opened}],{}\n", &rest.to_string()[1..]))?;
         } else {
-            let text = if summary.is_clean() { String::new() } else { summary_lines(&summary) };
+            let text = if summary.is_clean() { String::new() } else { summary_lines(&summary, context) };
+            let text = lines.left_out() + &text;
             context.print(text + &parity.as_ref().map_or(String::new(), Parity::lines))?;
         }
         let differences = match &parity {
@@ -105,6 +110,40 @@ impl Args {
             wrong = volume.check_parity(&work)?;
         }
         Ok(Some(Parity::Wrong(wrong)))
+    }
+}
+
+/// Lines of wrong hash blocks, or of wrong data blocks, that are printed where nobody asks for more.
+const SHOWN: usize = 20;
+
+/// Lines of findings that were printed, and those that were not.
+#[derive(Default)]
+struct Lines {
+    /// Whether all are.
+    all: bool,
+    hash: usize,
+    data: usize,
+}
+
+impl Lines {
+    /// Counts a finding; whether its line is printed.
+    fn has_room(&mut self, finding: &Finding) -> bool {
+        let count = match finding.block {
+            Block::Hash { .. } => &mut self.hash,
+            Block::Data(_) => &mut self.data,
+        };
+        *count += 1;
+        self.all || *count <= SHOWN
+    }
+
+    /// A line about those that were not printed.
+    fn left_out(&self) -> String {
+        match self.hash.saturating_sub(SHOWN) + self.data.saturating_sub(SHOWN) {
+            left_out if left_out > 0 && !self.all => {
+                format!("and {left_out} more wrong blocks; --verbose shows all\n")
+            }
+            _ => String::new(),
+        }
     }
 }
 
@@ -244,12 +283,18 @@ pub fn summary_value(summary: &Summary) -> serde_json::Value {
     })
 }
 
-pub fn summary_lines(summary: &Summary) -> String {
+pub fn summary_lines(summary: &Summary, context: &Context) -> String {
     let mut text = String::new();
+    let ranges = summary.unverified.iter().count();
+    let shown = if context.verbose() { ranges } else { ranges.min(SHOWN) };
     let why = if summary.bad_hash_blocks == 0 { "unreadable" } else { "bad" };
-    for range in summary.unverified.iter() {
+    for range in summary.unverified.iter().take(shown) {
         let (first, last) = (range.start, range.end - 1);
         writeln!(text, "data blocks {first} to {last}: can't be verified, a hash block above them is {why}")
+            .expect("writing to a string");
+    }
+    if shown < ranges {
+        writeln!(text, "and {} more such ranges of data blocks; --verbose shows all", ranges - shown)
             .expect("writing to a string");
     }
     let (data, hash, unverified) =
