@@ -96,8 +96,8 @@ pub fn end_with_parent() -> Result<(), Error> {
 /// The file that messages go to.
 #[derive(clap::Args, Debug)]
 pub struct LogArgs {
-    /// Append messages to this file, with their times, from the moment when the work is there for others [default: standard error;
-    /// in the background the system's log].
+    /// Append messages to this file, with their times: that the work is there for others, what goes wrong from then on, and the
+    /// end [default: standard error; in the background the system's log].
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }
@@ -123,6 +123,15 @@ impl LogArgs {
         }
         let file = File::options().append(true).create(true).open(path);
         file.map(|file| Log(Some(file))).map_err(|error| Error::io(path.display(), error))
+    }
+}
+
+impl LogArgs {
+    /// Writes a line to the file, if there is one, that tells of the work's beginning or end.
+    pub fn note(&self, text: &str) {
+        if self.log.is_some() {
+            say(format_args!("casemate: {text}"));
+        }
     }
 }
 

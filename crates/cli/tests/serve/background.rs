@@ -353,7 +353,9 @@ fn faults_of_a_server_in_the_background_go_to_its_log_and_do_not_fill_it() {
     assert_eq!(lines[0], "what was there");
     // On a slow machine some more pass meanwhile.
     assert!(lines.len() > 20 && lines.len() < 100, "{log}");
-    assert!(lines[1].contains("Z casemate[") && lines[1].contains("does not match its hash tree"), "{log}");
+    assert!(lines[1].contains("Z casemate[") && lines[1].contains("]: serving nbd+unix://"), "{log}");
+    assert!(lines[2].contains("does not match its hash tree"), "{log}");
+    assert!(lines.iter().any(|line| line.ends_with("]: the server ended")), "{log}");
     for (log, why) in
         [("none/log", "none/log"), ("image", "this would replace"), ("tree", "this would replace")]
     {

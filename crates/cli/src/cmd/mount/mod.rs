@@ -159,7 +159,9 @@ impl Args {
             mount.unmount(Unmount::Lazily).unwrap_or_else(|more| context.complain(&more));
             return Err(error);
         }
-        manager.ready(&format!("mounted {} on {}", self.image.file().display(), mount.folder().display()));
+        let mounted = format!("mounted {} on {}", self.image.file().display(), mount.folder().display());
+        self.log.note(&mounted);
+        manager.ready(&mounted);
         loop {
             match incoming.recv() {
                 Ok(Event::Stop) => {
@@ -180,6 +182,7 @@ impl Args {
                 Err(_) => break,
             }
         }
+        self.log.note(&format!("unmounted {}", mount.folder().display()));
         told("unmounted")?;
         Ok(Answer::Yes)
     }

@@ -142,7 +142,9 @@ impl Args {
         } else {
             log.begin();
         }
-        manager.ready(&format!("serving {}", service.uris().join(" ")));
+        let serving = format!("serving {}", service.uris().join(" "));
+        self.log.note(&serving);
+        manager.ready(&serving);
 
         let is_ending = AtomicBool::new(false);
         let answer = thread::scope(|scope| {
@@ -161,6 +163,7 @@ impl Args {
         if context.json() {
             Print { context, is_given }.report(&served, clients)?;
         }
+        self.log.note("the server ended");
         Ok(answer)
     }
 
