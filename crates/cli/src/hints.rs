@@ -11,6 +11,7 @@ const HINTS: &[(&str, &str)] = &[
     ("addkey", "casemate luks add-key"),
     ("append", "casemate ext4 put"),
     ("backup", "casemate luks header-backup, casemate fscrypt backup"),
+    ("backup-header", "casemate luks header-backup"),
     (
         "check",
         "casemate ext4 check, casemate luks check, casemate fsverity check, casemate verity verify, casemate integrity verify",
@@ -52,6 +53,11 @@ const HINTS: &[(&str, &str)] = &[
     ("isLuks", "casemate luks is-luks"),
     ("label", "casemate ext4 label"),
     ("list", "casemate info for what an image holds, casemate ext4 ls for its files"),
+    (
+        "list-keys",
+        "casemate luks dump for the key slots of a volume, casemate key status for a mounted folder",
+    ),
+    ("list-slots", "casemate luks dump"),
     ("lock", "casemate umount, or nothing: no device is open in the kernel"),
     ("ls", "casemate ext4 ls"),
     ("lsattr", "casemate ext4 stat, which shows flags"),
@@ -103,6 +109,7 @@ const HINTS: &[(&str, &str)] = &[
     ("resize", "casemate ext4 resize, casemate ext4 minimize"),
     ("resize2fs", "casemate ext4 resize, casemate ext4 minimize"),
     ("restore", "casemate luks header-restore, casemate fscrypt restore"),
+    ("restore-header", "casemate luks header-restore"),
     (
         "resume",
         "casemate luks reencrypt --resume-only, casemate crypt encrypt --resume, casemate ext4 recover",
@@ -110,6 +117,7 @@ const HINTS: &[(&str, &str)] = &[
     ("scan", "casemate info --scan"),
     ("shrink", "casemate ext4 minimize, casemate ext4 resize"),
     ("status", "casemate info, casemate luks dump, casemate verity dump; no device is open in the kernel"),
+    ("stop", "casemate umount for a mounted folder; SIGTERM ends casemate serve: kill PID"),
     ("testdisk", "casemate info --scan"),
     ("tune2fs", "casemate ext4 tune"),
     ("umount", "casemate umount"),
@@ -189,9 +197,27 @@ const STRAY: &[(&[&str], &str)] = &[
     (&["luks", "change-key"], "--new-key-file"),
 ];
 
-/// Options that people give, as other tools have them, for what is an argument here.
-const ARGUMENTS: &[(&[&str], &str, &str)] =
-    &[(&["ext4", "resize"], "--size", "the size is an argument: casemate ext4 resize IMAGE SIZE")];
+/// Options that people give, as other tools have them or as they would be named, and what does that here.
+const OPTIONS: &[(&[&str], &[&str], &str)] = &[
+    (&["ext4", "resize"], &["--size"], "the size is an argument: casemate ext4 resize IMAGE SIZE"),
+    (
+        &["ext4", "truncate"],
+        &["-s", "--size"],
+        "the size is an argument: casemate ext4 truncate IMAGE PATH SIZE",
+    ),
+    (
+        &["ext4", "check"],
+        &["--manifest", "--digests", "--verity-from-manifest"],
+        "'casemate ext4 digest --tree IMAGE | diff MANIFEST -' compares the files of an image with a list of fs-verity digests",
+    ),
+    (&["mount"], &["--read-write", "--rw", "--writable"], "'--write' allows writes"),
+    (&["mount"], &["--unmount", "--umount", "-u"], "'casemate umount FOLDER' unmounts a folder"),
+    (
+        &["serve"],
+        &["--stop", "--kill"],
+        "SIGTERM ends a server: kill PID, or kill $(cat FILE) of '--pid-file FILE'",
+    ),
+];
 
 /// Adds to an error about a word too many which option takes such a word, and to one about words that are missing what they may be.
 pub fn name_stray(error: &mut clap::Error, args: &[OsString]) {
@@ -220,8 +246,10 @@ pub fn name_stray(error: &mut clap::Error, args: &[OsString]) {
     }
     if error.kind() == ErrorKind::UnknownArgument
         && let Some((.., tip)) =
-            ARGUMENTS.iter().find(|(words, option, _)| *option == word && is_called(words))
+            OPTIONS.iter().find(|(words, options, _)| options.contains(&&*word) && is_called(words))
     {
+        // Nor is a name proposed that is merely like it.
+        error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(*tip)]));
     }
 }
@@ -264,6 +292,14 @@ pub fn of(word: &str) -> Option<&'static str> {
     HINTS.iter().find(|(name, _)| *name == word).map(|(_, hint)| *hint)
 }
 
+/// Commands of any group that have a name, for one that stands alone or with another group: `casemate ext4 cat, ...`.
+pub fn elsewhere(all: &clap::Command, name: &str) -> Option<String> {
+    let has = |group: &&clap::Command| group.get_subcommands().any(|inner| inner.get_name() == name);
+    let groups = all.get_subcommands().filter(has);
+    let found: Vec<String> = groups.map(|group| format!("casemate {} {name}", group.get_name())).collect();
+    (!found.is_empty()).then(|| found.join(", "))
+}
+
 // Some are commands of Linux.
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
@@ -304,6 +340,20 @@ mod tests {
     fn links_have_hints() {
         for (name, _) in crate::tools::LINKS {
             assert!(of(name).is_some() || Cli::command().find_subcommand(name).is_some(), "{name}");
+        }
+    }
+
+    /// Options that are answered with a tip are none of their command's.
+    #[test]
+    fn options_with_tips_are_not_there() {
+        for (words, options, tip) in OPTIONS {
+            let all = Cli::command();
+            let command = words.iter().fold(&all, |command, word| command.find_subcommand(word).expect(word));
+            let has = |name: &str| match name.strip_prefix("--") {
+                Some(long) => command.get_arguments().any(|arg| arg.get_long() == Some(long)),
+                None => command.get_arguments().any(|arg| arg.get_short() == name.chars().nth(1)),
+            };
+            assert!(!options.iter().any(|option| has(option)), "{tip}");
         }
     }
 

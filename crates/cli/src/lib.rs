@@ -288,7 +288,13 @@ fn tried_first(mut command: &clap::Command, args: &[OsString]) -> Option<Error> 
         match command.find_subcommand(name) {
             Some(inner) => command = inner,
             None => {
-                let hint = hints::of(name).filter(|_| command.has_subcommands())?;
+                if !command.has_subcommands() {
+                    return None;
+                }
+                let hint = match hints::of(name) {
+                    Some(hint) => hint.to_owned(),
+                    None => hints::elsewhere(&Cli::command(), name)?,
+                };
                 return Some(Error::argument(format!("unknown command '{name}'; did you mean: {hint}")));
             }
         }

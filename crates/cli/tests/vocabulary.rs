@@ -464,6 +464,29 @@ fn what_people_try_first_is_pointed_to() {
     place.is("scan root.img", 2, "casemate info");
     place.is("dump root.img", 2, "casemate luks dump");
     place.is("verify root.img", 2, "casemate verity verify");
+    place.is("luks restore-header volume backup", 2, "casemate luks header-restore");
+    place.is("luks list-keys volume", 2, "casemate luks dump for the key slots");
+    // A command of another group, or without its group.
+    place.is("mkdir root.img /new", 2, "did you mean: casemate ext4 mkdir");
+    place.is("luks cat root.img /etc/f", 2, "did you mean: casemate ext4 cat");
+    place.is("sign f", 2, "did you mean: casemate fsverity sign, casemate verity sign");
+    for (line, tip) in [
+        ("mount --read-write root.img folder", "tip: '--write' allows writes"),
+        ("mount -o rw root.img folder", "rw: --write allows writes"),
+        ("mount --umount folder", "casemate umount FOLDER"),
+        ("ext4 truncate -s 5 root.img /etc/f", "casemate ext4 truncate IMAGE PATH SIZE"),
+        ("ext4 resize --size 5M root.img", "casemate ext4 resize IMAGE SIZE"),
+        ("serve --stop", "SIGTERM ends a server"),
+        ("ext4 check --manifest list root.img", "casemate ext4 digest --tree IMAGE"),
+    ] {
+        let output = place.is(line, 2, tip);
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("similar"), "{line}");
+    }
+    // An image is no list, and its files need not be copied out to be compared with one.
+    fs::write(place.path("list"), place.yes("ext4 digest --tree root.img")).unwrap();
+    for (line, status) in [("fsverity check list root.img", 1), ("fsverity check root.img", 2)] {
+        place.is(line, status, "its files are compared with a list by: casemate ext4 digest --tree root.img");
+    }
     // No word is short for verify-signature.
     place.is("fsverity verify", 2, "casemate fsverity check");
     // Names of other servers' options.

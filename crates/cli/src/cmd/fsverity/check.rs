@@ -7,10 +7,11 @@ use casemate::blockdev::{Events, Stream, u64_of};
 use casemate::fsverity::{self, Algorithm, Descriptor, Entry, FileDigest, Manifest, escape_name};
 use casemate::hex;
 use casemate::tree::{Block, Fault, Finding, Summary};
-use casemate::{Error, ErrorKind};
+use casemate::{Access, Error, ErrorKind, Image, probe};
 
 use super::parameters::TreeArgs;
 use crate::answer::Answer;
+use crate::cmd::explained;
 use crate::context::{Context, Failures, read_small};
 
 /// Check files against a list of digests, or one file against its Merkle tree.
@@ -122,7 +123,10 @@ impl Args {
         let entries = &manifest.entries;
         if entries.is_empty() {
             let text = format!("{}: no properly formatted digest lines found", list.display());
-            return Err(Error::corrupt(text));
+            return Err(Error::corrupt(match of_image(list) {
+                Some(advice) => format!("{text}; {advice}"),
+                None => text,
+            }));
         }
         for entry in entries {
             self.tree.check_algorithm(entry.digest.algorithm()).map_err(|error| error.at(list.display()))?;
@@ -334,6 +338,17 @@ fn read_list(list: &Path) -> Result<Manifest, Error> {
     };
     read.map_err(|error| Error::io(list.display(), error))?;
     Ok(Manifest::from_bytes(&bytes))
+}
+
+/// Advice where an image was given for a list of digests.
+fn of_image(list: &Path) -> Option<String> {
+    let image = Image::open(list, Access::ReadUnlocked).ok()?;
+    let found = probe::look(&image).ok().filter(|found| found.what == Some(probe::EXT))?;
+    Some(format!(
+        "this is {}; its files are compared with a list by: casemate ext4 digest --tree {} | diff LIST -",
+        explained::name(&found),
+        list.display()
+    ))
 }
 
 fn json_summary(

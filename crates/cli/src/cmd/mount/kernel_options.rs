@@ -41,6 +41,9 @@ impl FromStr for KernelOptions {
         let mut options = KernelOptions::default();
         for word in list.split(',').filter(|word| !word.is_empty()) {
             let Some((_, flag)) = WORDS.iter().find(|(known, _)| *known == word) else {
+                if word == "rw" {
+                    return Err("rw: --write allows writes".to_owned());
+                }
                 let known: Vec<&str> = WORDS.iter().map(|(known, _)| *known).collect();
                 return Err(format!("{word} is not one of {}", known.join(", ")));
             };
@@ -60,6 +63,7 @@ mod tests {
         let flags = |list: &str| list.parse::<KernelOptions>().map(|options| options.flags());
         assert_eq!(flags("ro,nodev,nosuid"), Ok(Vec::new()));
         assert_eq!(flags("dev,,noexec,dev"), Ok(vec![Flag::Dev, Flag::NoExec]));
-        assert!(flags("rw").unwrap_err().starts_with("rw is not one of dev, nodev"));
+        assert!(flags("loop").unwrap_err().starts_with("loop is not one of dev, nodev"));
+        assert!(flags("dev,rw").unwrap_err().contains("--write"));
     }
 }
