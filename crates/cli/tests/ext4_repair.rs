@@ -31,6 +31,7 @@ fn a_repair_is_shown_asked_for_and_made() {
     for kind in ["free-blocks", "block-bitmap", "inode-bitmap", "link-count", "unconnected"] {
         assert!(found.contains(&format!("{kind} (")), "{found}");
     }
+    place.is("check --verbose image", 1, "casemate ext4 find image -inum N prints the paths of inode N");
     let tried = place.is("check --repair --dry-run image", 1, "");
     let tried = stdout(&tried);
     assert!(tried.starts_with("Would be fixed:\n") && tried.contains(" would be fixed\n"), "{tried}");

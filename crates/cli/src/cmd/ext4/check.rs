@@ -156,6 +156,12 @@ impl Args {
         if !self.fix_checksums {
             self.print(context, &report, &[])?;
             if !report.is_clean() {
+                if report.faults.iter().any(|fault| fault.place().inode.is_some()) {
+                    context.hint(&format!(
+                        "casemate ext4 find {} -inum N prints the paths of inode N",
+                        self.image.file().display()
+                    ));
+                }
                 context.hint("--repair fixes faults that need no guess, --repair=all the others, too; with -n it only lists them");
             }
             return Ok(self.answer(&report));
