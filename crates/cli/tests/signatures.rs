@@ -113,6 +113,42 @@ fn a_verity_sig_partition_is_made_and_verified() {
     assert_eq!(verify(&ROOT_HASH.replace('4', "5"), "cert"), 1);
 }
 
+/// Files beside a hash tree are named, with the commands that take them, and each command that needs no more runs.
+#[test]
+fn what_lies_beside_a_hash_tree_is_named() {
+    let folder = place();
+    let made = |line: &str| assert_eq!(status(&own(&folder, line)), (0, String::new()));
+    made(&format!("verity sign {ROOT_HASH} object --key=key --cert=cert --systemd"));
+    made(&format!("verity sign {ROOT_HASH} signature --key=key --cert=cert"));
+    fs::write(folder.path().join("hash"), format!("{ROOT_HASH}\n")).unwrap();
+    fs::write(folder.path().join("text"), format!("{ROOT_HASH} file\n")).unwrap();
+    for (file, what, command) in [
+        ("hash", "a root hash in hex", "verity verify IMAGE HASH_AREA --root-hash-file hash"),
+        (
+            "object",
+            "a signed root hash",
+            &format!("verity verify-signature {ROOT_HASH} object --cert CERTFILE"),
+        ),
+        (
+            "signature",
+            "a detached PKCS#7 signature",
+            "verity verify-signature ROOT_HASH signature --cert CERTFILE",
+        ),
+    ] {
+        let output = own(&folder, &format!("info {file}"));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(status(&output), (0, String::new()), "{text}");
+        assert!(text.starts_with(&format!("{file}: {what}")), "{text}");
+        assert!(text.contains(&format!("\n  $ casemate {command}\n")), "{text}");
+        assert_eq!(text.contains(&format!("  root hash: {ROOT_HASH}\n")), file != "signature", "{text}");
+        if file != "hash" {
+            let line = command.replace("ROOT_HASH", ROOT_HASH).replace("CERTFILE", "cert");
+            assert_eq!(status(&own(&folder, &line)).0, 0, "{line}");
+        }
+    }
+    assert_eq!(status(&own(&folder, "info text")).0, 1);
+}
+
 #[test]
 fn tokens_are_named_as_unsupported() {
     let folder = place();

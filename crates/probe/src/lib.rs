@@ -26,6 +26,7 @@ mod content;
 mod describe;
 mod guess;
 mod scan;
+mod signed;
 mod tags;
 
 use std::path::Path;
@@ -45,6 +46,7 @@ use self::content::content;
 pub use self::content::{Content, Look};
 pub use self::guess::guess;
 pub use self::scan::{Copy, Scan, Volume, scan};
+pub use self::signed::{ROOT_HASH, SIGNATURE, VERITY_SIG};
 pub use self::tags::Tag;
 pub use casemate_blockdev::signatures::{
     EXT, EXT_JOURNAL, GPT, HEAD, Held, IN_PLACE_JOURNAL, INTEGRITY, LUKS, LUKS_REENCRYPTED, LUKS_SECOND, MBR,
@@ -156,6 +158,7 @@ fn look_at(
         Some(LUKS) => found.describe_luks(&part, &head),
         Some(INTEGRITY) => found.describe_integrity(&head),
         Some(what) => found.describe(what, &head),
+        None if found.describe_signed(&head, len <= u64_of(HEAD)) => {}
         None => found.look_for_backups(device, &part, depth, left)?,
     }
     if let Some(end) = found.end().filter(|_| depth > 0) {

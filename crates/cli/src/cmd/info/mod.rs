@@ -198,6 +198,7 @@ fn commands_through_layers(found: &Found, place: &Place) -> Vec<String> {
             Vec::new()
         }
         Some(probe::IN_PLACE_JOURNAL | probe::RECOVERY_FILE | probe::UNDO_FILE) => Vec::new(),
+        Some(probe::ROOT_HASH | probe::VERITY_SIG | probe::SIGNATURE) => Vec::new(),
         Some(_) => vec![format!("casemate serve -r -U - {image}   # for any NBD client")],
     }
 }
@@ -257,6 +258,15 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
             format!("casemate overlay commit -n {plain} IMAGE"),
         ],
         Some(probe::IN_PLACE_JOURNAL | probe::RECOVERY_FILE | probe::UNDO_FILE) => Vec::new(),
+        // Files of their own; what they belong to is not known here.
+        Some(probe::ROOT_HASH | probe::VERITY_SIG | probe::SIGNATURE) if !at.is_empty() => Vec::new(),
+        Some(probe::ROOT_HASH) => {
+            vec![format!("casemate verity verify IMAGE HASH_AREA --root-hash-file {plain}")]
+        }
+        Some(probe::VERITY_SIG | probe::SIGNATURE) => {
+            let root_hash = found.fact("root hash").unwrap_or("ROOT_HASH");
+            vec![format!("casemate verity verify-signature {root_hash} {plain} --cert CERTFILE")]
+        }
         Some(_) => vec![format!("casemate serve{at} -r -U - {image}   # for any NBD client")],
         None => {
             let is_random = found.content.is_some_and(|content| content.look == Look::Random);
