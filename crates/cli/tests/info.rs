@@ -157,7 +157,12 @@ fn backups_are_found_where_the_beginning_is_lost() {
         overwrite(&place, "headless", &bytes, at);
         let text = place.yes("info headless");
         assert!(text.contains("an ext4 file system \"system\"") && text.contains("block 8193"), "{text}");
-        assert!(text.contains("ext4 ls --superblock 8193 headless"), "{text}");
+        // Behind the first MiB there is no root directory.
+        let reads = match bytes.len() < 1 << 20 {
+            true => "ext4 ls --superblock 8193 headless",
+            false => "ext4 extract --superblock 8193 --no-replay --unreachable headless FOLDER",
+        };
+        assert!(text.contains(reads), "{text}");
         if bytes.len() < 1 << 20 {
             run_all(&text);
         }
@@ -385,6 +390,40 @@ fn a_hash_area_behind_a_file_system_is_pointed_to() {
     place.is(&format!("{line},hash-offset=8388608 /"), 0, "");
     // Where both are one file there is no question where it is.
     place.is(&format!("verity verify root root {root}"), 0, "");
+}
+
+/// Commands that read the files of a damaged file system are those that can.
+#[test]
+fn commands_for_damaged_file_systems_are_those_that_work() {
+    let place = place();
+    let Some(debugfs) = tool("debugfs") else { return };
+    place.sh("truncate -s 8M sound; mke2fs -q -t ext4 sound");
+    place.yes("ext4 put sound file /file");
+    for (damage, reads) in [
+        ("", "ext4 ls root /"),
+        ("clri <8>", "ext4 ls root /"),
+        ("feature needs_recovery\nclri <8>", "ext4 ls --no-replay root /"),
+        ("clri <2>", "ext4 extract --unreachable root FOLDER"),
+        ("feature needs_recovery\nclri <8>\nclri <2>", "ext4 extract --no-replay --unreachable root FOLDER"),
+    ] {
+        place.sh("cp sound root; rm -rf FOLDER");
+        place.file("script", damage);
+        run(Command::new(&debugfs).args(["-w", "-f"]).arg(place.path("script")).arg(place.path("root")));
+        let text = place.yes("info root");
+        let shown: Vec<&str> =
+            text.lines().filter_map(|line| line.trim().strip_prefix("$ casemate ")).collect();
+        assert_eq!(shown, [reads, "ext4 check root"], "{damage}: {text}");
+        place.is(reads, 0, "");
+        if damage.contains("clri <2>") {
+            assert!(place.sh("grep -rl hello FOLDER").contains("FOLDER/#"), "{damage}");
+        }
+    }
+    // A file system that does not open is checked alone.
+    place.sh(
+        "cp sound root; printf '\\377\\377\\377\\377' | dd of=root bs=1 seek=1060 conv=notrunc status=none",
+    );
+    let text = place.yes("info root");
+    assert!(!text.contains("$ casemate ext4 ls"), "{text}");
 }
 
 /// A pipe that nobody writes to is not an image, and is not waited for.

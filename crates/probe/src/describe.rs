@@ -12,7 +12,7 @@ use casemate_primitives::hex;
 use casemate_providers::Providers;
 use casemate_verity::dm;
 
-use super::{Found, INTEGRITY, Progress, QCOW2, SPARSE, clean};
+use super::{Found, INTEGRITY, Progress, QCOW2, Readable, SPARSE, clean};
 use crate::{Error, Superblock};
 
 /// Entries of a root directory that are looked at.
@@ -167,25 +167,35 @@ impl Found {
         self.say("features", protection.join(", "));
         let superblock = block.map(Block::new);
         let options = OpenOptions { cut_short: true, superblock, ..OpenOptions::default() };
-        match Ext4::open(Arc::clone(part), &options) {
-            Ok(fs) => {
-                let root =
-                    fs.resolve(b"/", true).and_then(|root| fs.read_dir(&root)).unwrap_or_else(|error| {
-                        self.damage.push(error.text().into_owned());
-                        Vec::new()
-                    });
-                let entries = root.into_iter().take(MOST_ENTRIES);
-                let encrypted = entries.filter(|entry| {
-                    let inode = fs.inode(entry.inode);
-                    has("encrypt") && inode.is_ok_and(|inode| fs.encrypted(&inode).is_ok_and(|e| e.is_some()))
-                });
-                // Names at the top are never encrypted themselves.
-                let names: Vec<String> =
-                    encrypted.map(|entry| format!("/{}", String::from_utf8_lossy(&entry.name))).collect();
-                self.say("encrypted", names.join(" "));
+        let (opened, without_journal) = match Ext4::open(Arc::clone(part), &options) {
+            Err(error) => {
+                self.damage.push(error.text().into_owned());
+                let options = OpenOptions { replay_journal: false, ..options };
+                (Ext4::open(Arc::clone(part), &options), true)
             }
-            Err(error) => self.damage.push(error.text().into_owned()),
+            opened => (opened, false),
+        };
+        let Ok(fs) = opened else {
+            self.readable = Readable::Nothing;
+            return;
+        };
+        if without_journal {
+            self.readable = Readable::WithoutJournal;
         }
+        let root = fs.resolve(b"/", true).and_then(|root| fs.read_dir(&root)).unwrap_or_else(|error| {
+            self.damage.push(error.text().into_owned());
+            self.readable = Readable::Inodes { without_journal };
+            Vec::new()
+        });
+        let entries = root.into_iter().take(MOST_ENTRIES);
+        let encrypted = entries.filter(|entry| {
+            let inode = fs.inode(entry.inode);
+            has("encrypt") && inode.is_ok_and(|inode| fs.encrypted(&inode).is_ok_and(|e| e.is_some()))
+        });
+        // Names at the top are never encrypted themselves.
+        let names: Vec<String> =
+            encrypted.map(|entry| format!("/{}", String::from_utf8_lossy(&entry.name))).collect();
+        self.say("encrypted", names.join(" "));
     }
 
     /// Notes facts in headers of formats that nothing here reads further.

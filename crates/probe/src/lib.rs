@@ -73,6 +73,8 @@ pub struct Found {
     pub superblock: Option<u64>,
     /// Fields of its superblock, header or table: names and values.
     pub facts: Vec<(&'static str, String)>,
+    /// How much of a file system can be read.
+    pub readable: Readable,
     /// Bytes in use, of a file system.
     pub used: Option<u64>,
     /// Damage that was seen, without a full check.
@@ -83,6 +85,24 @@ pub struct Found {
     pub reencryption: Option<Progress>,
     /// Structures inside it, or behind it in the same place.
     pub inside: Vec<Found>,
+}
+
+/// How much of a file system can be read, as far as was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Readable {
+    /// It opens, and its root directory can be read.
+    #[default]
+    Names,
+    /// It opens if its journal is left out, which can't be replayed.
+    WithoutJournal,
+    /// Its root directory can't be read: files are reached by their inodes alone, if its journal is left out where that has damage, too.
+    Inodes {
+        /// Whether the journal has to be left out.
+        without_journal: bool,
+    },
+    /// It does not open.
+    Nothing,
 }
 
 /// A structure that was left behind by what lay here before.
@@ -179,6 +199,7 @@ impl Found {
             content: None,
             superblock: None,
             facts: Vec::new(),
+            readable: Readable::default(),
             used: None,
             damage: Vec::new(),
             stale: Vec::new(),

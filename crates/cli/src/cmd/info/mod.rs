@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use casemate::blockdev::PartitionId;
 use casemate::ext4::{sha256, source_date_epoch};
 use casemate::image_spec::{ImageSpec, LayerSpec, LuksSpec};
-use casemate::probe::{self, Found, Look, Progress, Stale, Tag};
+use casemate::probe::{self, Found, Look, Progress, Readable, Stale, Tag};
 use casemate::{Access, Error, Image, Output, hex};
 
 use crate::answer::Answer;
@@ -183,10 +183,7 @@ fn commands_through_layers(found: &Found, place: &Place) -> Vec<String> {
     };
     let image = quoted(Path::new(&spec.to_os_string()));
     match found.what {
-        Some(probe::EXT) => {
-            let copy = found.superblock.map_or(String::new(), |block| format!(" --superblock {block}"));
-            vec![format!("casemate ext4 ls{copy} {image} /"), format!("casemate ext4 check {image}")]
-        }
+        Some(probe::EXT) => commands_of_files(found, "", &image),
         Some(probe::LUKS) => {
             let inner = spec.with_layer(LayerSpec::Luks(LuksSpec::default()));
             let inner = quoted(Path::new(&inner.to_os_string()));
@@ -201,6 +198,22 @@ fn commands_through_layers(found: &Found, place: &Place) -> Vec<String> {
         Some(probe::ROOT_HASH | probe::VERITY_SIG | probe::SIGNATURE) => Vec::new(),
         Some(_) => vec![format!("casemate serve -r -U - {image}   # for any NBD client")],
     }
+}
+
+/// The commands that read the files of a file system, as far as it can be read, and the one that checks it.
+fn commands_of_files(found: &Found, at: &str, image: &str) -> Vec<String> {
+    let copy = found.superblock.map_or(String::new(), |block| format!(" --superblock {block}"));
+    let no_replay = |without_journal| if without_journal { " --no-replay" } else { "" };
+    let reading = match found.readable {
+        Readable::Names => Some(format!("casemate ext4 ls{at}{copy} {image} /")),
+        Readable::WithoutJournal => Some(format!("casemate ext4 ls{at}{copy} --no-replay {image} /")),
+        Readable::Inodes { without_journal } => Some(format!(
+            "casemate ext4 extract{at}{copy}{} --unreachable {image} FOLDER",
+            no_replay(without_journal)
+        )),
+        _ => None,
+    };
+    reading.into_iter().chain([format!("casemate ext4 check{at} {image}")]).collect()
 }
 
 /// Whether a search may find something in bytes of which nothing is known.
@@ -227,10 +240,7 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
         (None, offset) => format!(" --offset {offset}"),
     };
     match found.what {
-        Some(probe::EXT) => {
-            let copy = found.superblock.map_or(String::new(), |block| format!(" --superblock {block}"));
-            vec![format!("casemate ext4 ls{at}{copy} {image} /"), format!("casemate ext4 check{at} {image}")]
-        }
+        Some(probe::EXT) => commands_of_files(found, &at, &image),
         Some(probe::VERITY) => {
             let start = found.start.saturating_add(offset);
             let offset = if start == 0 { String::new() } else { format!(" --hash-offset {start}") };
