@@ -374,13 +374,27 @@ fn scripts_name_copies_of_the_superblock() {
 #[test]
 fn nothing_is_mended_unasked_that_stops_e2fsck() {
     let place = Place::new(CASEMATE);
-    let Some(e2fsck) = damaged(&place, "mkdir /d\nmkdir /d/e\n") else { return };
+    let from = place.file("f", [7; 5000]);
+    let Some(e2fsck) = damaged(&place, &format!("mkdir /d\nmkdir /d/e\nwrite {} f\n", from.display())) else {
+        return;
+    };
     let (link, debugfs) = (place.link("e2fsck"), tool("debugfs").unwrap());
     let sound = place.read("image");
     let counts = "set_bg 0 free_blocks_count 9\nset_bg 0 checksum calc\nsetb 5000 20\nsif / links_count 9\n";
     for (damage, expected) in [
         (counts.to_owned(), 1),
         ("freei <12>\nsif /d checksum 5\n".to_owned(), 1),
+        // A name of a deleted file or directory, and of an inode that was never used.
+        ("clri /f\n".to_owned(), 1),
+        ("sif /f links_count 0\nsif /f dtime 1700000000\n".to_owned(), 1),
+        (format!("{counts}clri /d/e\n"), 1),
+        ("sif /f size 100\n".to_owned(), 1),
+        ("sif /d size 100\n".to_owned(), 1),
+        ("sif /d flags 0x81000\n".to_owned(), 1),
+        // What was in it has no name then.
+        ("clri /d\n".to_owned(), 4),
+        ("ln <9> /d/nine\n".to_owned(), 4),
+        ("clri /f\nsif /d faddr 5\n".to_owned(), 4),
         ("unlink /lost+found\n".to_owned(), 4),
         ("sif /d mode 0x01ed\n".to_owned(), 4),
         ("sif /d dtime 5\n".to_owned(), 4),
@@ -393,13 +407,33 @@ fn nothing_is_mended_unasked_that_stops_e2fsck() {
         let bytes = place.read("image");
         let theirs = run_any(Command::new(&e2fsck).arg("-fp").arg(place.path("image")));
         assert_eq!(status(&theirs), expected, "{damage}: {}", stdout(&theirs));
+        fs::rename(place.path("image"), place.path("theirs")).unwrap();
         fs::write(place.path("image"), &bytes).unwrap();
         let ours = place.run(&link, "-f -p image");
         let text = stdout(&ours) + &stderr(&ours);
         assert_eq!(status(&ours), expected, "{damage}: {text}");
         let by_hand = text.contains("image: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.");
         assert_eq!(by_hand, expected == 4, "{damage}: {text}");
-        assert_eq!(place.read("image") == bytes, expected > 1, "{damage}");
+        if expected > 1 && damage != "clri /d\n" {
+            assert!(place.read("image") == bytes, "{damage}");
+            continue;
+        }
+        assert!(place.read("image") != bytes, "{damage}");
+        if expected == 1 {
+            assert_eq!(
+                status(&run_any(Command::new(&e2fsck).arg("-fn").arg(place.path("image")))),
+                0,
+                "{damage}"
+            );
+            let differ = run_any(
+                Command::new(CASEMATE)
+                    .args(["ext4", "diff", "--files"])
+                    .args([place.path("image"), place.path("theirs")]),
+            );
+            let times = |line: &&str| line.contains(": changed: ") || line.contains(": modified: ");
+            let lines = stdout(&differ);
+            assert_eq!(lines.lines().filter(|line| !times(line)).collect::<Vec<_>>(), [""; 0], "{damage}");
+        }
     }
     // Where a copy could be taken, somebody has to say so.
     let mut lost = sound.clone();
@@ -412,6 +446,41 @@ fn nothing_is_mended_unasked_that_stops_e2fsck() {
     for option in ["-c", "-D", "-k"] {
         let ours = place.run(&link, &format!("{option} -f image"));
         assert!(status(&ours) == 16 && stderr(&ours).contains(" is not supported here"), "{}", stderr(&ours));
+    }
+}
+
+/// A hash tree is made anew unasked where e2fsck does so: its root or the order of its hashes is damaged, and no block is lost.
+#[test]
+fn hash_trees_are_mended_unasked_where_e2fsck_mends_them() {
+    let place = Place::new(CASEMATE);
+    let (Some(debugfs), Some(e2fsck), Some(_)) = (tool("debugfs"), tool("e2fsck"), tool("mke2fs")) else {
+        return;
+    };
+    let link = place.link("e2fsck");
+    place.sh("mkdir -p from/many; for i in $(seq 300); do : > from/many/some-rather-long-name-$i; done
+         mke2fs -q -t ext4 -O ^metadata_csum -b 1024 -d from image 8M; e2fsck -fyD image >&2 || test $? = 1");
+    let sound = place.read("image");
+    let blocks = run(Command::new(debugfs).args(["-R", "blocks many"]).arg(place.path("image")));
+    let root = 1024 * blocks.split_whitespace().next().unwrap().parse::<usize>().unwrap();
+    for (what, at, bytes, expected) in [
+        ("version", 0x1c, &[9][..], 1),
+        ("levels", 0x1e, &[5], 1),
+        ("order", 0x30, &[0xff; 4], 1),
+        ("block", 0x2c, &[0xff, 0xff, 0xff, 0], 4),
+    ] {
+        let mut damaged = sound.clone();
+        damaged[root + at..][..bytes.len()].copy_from_slice(bytes);
+        fs::write(place.path("theirs"), &damaged).unwrap();
+        fs::write(place.path("image"), &damaged).unwrap();
+        assert_eq!(
+            status(&run_any(Command::new(&e2fsck).arg("-fp").arg(place.path("theirs")))),
+            expected,
+            "{what}"
+        );
+        let ours = place.run(&link, "-f -p image");
+        assert_eq!(status(&ours), expected, "{what}: {}", stdout(&ours));
+        let sound = run_any(Command::new(&e2fsck).arg("-fn").arg(place.path("image")));
+        assert_eq!(status(&sound), if expected == 1 { 0 } else { 4 }, "{what}: {}", stdout(&sound));
     }
 }
 

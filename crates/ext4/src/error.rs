@@ -70,6 +70,8 @@ pub enum Problem {
     },
     /// A directory is below itself.
     Loop,
+    /// A name leads to an inode that is deleted, or was never used.
+    Unused(InodeNo),
     /// Anything else, in words.
     Malformed(Cow<'static, str>),
 }
@@ -266,6 +268,7 @@ impl fmt::Display for Problem {
                 write!(f, "{first} to {last} are in use, and marked as free")
             }
             Problem::Loop => f.write_str("is within itself"),
+            Problem::Unused(inode) => write!(f, "inode {inode} is not in use"),
             Problem::Malformed(text) => f.write_str(text),
         }
     }

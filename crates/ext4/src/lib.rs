@@ -63,8 +63,8 @@ pub use build::{
 };
 pub use casemate_blockdev::ErrorKind;
 pub use check::{
-    CheckOptions, CheckReport, Finding, FindingKind, Level, VerityCount, VerityDemand, VerityFiles, check,
-    check_size, copy_to_read_by, fix_checksums,
+    CheckOptions, CheckReport, Finding, FindingKind, Level, Preen, VerityCount, VerityDemand, VerityFiles,
+    check, check_size, copy_to_read_by, fix_checksums,
 };
 pub use diff::{Area, DiffOptions, DiffReport, DiffSide, Difference, Side, diff, diff_size};
 pub use edit::{

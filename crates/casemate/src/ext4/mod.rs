@@ -35,7 +35,7 @@ pub use casemate_ext4::{
     Amendments, Block, BuildOptions, BuildReport, BuildSize, BuildTarget, CheckReport, Compat, Corrupt,
     Description, DirEntry, Ext4, ExtractReport, Failure, Features, FileReader, FileType, Finding,
     FindingKind, FoundError, Geometry, GroupNo, Identify, Incompat, Inode, InodeFlags, InodeNo, IntoNames,
-    Level, ModeRule, Name, Names, NewMode, NewUuid, NewXattr, Owners, Place, Plan, Problem, RoCompat,
+    Level, ModeRule, Name, Names, NewMode, NewUuid, NewXattr, Owners, Place, Plan, Preen, Problem, RoCompat,
     SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SeenDirectories, Source, Structure, Superblock, SuperblockDetails,
     Time, TreeOptions, Tuning, Usage, VerityCount, Xattr, hash_name, mount_option_names, uuid as uuid_of,
     uuid_text,

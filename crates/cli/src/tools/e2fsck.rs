@@ -14,7 +14,7 @@ use clap::{ArgAction, Parser};
 
 use casemate::blockdev::AtFile;
 use casemate::ext4::{
-    CheckReport, Finding, FindingKind, ReadOptions, RepairDepth, RepairHow, SUPERBLOCK_OFFSET,
+    CheckReport, Finding, FindingKind, Preen, ReadOptions, RepairDepth, RepairHow, SUPERBLOCK_OFFSET,
     SUPERBLOCK_SIZE, Structure, Superblock, WriteOptions,
 };
 use casemate::{Access, Error, Image};
@@ -30,7 +30,8 @@ const VERSION: &str = "e2fsck 1.47.0 (5-Feb-2023)";
 const USAGE: &str = "\
 Usage: e2fsck [-panyfvtV] [-b superblock] [-B blocksize] [-C fd] [-z undo_file] [-E extended-options] device
 
-  -p, -a  Fix what an interruption leaves, such as counts, and ask nothing; at anything else, stop and write nothing
+  -p, -a  Fix what an interruption leaves, such as counts and names of deleted files, and ask nothing; at anything else, stop and
+          write nothing
   -n      Check only, and write nothing
   -y      Fix everything, and ask nothing
   -f      Check even if the file system is marked clean
@@ -217,8 +218,9 @@ impl Tool {
 
     /// With -p: prints what somebody has to look at, and nothing is written. The exit status, if there is such a thing.
     fn stops(&self, image: &Image, report: &CheckReport, context: &Context) -> Result<Option<u8>, Error> {
+        let preen = Preen::of(report);
         let serious: Vec<Finding> =
-            report.faults.iter().filter(|finding| !finding.is_routine()).cloned().collect();
+            report.faults.iter().filter(|finding| !preen.mends(finding)).cloned().collect();
         if serious.is_empty() && report.faults_left_out == 0 {
             return Ok(None);
         }
@@ -249,11 +251,15 @@ impl Tool {
             context.print(line)?;
             return Ok(0);
         }
+        // Without a check before it, a repair takes what is routine alone.
+        let (mut preen, mut is_routine) = (Preen::default(), true);
         if self.preen > 0 && superblock.is_none() {
             let report = image.ext4_check(&ReadOptions::default(), &context.opening())?;
             if let Some(status) = self.stops(&image, &report, context)? {
                 return Ok(status);
             }
+            preen = Preen::of(&report);
+            is_routine = report.faults.iter().all(Finding::is_routine);
         }
         let was_clean = is_clean(&image);
         let (mended, altered, report) = if self.no > 0 {
@@ -262,8 +268,11 @@ impl Tool {
             (Vec::new(), Vec::new(), image.ext4_check(&options, &context.opening())?)
         } else {
             let mut approve = |kind: FindingKind, findings: &[Finding]| {
-                if self.preen > 0 || self.yes > 0 {
+                if self.yes > 0 || self.preen > 0 && is_routine {
                     return Ok(true);
+                }
+                if self.preen > 0 {
+                    return Ok(findings.iter().all(|finding| preen.mends(finding)));
                 }
                 let mut text = String::new();
                 group(&mut text, context, kind, &findings.iter().collect::<Vec<_>>());
@@ -273,7 +282,7 @@ impl Tool {
             options.superblock = superblock;
             let mut how = RepairHow::default();
             how.undo = self.undo.as_ref().map(PathBuf::from);
-            if self.preen == 0 {
+            if self.preen == 0 || !is_routine {
                 how.depth = RepairDepth::All;
             }
             let repaired = image.ext4_repair(&options, &how, &mut approve, &context.opening())?;

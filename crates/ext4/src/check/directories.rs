@@ -363,7 +363,8 @@ impl Reader<'_, '_> {
                 // Its table lies behind the end of the image.
                 return None;
             }
-            self.wrong(FindingKind::EntryInode, place, name, format!("inode {inode} is not in use"));
+            let finding = Finding::new(FindingKind::EntryInode, place, Problem::Unused(inode));
+            check.findings.add(finding.named(name), None);
             // If it was a directory, what it holds has names in it.
             check.findings.doubt(Doubts::NAMES);
             self.worker.never_used(inode, "inodes that were never used have names");

@@ -335,29 +335,6 @@ impl Finding {
         self.kind.level()
     }
 
-    /// True for faults that interrupted changes leave, and that `e2fsck -p` fixes when a system starts, without asking:
-    /// counts, bitmaps, checksums. `e2fsck -p` stops at anything else, and somebody has to look.
-    pub fn is_routine(&self) -> bool {
-        use FindingKind as K;
-        match self.kind {
-            K::Checksum => {
-                let routine = [
-                    Structure::GroupDescriptor,
-                    Structure::BlockBitmap,
-                    Structure::InodeBitmap,
-                    Structure::Inode,
-                    Structure::DirectoryBlock,
-                    Structure::HtreeNode,
-                ];
-                routine.contains(&self.place().structure)
-            }
-            K::FreeBlocks | K::FreeInodes | K::DirectoryCount | K::FreeTotal => true,
-            K::BlockBitmap | K::InodeBitmap | K::BitmapPadding => true,
-            K::LinkCount | K::InodeBlocks | K::DeletionTime | K::OrphanMark => true,
-            _ => self.level() == Level::Note,
-        }
-    }
-
     /// The structure, and where it lies.
     pub fn place(&self) -> Place {
         self.corrupt.place()

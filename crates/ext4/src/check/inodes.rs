@@ -432,7 +432,8 @@ impl Worker<'_, '_> {
             } else if found == 0 {
                 self.say(FindingKind::DirectorySize, place, "is a directory without blocks");
             } else if size % block_size != 0 {
-                self.say(FindingKind::DirectorySize, place, format!("a directory of {size} bytes"));
+                let expected = found.saturating_mul(block_size);
+                self.number(FindingKind::DirectorySize, place, "bytes of the directory", size, expected);
             } else if stored > found
                 || found - stored > u64::from(check.fs.superblock().spare_directory_blocks())
             {
