@@ -194,7 +194,7 @@ impl Tool {
         let consent = |loss: &Loss| match self.batch_mode {
             true => Ok(()),
             false if std::io::stdin().is_terminal() => {
-                confirm::ask(&format!("This will overwrite data on {} irrevocably", loss.name()))
+                confirm::ask_as_tool(&format!("This will overwrite data on {} irrevocably.", loss.name()))
             }
             false => {
                 let text =

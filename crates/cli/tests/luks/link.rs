@@ -462,7 +462,35 @@ fn passphrases_are_asked_for_in_the_words_of_the_tool() {
         ("luksRemoveKey ours", "newer\n", 0, &["Enter passphrase to be deleted: "]),
         ("luksKillSlot ours 7", "", 1, &["Keyslot 7 is not active."]),
         ("luksKillSlot ours 1", "one\n", 0, &["Enter any remaining passphrase: "]),
-        ("luksKillSlot ours 0", "no\n", 2, &["Are you sure? (Type 'yes' in capital letters): "]),
+        (
+            "luksKillSlot ours 0",
+            "no\n",
+            2,
+            &[
+                "\nWARNING!\n========\n",
+                "\n\nAre you sure? (Type 'yes' in capital letters): ",
+                "Operation aborted, the keyslot was NOT wiped.\n",
+            ],
+        ),
+        (
+            "luksFormat ours",
+            "no\n",
+            1,
+            &[
+                "\nWARNING!\n========\nThis will overwrite data on ours irrevocably.\n\nAre you sure? \
+               (Type 'yes' in capital letters): ",
+                "Operation aborted.\n",
+            ],
+        ),
+        (
+            "luksUUID ours --uuid 00112233-4455-6677-8899-aabbccddeeff",
+            "no\n",
+            2,
+            &[
+                "========\nDo you really want to change UUID of device?\n\nAre you sure?",
+                "Operation aborted.\n",
+            ],
+        ),
     ] {
         let (found, text) = said(line, input);
         assert_eq!(found, status, "{line}: {text}");

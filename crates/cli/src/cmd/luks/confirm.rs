@@ -15,15 +15,32 @@ pub struct Confirm {
     /// Ask nothing, and answer all questions with yes.
     #[arg(long)]
     pub batch_mode: bool,
+    /// Whether questions look as those of cryptsetup.
+    #[arg(skip)]
+    pub is_tool: bool,
 }
 
-/// Asks at the terminal, as cryptsetup does: returns if the answer is YES.
+/// The end of a question.
+const SURE: &str = "Are you sure? (Type 'yes' in capital letters): ";
+
+/// Asks at the terminal: returns if the answer is YES.
 ///
 /// # Errors
 /// `Argument` for another answer; `Io`.
 pub fn ask(what: &str) -> Result<(), Error> {
-    let question = format!("{}.\nAre you sure? (Type 'yes' in capital letters): ", visible(what));
-    match &*answer(&question)? {
+    is_yes(&format!("{}.\n{SURE}", visible(what)))
+}
+
+/// Asks a whole question at the terminal, and looks as cryptsetup and integritysetup do: returns if the answer is YES.
+///
+/// # Errors
+/// `Argument` for another answer; `Io`.
+pub fn ask_as_tool(question: &str) -> Result<(), Error> {
+    is_yes(&format!("\nWARNING!\n========\n{}\n\n{SURE}", visible(question)))
+}
+
+fn is_yes(question: &str) -> Result<(), Error> {
+    match &*answer(question)? {
         "YES" => Ok(()),
         _ => Err(Error::argument("the answer was not YES; nothing was done").with_cause(Declined)),
     }
@@ -50,7 +67,7 @@ impl Confirm {
         if !io::stdin().is_terminal() {
             return Err(Error::argument(format!("{what}; use --batch-mode to confirm")));
         }
-        ask(what)
+        if self.is_tool { ask_as_tool(&format!("{what}.")) } else { ask(what) }
     }
 
     /// Asks before the last key slot goes.

@@ -62,7 +62,7 @@ impl Tool {
     }
 
     fn confirm(&self) -> Confirm {
-        Confirm { batch_mode: self.asks_nothing() }
+        Confirm { batch_mode: self.asks_nothing(), is_tool: true }
     }
 
     /// The part of a key file, or of standard input, that is taken. Of what is typed all is.
@@ -168,7 +168,7 @@ impl Tool {
             _ => vec![self.header.as_deref().unwrap_or(device).to_owned()],
         };
         let question = match action {
-            "luksFormat" => Some(format!("This will overwrite data on {} irrevocably", device.display())),
+            "luksFormat" => Some(format!("This will overwrite data on {} irrevocably.", device.display())),
             "luksUUID" if self.uuid.is_some() => {
                 Some("Do you really want to change UUID of device?".to_owned())
             }

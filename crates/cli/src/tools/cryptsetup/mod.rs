@@ -20,7 +20,7 @@ use casemate::{Access, Error, Image};
 
 use crate::answer::Answer;
 use crate::cmd::luks::Action;
-use crate::cmd::luks::confirm::Confirm;
+use crate::cmd::luks::confirm::ask_as_tool;
 use crate::cmd::luks::manners::Manners;
 use crate::context::Context;
 use crate::streams::{say, tell};
@@ -120,8 +120,8 @@ pub fn main(args: &[OsString]) -> ExitCode {
         });
     }
     let asked = match &line.question {
-        Some(question) => Confirm { batch_mode: tool.asks_nothing() }.ask(question),
-        None => Ok(()),
+        Some(question) if !tool.asks_nothing() => ask_as_tool(question),
+        _ => Ok(()),
     };
     let result = asked.and_then(|()| line.action.run(&context));
     exit(&result, &tool, &line.devices, &context)

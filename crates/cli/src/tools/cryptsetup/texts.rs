@@ -36,6 +36,16 @@ pub(super) fn of(error: &Error, tool: &Tool, devices: &[PathBuf]) -> Option<Stri
     if error.cause::<NotTheSame>().is_some() {
         return Some("Passphrases do not match.".to_owned());
     }
+    if error.cause::<Declined>().is_some() {
+        let aborted = match &*action {
+            "luksFormat" | "luksUUID" | "reencrypt" | "repair" => "Operation aborted.",
+            "erase" => "Operation aborted, keyslots were NOT wiped.",
+            "luksKillSlot" | "luksRemoveKey" => "Operation aborted, the keyslot was NOT wiped.",
+            "convert" => "Operation aborted, device was NOT converted.",
+            _ => return None,
+        };
+        return Some(aborted.to_owned());
+    }
     // Where a slot is only named to be opened, one that is not there is as good as none.
     let is_opening = matches!(&*action, "open" | "luksAddKey" | "luksChangeKey" | "reencrypt" | "repair");
     if let Some(missing) = error.cause::<SecretMissing>() {
