@@ -6,10 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::error::{Error, Result};
-use crate::exclusive::{Held, busy};
-use crate::file::open_to_read;
+use crate::held::{Held, Sharing, busy, open_to_read};
 use crate::identity::{FileId, all_below};
-use crate::lock::Sharing;
 use crate::os::{self, Below};
 
 /// A lock (flock) on the file that a loop device stands on. All that lies on the device shares it within this process, as its

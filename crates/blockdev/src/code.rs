@@ -1,8 +1,28 @@
-//! Codes of errors: stable names and numbers of what programs branch on.
+//! Kinds and codes of errors: stable names and numbers of what programs branch on.
 
 use std::{fmt, io};
 
-use crate::ErrorKind;
+/// The family of an error. The numbers stay as they are for ever: other languages get them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Reading or writing failed, or a path leads nowhere; [`Error::io_kind`](crate::Error::io_kind) tells more.
+    Io = 1,
+    /// A structure contradicts its format, or its checksum does not fit.
+    Corrupt = 2,
+    /// The format allows it, this project does not have it (yet).
+    Unsupported = 3,
+    /// Everything could be read and does not match: a root hash, a tag, a signature, a secret.
+    Mismatch = 4,
+    /// A key is missing.
+    Locked = 5,
+    /// Somebody else uses it: another program, a mount, a device.
+    Busy = 6,
+    /// The caller asked for what can't be: a value outside its range, a combination.
+    Argument = 7,
+    /// A signal or a callback stopped the work.
+    Interrupted = 8,
+}
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])* $code:ident = $number:literal $name:literal $kind:ident;)*) => {

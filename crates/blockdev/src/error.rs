@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::{fmt, io};
 
 use crate::advice::{Advice, ending};
-use crate::code::Code;
+use crate::code::{Code, ErrorKind};
 
 /// The result of whatever can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -39,28 +39,6 @@ impl<T, E: Into<Error>> AtFile<T> for Result<T, E> {
     fn at(self, file: impl fmt::Display) -> Result<T> {
         self.map_err(|error| error.into().at(file))
     }
-}
-
-/// The family of an error. The numbers stay as they are for ever: other languages get them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// Reading or writing failed, or a path leads nowhere; [`Error::io_kind`] tells more.
-    Io = 1,
-    /// A structure contradicts its format, or its checksum does not fit.
-    Corrupt = 2,
-    /// The format allows it, this project does not have it (yet).
-    Unsupported = 3,
-    /// Everything could be read and does not match: a root hash, a tag, a signature, a secret.
-    Mismatch = 4,
-    /// A key is missing.
-    Locked = 5,
-    /// Somebody else uses it: another program, a mount, a device.
-    Busy = 6,
-    /// The caller asked for what can't be: a value outside its range, a combination.
-    Argument = 7,
-    /// A signal or a callback stopped the work.
-    Interrupted = 8,
 }
 
 /// Where an error happened: what is known of file, structure, block, group and inode.

@@ -1,6 +1,6 @@
 //! A regular file or a block device of the system.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -8,9 +8,10 @@ use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::code::ErrorKind;
 use crate::device::{BlockDevice, past_end};
-use crate::error::{Error, ErrorKind, Result};
-use crate::exclusive::Held;
+use crate::error::{Error, Result};
+use crate::held::{Held, no_device, open_to_read};
 use crate::identity::FileId;
 use crate::lease::check_process;
 use crate::os::{self, FileExt, FileTypeExt};
@@ -175,18 +176,6 @@ impl FileDevice {
 
 /// Error of a file without a name.
 const REMOVED: &str = "removed, or replaced by another file, while it was being changed: all changes are lost when it is closed";
-
-/// Opens a file for reading, but no pipe: that would wait for somebody who writes to it.
-pub(crate) fn open_to_read(path: &Path) -> Result<File> {
-    match fs::metadata(path)?.file_type().is_fifo() {
-        true => Err(no_device()),
-        false => Ok(File::open(path)?),
-    }
-}
-
-fn no_device() -> Error {
-    Error::argument("neither a regular file nor a block device")
-}
 
 impl BlockDevice for FileDevice {
     fn below(&self) -> Option<&dyn BlockDevice> {

@@ -4,14 +4,18 @@
 //! some file systems have none. Only one whose work has not begun, or is finished, says that the image is whole. What the
 //! journals hold, byte by byte: docs/formats/in-place.md.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::code::Code;
 use crate::device::BlockDevice;
 use crate::error::{AtFile, Error, Result};
 use crate::file::FileDevice;
-use crate::mark::{InPlaceWork, Mark};
+use crate::identity::FileId;
+pub use crate::mark::SUFFIX;
+use crate::mark::{InPlaceWork, Mark, journals, read};
+use crate::os;
 
 /// Text that each record of a journal begins with.
 pub const MAGIC: &[u8; 16] = b"casemate-inplace";
@@ -23,9 +27,6 @@ pub const RECORD: u64 = 4096;
 pub const RECORD_LEN: usize = 208;
 /// Bit of the kind of work that says that all of it is on stable storage.
 pub const FINISHED: u32 = 2;
-/// Behind the name of an image: the name of its journal.
-pub const SUFFIX: &str = ".casemate-journal";
-
 /// The first fields of a record, whose checksum nobody has looked at.
 struct Head {
     kind: u32,
@@ -163,6 +164,25 @@ pub(crate) fn first_mark(paths: Vec<PathBuf>) -> Result<Option<Mark>> {
 /// `Argument` with the code `Unfinished`; those of [`mark`].
 pub(crate) fn check(paths: Vec<PathBuf>) -> Result<()> {
     first_mark(paths)?.map_or(Ok(()), |mark| Err(mark.refusal_by_name()))
+}
+
+/// Refuses an open file or block device that has a mark, or beside whose path a journal tells of unfinished work.
+///
+/// # Errors
+/// `Argument` with the code `Unfinished`; those of [`read`].
+pub(crate) fn check_file(file: &File, id: FileId, path: &Path) -> Result<()> {
+    if let Some(mark) = read(file, id)? {
+        return Err(mark.refusal());
+    }
+    check(journals(id, path, 0))
+}
+
+/// Refuses a file that is open to be read as a stream, as [`check_file`] does.
+///
+/// # Errors
+/// Errors of [`check_file`].
+pub(crate) fn check_stream(file: &File, path: &Path) -> io::Result<()> {
+    check_file(file, os::id_of(file)?, path).map_err(io::Error::other)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::exclusive::{Held, in_use};
+use crate::held::{Held, Sharing, in_use};
 use crate::identity::FileId;
 use crate::os::{self, DirBuilderExt, OpenOptionsExt};
 
@@ -17,15 +17,6 @@ pub struct Lock {
     held: Held,
     /// The path of a file that is there for the lock alone, and goes with it.
     path: Option<PathBuf>,
-}
-
-/// How many may hold a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// Any number that share it.
-    Shared,
-    /// One.
-    Exclusive,
 }
 
 /// How long it takes to ask for a lock again.

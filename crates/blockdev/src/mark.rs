@@ -7,18 +7,19 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::advice::Advice;
 use crate::code::Code;
 use crate::error::{Error, Result};
 use crate::identity::{FileId, all_below, places};
-use crate::journal;
 use crate::os::{self, OsStrExt, OsStringExt};
 
 /// Name of the extended attribute.
 pub const MARK_NAME: &str = "user.casemate.unfinished";
+
+/// Behind the name of an image: the name of its journal.
+pub const SUFFIX: &str = ".casemate-journal";
 
 /// Name of the extended attribute that leads to the recovery file of a file system at byte 0: that of one elsewhere has the byte
 /// behind it. Its value is the path.
@@ -257,29 +258,18 @@ pub(crate) fn read(file: &File, id: FileId) -> Result<Option<Mark>> {
     Ok(None)
 }
 
-/// Refuses an open file or block device that has a mark, or beside whose path a journal tells of unfinished work.
-///
-/// # Errors
-/// `Argument` with the code `Unfinished`; those of [`read`].
-pub(crate) fn check(file: &File, id: FileId, path: &Path) -> Result<()> {
-    if let Some(mark) = read(file, id)? {
-        return Err(mark.refusal());
-    }
-    journal::check(journals(id, path, 0))
-}
-
 /// The paths that the journal of work on the part of a file or block device that begins at byte `start` has, unless another was
 /// named. Where the part begins at byte 0, those of the files that a device is a part of count, too.
 pub(crate) fn journals(id: FileId, path: &Path, start: u64) -> Vec<PathBuf> {
     if let FileId::Inode(..) = id {
-        return vec![beside(path, journal::SUFFIX, start)];
+        return vec![beside(path, SUFFIX, start)];
     }
     let parts = places(id);
     let of = |path: PathBuf, id: FileId| {
         let first = parts.iter().find(|(below, _)| *below == id).map(|(_, part)| part.start);
-        let whole = (start == 0).then(|| beside(&path, journal::SUFFIX, 0));
+        let whole = (start == 0).then(|| beside(&path, SUFFIX, 0));
         let part = first.and_then(|first| first.checked_add(start)).filter(|start| *start > 0);
-        whole.into_iter().chain(part.map(|start| beside(&path, journal::SUFFIX, start))).collect::<Vec<_>>()
+        whole.into_iter().chain(part.map(|start| beside(&path, SUFFIX, start))).collect::<Vec<_>>()
     };
     let all = all_below(id).into_iter();
     all.filter_map(|(_, below)| Some(of(below.backing?, below.id))).flatten().collect()
@@ -344,14 +334,6 @@ pub(crate) fn remove(file: &File, id: FileId) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Refuses a file that is open to be read as a stream, as [`check`] does.
-///
-/// # Errors
-/// Errors of [`check`].
-pub(crate) fn check_stream(file: &File, path: &Path) -> io::Result<()> {
-    check(file, os::id_of(file)?, path).map_err(io::Error::other)
 }
 
 /// The path where symbolic links at the end of a path lead: what lies beside a file lies beside its own name.

@@ -11,7 +11,7 @@ use crate::os::FileTypeExt;
 use crate::output_file::WayBack;
 use crate::{
     Advice, AtFile, BlockDevice, Code, Error, FileDevice, FileId, Lock, Named, OutputFile, Result, Trial,
-    inputs, is_same_file, is_same_storage, mark, u64_of,
+    inputs, is_same_file, is_same_storage, journal, mark, u64_of,
 };
 
 mod marks;
@@ -37,7 +37,7 @@ impl Access {
     /// work on it is unfinished.
     pub fn open(self, path: &Path) -> Result<FileDevice> {
         let device = self.open_unfinished(path)?;
-        let check = || mark::check(device.file(), device.id()?, path);
+        let check = || journal::check_file(device.file(), device.id()?, path);
         check().at(path.display())?;
         Ok(device)
     }

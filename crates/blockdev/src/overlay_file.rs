@@ -27,9 +27,9 @@ use crate::error::{Error, Result};
 use crate::partition::crc32;
 use crate::{u64_of, usize_of};
 
-use base::STATE;
-pub use base::{ConstantBase, OverlayBase, OverlayEdition};
-use layout::{BASE, HEADER, Head, IDENTITY, Layout, MAGIC, PART, PART_WORDS, SUMS};
+pub use base::{ConstantBase, OverlayBase};
+pub use layout::OverlayEdition;
+use layout::{BASE, HEADER, Head, IDENTITY, Layout, MAGIC, PART, PART_WORDS, STATE, SUMS};
 
 /// A device with changes that are kept in `store`, usually a file; what is below is never written.
 #[derive(Debug)]

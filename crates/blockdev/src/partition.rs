@@ -5,8 +5,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::code::ErrorKind;
 use crate::device::BlockDevice;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::signatures::{self, ZEROS};
 use crate::usize_of;
 use crate::uuid::Uuid;

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
+use crate::code::ErrorKind;
 use crate::device::BlockDevice;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::{u64_of, usize_of};
 
 /// A device that shows zeros where the one below can't be read: damaged sectors, wrong tags, wrong digests.

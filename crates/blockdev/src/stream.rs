@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::{inputs, mark, os};
+use crate::{inputs, journal, os};
 
 static STOP: OnceLock<fn() -> bool> = OnceLock::new();
 
@@ -48,7 +48,7 @@ impl Stream {
     pub fn open(path: impl AsRef<Path>) -> io::Result<Stream> {
         let path = path.as_ref();
         let file = os::open_stream(path)?;
-        mark::check_stream(&file, path)?;
+        journal::check_stream(&file, path)?;
         if let Ok(id) = os::id_of(&file) {
             inputs::note_file(id, path);
         }
@@ -70,7 +70,7 @@ impl Stream {
     pub fn input() -> io::Result<Stream> {
         let file = os::input()?;
         if file.metadata()?.is_file() {
-            mark::check_stream(&file, Path::new("/dev/stdin"))?;
+            journal::check_stream(&file, Path::new("/dev/stdin"))?;
         }
         Stream::over(file)
     }

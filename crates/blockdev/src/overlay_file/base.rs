@@ -2,14 +2,10 @@
 
 use std::fmt;
 
-use super::layout::SECTOR;
+use super::layout::{OverlayEdition, SECTOR, STATE, SUM};
 use crate::device::BlockDevice;
 use crate::error::Result;
 
-/// Bytes of a state of the device below, of which all zeros say that there is none.
-pub const STATE: usize = 32;
-/// Bytes of a checksum.
-pub const SUM: usize = 8;
 /// Checksum that stands for a sector which could not be read. All zeros stand for none at all: nothing was noted.
 pub const UNREADABLE: [u8; SUM] = [0xff; SUM];
 
@@ -85,13 +81,4 @@ impl OverlayBase for ConstantBase {
     fn checksums(&self, sectors: &[u8]) -> Vec<u8> {
         vec![0; sectors.len().div_ceil(SECTOR) * SUM]
     }
-}
-
-/// Edition of an overlay's format, which has two versions: one to be used, and one for the time of a commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OverlayEdition {
-    /// Versions 1 and 2, without a state and checksums of the device below.
-    First,
-    /// Versions 3 and 4.
-    Second,
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::base::{OverlayBase, OverlayEdition};
-use super::layout::{HEADER, Head, NUMBER};
+use super::base::OverlayBase;
+use super::layout::{HEADER, Head, NUMBER, OverlayEdition};
 use super::{OverlayFile, padded, same_base};
 use crate::advice::Advice;
 use crate::code::Code;

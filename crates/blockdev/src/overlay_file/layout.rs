@@ -1,6 +1,5 @@
 //! Places in the file of an overlay, and its header (docs/formats/overlay.md).
 
-use super::base::{OverlayEdition, STATE, SUM};
 use crate::error::{Error, Result};
 use crate::partition::crc32;
 use crate::u64_of;
@@ -17,12 +16,25 @@ pub(super) const NUMBER: usize = 32;
 const NUMBER_AT: usize = 256;
 /// Bytes of a sector, which is old or new after a power failure, and has a checksum.
 pub(super) const SECTOR: usize = 512;
+/// Bytes of a state of the device below, of which all zeros say that there is none.
+pub const STATE: usize = 32;
+/// Bytes of a checksum.
+pub const SUM: usize = 8;
 /// Bytes of the checksums of a block.
 pub(super) const SUMS: usize = 4096 / SECTOR * SUM;
 /// The bitmap is written in parts of so many bytes.
 pub(super) const PART: usize = 4096;
 /// Words of a part, each with the bits of 64 blocks.
 pub(super) const PART_WORDS: usize = PART / 8;
+
+/// Edition of an overlay's format, which has two versions: one to be used, and one for the time of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverlayEdition {
+    /// Versions 1 and 2, without a state and checksums of the device below.
+    First,
+    /// Versions 3 and 4.
+    Second,
+}
 
 /// Contents of a header, besides sizes.
 #[derive(Clone, Copy)]

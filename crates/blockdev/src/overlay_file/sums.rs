@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::base::{SUM, UNREADABLE};
-use super::layout::{HEADER, PART, PART_WORDS, SECTOR, SUMS};
+use super::base::UNREADABLE;
+use super::layout::{HEADER, PART, PART_WORDS, SECTOR, SUM, SUMS};
 use super::{OverlayFile, refuse};
 use crate::code::Code;
 use crate::device::BlockDevice;
