@@ -7,13 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
-use crate::device::{Waiting, Writes, unread_journal};
+use crate::device::{Waiting, Writes, too_long, unread_journal};
 use crate::format::write_superblock;
-use crate::journal::{Journal, ROUNDS, empty_section, section};
+use crate::journal::{Journal, empty_section, section};
+use crate::layout::{BITMAP_BLOCK, ROUNDS};
 use crate::{Advice, Error, Flags, IntegrityDevice, Result, Superblock};
-
-/// Bytes of a block of the bitmap.
-pub(crate) const BITMAP_BLOCK: u64 = 4096;
 
 /// Bytes of data whose tags are made at once.
 const RECALCULATED_AT_ONCE: u64 = 1 << 20;
@@ -27,11 +25,6 @@ type Block<'a> = (u64, &'a [u8], &'a [u8]);
 /// Blocks in the order of their numbers.
 fn blocks(waiting: &BTreeMap<u64, Waiting>) -> impl Iterator<Item = Block<'_>> {
     waiting.iter().map(|(block, (data, tag))| (*block, &**data, &**tag))
-}
-
-/// The bit of the bitmap that stands for a block.
-pub(crate) fn bit_of(superblock: &Superblock, block: u64) -> u64 {
-    block.checked_shr(superblock.log2_blocks_per_bitmap_bit.into()).unwrap_or(0)
 }
 
 impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
@@ -83,8 +76,8 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         writes.journal = Journal::default();
         if self.has_bitmap {
             // No section is whole from the first write on, and all that they had is in its place.
-            let len = (bit_of(&writes.superblock, self.layout().blocks() - 1) / 8 / BITMAP_BLOCK + 1)
-                * BITMAP_BLOCK;
+            let len =
+                (writes.superblock.bit_of(self.layout().blocks() - 1) / 8 / BITMAP_BLOCK + 1) * BITMAP_BLOCK;
             self.meta().write_zeroes(self.layout().bitmap(), len, false)?;
             self.meta().flush()?;
             // The least version that has a bitmap.
@@ -140,7 +133,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     /// Makes the tags of the blocks whose bits are set in the bitmap.
     fn recalculate_marked(&self, superblock: &Superblock) -> Result<()> {
         let blocks = self.layout().blocks();
-        let last = bit_of(superblock, blocks - 1);
+        let last = superblock.bit_of(blocks - 1);
         if last / 8 >= self.layout().journal_len() {
             return Err(too_long());
         }
@@ -217,7 +210,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
                 usize::try_from(self.layout().sections().saturating_mul(entries)).unwrap_or(usize::MAX);
             let blocks: Vec<Block<'_>> = blocks(&writes.waiting).take(most).collect();
             if self.has_bitmap {
-                let bits = blocks.iter().map(|block| bit_of(&writes.superblock, block.0)).collect();
+                let bits = blocks.iter().map(|block| writes.superblock.bit_of(block.0)).collect();
                 self.mark(&writes.marked, &bits)?;
                 writes.marked = bits;
             } else {
@@ -312,8 +305,4 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         }
         Ok(())
     }
-}
-
-pub(crate) fn too_long() -> Error {
-    Error::corrupt("dm-integrity superblock: its bitmap is longer than the journal's place")
 }

@@ -11,8 +11,8 @@ use casemate_blockdev::{
 };
 use casemate_primitives::secret::constant_time_eq;
 
-use crate::commit::{BITMAP_BLOCK, bit_of, too_long};
 use crate::journal::Journal;
+use crate::layout::BITMAP_BLOCK;
 use crate::seal::no_code;
 use crate::superblock::LEN;
 use crate::{Flags, JournalSeal, Layout, Superblock, Tagger};
@@ -277,7 +277,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     /// # Errors
     /// `Unsupported` if the journal's place is too small for the bitmap.
     pub fn with_bitmap(mut self) -> Result<IntegrityDevice<D, M>> {
-        let last = bit_of(&self.superblock, self.layout.blocks() - 1);
+        let last = self.superblock.bit_of(self.layout.blocks() - 1);
         if last / 8 / BITMAP_BLOCK >= self.layout.journal_len() / BITMAP_BLOCK {
             return Err(Error::unsupported("dm-integrity: the journal's place has no room for a bitmap"));
         }
@@ -467,7 +467,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         {
             return Ok(false);
         }
-        let (bit, mut byte) = (bit_of(superblock, block), [0]);
+        let (bit, mut byte) = (superblock.bit_of(block), [0]);
         if bit / 8 >= self.layout.journal_len() {
             return Err(too_long());
         }
@@ -481,6 +481,11 @@ pub(crate) fn unread_journal() -> Error {
     let text = "dm-integrity: the journal can't be read: it is damaged, or encrypted with another key; blocks in it may be newer than \
                 those in their places";
     Error::unsupported(text).advise(Advice::JournalCrypt)
+}
+
+/// Error of a bitmap that has no room.
+pub(crate) fn too_long() -> Error {
+    Error::corrupt("dm-integrity superblock: its bitmap is longer than the journal's place")
 }
 
 /// The superblock at the beginning of a device.

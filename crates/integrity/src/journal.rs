@@ -8,18 +8,12 @@ use std::collections::HashMap;
 
 use casemate_blockdev::{BlockDevice, u32_of, u64_of, usize_of};
 
-use crate::layout::METADATA_SECTORS;
+use crate::layout::{MARKS, METADATA_SECTORS, ROUNDS};
 use crate::seal::JournalSeal;
 use crate::{Error, Flags, Layout, Result, Superblock};
 
 /// The largest journal in bytes whose blocks are looked up: the kernel's own default is 64 MiB.
 const MOST: u64 = 512 << 20;
-
-pub(crate) const ROUNDS: usize = 4;
-
-/// The marks of the rounds, before a section's and a sector's number go in.
-pub(crate) const MARKS: [u64; ROUNDS] =
-    [0x1111_1111_1111_1111, 0x2222_2222_2222_2222, 0x3333_3333_3333_3333, 0x4444_4444_4444_4444];
 
 const SECTOR: usize = 512;
 
@@ -84,7 +78,7 @@ impl Journal {
             }
             seal.map_or(Ok(()), |seal| seal.check(layout, number, &section))?;
             for entry in 0..layout.section_entries() {
-                let sector = u64_at(&section, place(layout, entry));
+                let sector = u64_at(&section, layout.place(entry));
                 // Unused entries have numbers behind all devices.
                 if sector < superblock.provided_data_sectors {
                     let at = (u32_of(number), u32_of(entry));
@@ -203,11 +197,11 @@ pub(crate) fn section(
 ) -> Result<Vec<u8>> {
     let mut section = vec![0; usize_of(layout.section_sectors()) * SECTOR];
     for entry in 0..layout.section_entries() {
-        let at = place(layout, entry);
+        let at = layout.place(entry);
         section[at + 4..at + 8].fill(0xff);
     }
     for (entry, (block, data, tag)) in (0..).zip(blocks) {
-        let at = place(layout, entry);
+        let at = layout.place(entry);
         section[at..at + 8].copy_from_slice(&(block * layout.sectors_per_block()).to_le_bytes());
         for (k, sector) in data.chunks_exact(SECTOR).enumerate() {
             section[at + 8 + 8 * k..at + 16 + 8 * k].copy_from_slice(&sector[BEFORE_MARK..]);
@@ -254,11 +248,6 @@ fn begin(last: &[Option<u64>; ROUNDS], sections: u64) -> Option<(usize, u64)> {
     // Behind what the newest round has written lies what the one before has, and has not been written elsewhere yet.
     let next = last[newest].map_or(0, |section| section + 1);
     Some(if next >= sections { (newest, 0) } else { (want, next) })
-}
-
-/// The byte of a section that an entry begins at.
-pub(crate) fn place(layout: &Layout, entry: u64) -> usize {
-    usize_of((entry % METADATA_SECTORS) * u64_of(SECTOR) + entry / METADATA_SECTORS * layout.entry_size())
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {

@@ -1,5 +1,7 @@
 //! The places of data, tags and journal on their devices.
 
+use casemate_blockdev::usize_of;
+
 use crate::{Error, Flags, Result, Superblock};
 
 /// Bytes of the superblock's place.
@@ -7,6 +9,16 @@ const SUPERBLOCK: u64 = 4096;
 
 /// Sectors of a journal's section that hold its entries.
 pub(crate) const METADATA_SECTORS: u64 = 8;
+
+/// Rounds that the marks of a journal's sections go through.
+pub(crate) const ROUNDS: usize = 4;
+
+/// The marks of the rounds, before a section's and a sector's number go in.
+pub(crate) const MARKS: [u64; ROUNDS] =
+    [0x1111_1111_1111_1111, 0x2222_2222_2222_2222, 0x3333_3333_3333_3333, 0x4444_4444_4444_4444];
+
+/// Bytes of a block of the bitmap.
+pub(crate) const BITMAP_BLOCK: u64 = 4096;
 
 const SECTOR: u64 = 512;
 
@@ -29,6 +41,16 @@ pub struct Layout {
     journal_sections: u64,
     entry_size: u64,
     entries_per_sector: u64,
+}
+
+impl Superblock {
+    /// The places of data, tags and journal. `separate` says whether the data lie on another device than the superblock.
+    ///
+    /// # Errors
+    /// `Corrupt` if that does not go with the superblock.
+    pub fn layout(&self, separate: bool) -> Result<Layout> {
+        Layout::new(self, separate)
+    }
 }
 
 impl Layout {
@@ -100,6 +122,11 @@ impl Layout {
         }
         let area = block >> self.log2_blocks_per_area;
         self.journal_end + (area + 1) * self.tag_run + block * self.block_size
+    }
+
+    /// The byte of a journal's section that an entry begins at.
+    pub(crate) fn place(&self, entry: u64) -> usize {
+        usize_of((entry % METADATA_SECTORS) * SECTOR + entry / METADATA_SECTORS * self.entry_size)
     }
 
     /// The byte of the superblock's device that the tag of a block of the volume begins at.

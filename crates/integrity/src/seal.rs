@@ -9,8 +9,7 @@ use casemate_blockdev::{u32_of, u64_of, usize_of};
 use casemate_primitives::secret::constant_time_eq;
 use casemate_providers::{Cipher, Hmac, Ivs, Providers};
 
-use crate::journal::{MARKS, ROUNDS};
-use crate::layout::METADATA_SECTORS;
+use crate::layout::{MARKS, METADATA_SECTORS, ROUNDS};
 use crate::{Advice, Code, Error, Flags, Layout, Result, Superblock};
 
 const SECTOR: usize = 512;
@@ -179,7 +178,7 @@ impl JournalSeal {
             message.extend_from_slice(&number.to_le_bytes());
         }
         for entry in 0..layout.section_entries() {
-            let at = crate::journal::place(layout, entry);
+            let at = layout.place(entry);
             message.extend_from_slice(&section[at..at + 8]);
         }
         let mut code = hmac.tag(&message).expose().to_vec();

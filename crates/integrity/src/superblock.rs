@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Code, Error, Layout, Result};
+use crate::{Code, Error, Result};
 
 const MAGIC: &[u8; 8] = b"integrt\0";
 
@@ -166,12 +166,9 @@ impl Superblock {
         bytes
     }
 
-    /// The places of data, tags and journal. `separate` says whether the data lie on another device than the superblock.
-    ///
-    /// # Errors
-    /// `Corrupt` if that does not go with the superblock.
-    pub fn layout(&self, separate: bool) -> Result<Layout> {
-        Layout::new(self, separate)
+    /// The bit of the bitmap that stands for a block.
+    pub(crate) fn bit_of(&self, block: u64) -> u64 {
+        block.checked_shr(self.log2_blocks_per_bitmap_bit.into()).unwrap_or(0)
     }
 
     /// The size of a block in bytes.
