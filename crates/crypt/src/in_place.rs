@@ -26,16 +26,20 @@ use std::sync::Mutex;
 use casemate_blockdev::journal::RECORD;
 use casemate_blockdev::{BlockDevice, MARK_NAME, samples, u64_of, usize_of};
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
-use casemate_providers::{Direction, Hash, Hmac, Work};
+use casemate_providers::Direction;
 
+use crate::Error;
 use crate::image::check_size;
-use crate::{Error, SectorCipher};
 
 use end::End;
+pub use job::Job;
+use job::{digest, tag};
 pub use marks::{Marks, Unmarked};
 use record::Record;
+pub use record::{MAX_HOT_ZONE, RECORDS};
 
 mod end;
+mod job;
 mod marks;
 mod record;
 #[cfg(test)]
@@ -49,29 +53,6 @@ const SECTOR: usize = 512;
 
 /// Bytes of a hot zone where none is given: with so many, flushing three times for each zone costs little.
 pub const DEFAULT_HOT_ZONE: u64 = 32 << 20;
-
-/// The most bytes of a hot zone: two zones are in the journal, one in memory.
-pub const MAX_HOT_ZONE: u64 = 1 << 30;
-
-/// Bytes of the journal before its slots: the two records.
-pub const RECORDS: u64 = 2 * RECORD;
-
-/// The transformation of an image in place: mapping, key and direction.
-#[derive(Clone, Copy)]
-pub struct Job<'a> {
-    /// The mapping under its key.
-    pub cipher: &'a SectorCipher,
-    /// SHA-256, for the journal.
-    pub sha256: &'a Hash,
-    /// The direction: to ciphertext or to plaintext.
-    pub direction: Direction,
-    /// The mapping's key, by which resumed work is told from work with another key.
-    pub key: &'a [u8],
-    /// The mapping's description, in words that do not change: resumed work must have the same.
-    pub mapping: &'a str,
-    /// The threads, and the listener, which hears of bytes that are done.
-    pub work: &'a Work<'a>,
-}
 
 /// Begins an image's transformation: writes the first record to an empty `journal`. The image is not touched;
 /// [`resume`] does that.
@@ -358,15 +339,4 @@ fn image_tag(
         rest = later;
     }
     Ok(tag(job, message.expose()))
-}
-
-/// HMAC-SHA256 under the key.
-fn tag(job: &Job<'_>, message: &[u8]) -> [u8; 32] {
-    // OK to unwrap: SHA-256's length.
-    Hmac::new(job.sha256.clone(), job.key).tag(message).expose().try_into().unwrap()
-}
-
-fn digest(sha256: &Hash, message: &[u8]) -> [u8; 32] {
-    // OK to unwrap: SHA-256's length.
-    sha256.digest(message).try_into().unwrap()
 }

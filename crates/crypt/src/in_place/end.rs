@@ -5,7 +5,7 @@ use casemate_blockdev::{BlockDevice, usize_of};
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
 use casemate_providers::Hash;
 
-use super::{Job, digest, tag};
+use super::job::{Job, digest, tag};
 use crate::Error;
 
 /// Bytes of a block.

@@ -5,8 +5,14 @@ use casemate_blockdev::{BlockDevice, usize_of};
 use casemate_providers::Hash;
 
 use super::end::End;
-use super::{MAX_HOT_ZONE, RECORDS, digest};
+use super::job::digest;
 use crate::Error;
+
+/// The most bytes of a hot zone: two zones are in the journal, one in memory.
+pub const MAX_HOT_ZONE: u64 = 1 << 30;
+
+/// Bytes of the journal before its slots: the two records.
+pub const RECORDS: u64 = 2 * RECORD;
 
 /// How far the work has come.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use std::sync::{LazyLock, Mutex};
 
 use crate::ErrorKind;
 use casemate_blockdev::{MemoryDevice, Pool, Result};
-use casemate_providers::Providers;
+use casemate_providers::{Hash, Providers, Work};
 use casemate_testkit::Rng;
 
 use super::*;
-use crate::Params;
+use crate::{Params, SectorCipher};
 
 const BLOCK: usize = 512;
 pub(super) const KEY: [u8; 64] = {
