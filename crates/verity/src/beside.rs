@@ -4,7 +4,7 @@ use casemate_blockdev::target::{self, Consent, Made};
 use casemate_blockdev::{Medium, signatures};
 
 use crate::Error;
-use crate::fs::TreeFile;
+use crate::fs::Descriptor;
 
 /// Kind of a file with the hashes of another one, beside which it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Beside {
     pub fn look_before(self, medium: &Medium, is_replaced: bool, consent: Consent<'_>) -> Result<(), Error> {
         let made = match self {
             Beside::Area => Made::Known(signatures::VERITY),
-            Beside::Tree if TreeFile::new(medium).begins_with_tree()? => return Ok(()),
+            Beside::Tree if Descriptor::leads_tree(medium)? => return Ok(()),
             Beside::Tree => Made::Data,
         };
         match is_replaced {

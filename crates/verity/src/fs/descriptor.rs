@@ -1,11 +1,14 @@
 //! `struct fsverity_descriptor`: the 256 bytes whose hash is the file's digest.
 
-use casemate_blockdev::{BlockDevice, u32_of, usize_of};
+use casemate_blockdev::{BlockDevice, Medium, u32_of, usize_of};
 use casemate_providers::Providers;
 
 use crate::fs::{Algorithm, FileDigest, Parameters};
 use crate::tree::VerifiedDevice;
 use crate::{Code, Error};
+
+/// The first byte of the tree in a file with a descriptor before it.
+pub(crate) const TREE_OFFSET: u64 = 4096;
 
 const ROOT_HASH: usize = 16;
 const SALT: usize = 80;
@@ -32,6 +35,17 @@ impl Descriptor {
     pub fn new(parameters: Parameters, data_size: u64, root_hash: &[u8]) -> Descriptor {
         assert_eq!(root_hash.len(), parameters.algorithm().digest_len(), "a root hash is a digest");
         Descriptor { parameters, data_size, root_hash: root_hash.to_vec() }
+    }
+
+    /// Whether a medium begins with a descriptor, and zeros up to the tree behind it.
+    pub(crate) fn leads_tree(medium: &Medium) -> Result<bool, Error> {
+        let mut begin = vec![0; usize_of(TREE_OFFSET)];
+        if medium.top().size() < TREE_OFFSET {
+            return Ok(false);
+        }
+        medium.named().read_at(&mut begin, 0)?;
+        let (descriptor, rest) = begin.split_at(Descriptor::LEN);
+        Ok(Descriptor::from_bytes(descriptor).is_ok() && rest.iter().all(|byte| *byte == 0))
     }
 
     /// Reads a descriptor of exactly 256 bytes, as `fsverity digest --out-descriptor` writes it and

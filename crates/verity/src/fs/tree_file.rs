@@ -9,12 +9,10 @@ use casemate_blockdev::target;
 use casemate_blockdev::{AtFile, BlockDevice, Medium, usize_of};
 use casemate_providers::{Providers, Work};
 
+use super::descriptor::TREE_OFFSET;
 use super::{Describer, Descriptor, FileDigest, Parameters, WholeFile};
 use crate::tree::{TreeDevice, Verified};
 use crate::{Beside, Code, Error, Part, Whole, is_whole_tree};
-
-/// The first byte of the tree.
-const TREE_OFFSET: u64 = 4096;
 
 /// The file with the fs-verity tree of another one.
 ///
@@ -126,7 +124,7 @@ impl<'a> TreeFile<'a> {
     /// # Errors
     /// `Unsupported` if no implementation of the hash may be used; `Io`.
     pub fn is_whole(&self, digest: &FileDigest, work: &Work<'_>) -> Result<bool, Error> {
-        if !self.begins_with_tree()? {
+        if !Descriptor::leads_tree(self.0)? {
             return Ok(false);
         }
         let mut begin = [0; Descriptor::LEN];
@@ -137,17 +135,6 @@ impl<'a> TreeFile<'a> {
         }
         let whole = WholeFile { parameters: descriptor.parameters().clone(), size: descriptor.data_size() };
         is_whole_tree(&whole, &self.0.named(), TREE_OFFSET, descriptor.root_hash(), work).at(self.0.name())
-    }
-
-    /// Whether the medium begins with a descriptor, and zeros up to the tree behind it.
-    pub(crate) fn begins_with_tree(&self) -> Result<bool, Error> {
-        let mut begin = vec![0; usize_of(TREE_OFFSET)];
-        if self.0.top().size() < TREE_OFFSET {
-            return Ok(false);
-        }
-        self.0.named().read_at(&mut begin, 0)?;
-        let (descriptor, rest) = begin.split_at(Descriptor::LEN);
-        Ok(Descriptor::from_bytes(descriptor).is_ok() && rest.iter().all(|byte| *byte == 0))
     }
 
     /// Puts the descriptor before a tree that is complete: until then nothing takes it for one.

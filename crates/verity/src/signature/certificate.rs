@@ -12,8 +12,9 @@ use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use casemate_providers::Providers;
 
+use super::digest::DigestAlgorithm;
+use super::pem;
 use super::pkcs7::{IssuerAndSerial, SignerId};
-use super::{DigestAlgorithm, pem};
 use crate::{Code, Error};
 
 /// rsaEncryption, which PKCS#7 also names as the algorithm of RSA signatures.
@@ -171,6 +172,16 @@ impl PublicKey {
         match right {
             true => Ok(()),
             false => Err(Error::coded(Code::BadSignature, "the signature does not match these bytes")),
+        }
+    }
+
+    /// How PKCS#7 names a signature of a digest by such a key.
+    pub(super) fn signature_oid(&self, digest: DigestAlgorithm) -> ObjectIdentifier {
+        match (self, digest) {
+            (PublicKey::Rsa(_), _) => RSA,
+            (_, DigestAlgorithm::Sha256) => ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2"),
+            (_, DigestAlgorithm::Sha384) => ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3"),
+            (_, DigestAlgorithm::Sha512) => ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4"),
         }
     }
 

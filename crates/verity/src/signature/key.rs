@@ -11,7 +11,8 @@ use ring::signature::{KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA
 use casemate_providers::Providers;
 
 use super::certificate::{EC, RSA};
-use super::{DigestAlgorithm, pem};
+use super::digest::DigestAlgorithm;
+use super::pem;
 use crate::Error;
 
 /// A private key: RSA of 2048 to 4096 bits, or ECDSA on P-256 or P-384.

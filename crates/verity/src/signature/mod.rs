@@ -9,6 +9,7 @@
 //! Source: crypto/asymmetric_keys/pkcs7_parser.c says what the kernel accepts.
 
 mod certificate;
+mod digest;
 mod key;
 mod pem;
 mod pkcs7;
@@ -22,24 +23,13 @@ use casemate_primitives::secret::constant_time_eq;
 use casemate_providers::{Hash, Providers};
 
 pub use certificate::Certificate;
+pub use digest::DigestAlgorithm;
 pub use key::SigningKey;
 pub use systemd::VeritySig;
 
 use crate::{Code, Error, hex};
-use certificate::{PublicKey, RSA};
+use certificate::RSA;
 use pkcs7::{ContentInfo, EncapsulatedContent, SignedData, SignerId, SignerInfo};
-
-/// The hash algorithm of a signature, between the bytes to sign and the key's arithmetic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DigestAlgorithm {
-    /// SHA-256: what OpenSSL and fsverity take if nothing is said.
-    #[default]
-    Sha256,
-    /// SHA-384.
-    Sha384,
-    /// SHA-512.
-    Sha512,
-}
 
 /// A PKCS#7 signature, parsed.
 #[derive(Clone, Debug)]
@@ -164,7 +154,7 @@ impl Signature {
         };
         let digest = DigestAlgorithm::from_oid(signer.digest_algorithm.oid)?;
         let algorithm = signer.signature_algorithm.oid;
-        let expected = digest.signature_oid(certificate.key());
+        let expected = certificate.key().signature_oid(digest);
         if algorithm != expected {
             return Err(Error::unsupported(format!(
                 "PKCS#7: signature algorithm {algorithm}; the kernel takes {expected} for this key"
@@ -194,68 +184,10 @@ fn in_words(signer: &SignerId) -> String {
     }
 }
 
-impl DigestAlgorithm {
-    /// The hash algorithm called `name`, such as `sha256`.
-    ///
-    /// # Errors
-    /// `Unsupported` for any other name.
-    pub fn named(name: &str) -> Result<DigestAlgorithm, Error> {
-        match name {
-            "sha256" => Ok(DigestAlgorithm::Sha256),
-            "sha384" => Ok(DigestAlgorithm::Sha384),
-            "sha512" => Ok(DigestAlgorithm::Sha512),
-            other => {
-                Err(Error::unsupported(format!("message digest '{other}'; known are sha256, sha384, sha512")))
-            }
-        }
-    }
-
-    /// The hash algorithm's name, such as `sha256`.
-    pub fn name(self) -> &'static str {
-        match self {
-            DigestAlgorithm::Sha256 => "sha256",
-            DigestAlgorithm::Sha384 => "sha384",
-            DigestAlgorithm::Sha512 => "sha512",
-        }
-    }
-
-    /// The digest of `message`.
-    ///
-    /// # Errors
-    /// `Unsupported` with the reasons, if no implementation of the hash may be used.
-    pub fn digest(self, message: &[u8], providers: &Providers) -> Result<Vec<u8>, Error> {
-        Ok(providers.hash(self.name())?.digest(message))
-    }
-
-    fn oid(self) -> ObjectIdentifier {
-        ObjectIdentifier::new_unwrap(match self {
-            DigestAlgorithm::Sha256 => "2.16.840.1.101.3.4.2.1",
-            DigestAlgorithm::Sha384 => "2.16.840.1.101.3.4.2.2",
-            DigestAlgorithm::Sha512 => "2.16.840.1.101.3.4.2.3",
-        })
-    }
-
-    fn from_oid(oid: ObjectIdentifier) -> Result<DigestAlgorithm, Error> {
-        let all = [DigestAlgorithm::Sha256, DigestAlgorithm::Sha384, DigestAlgorithm::Sha512];
-        let found = all.into_iter().find(|digest| digest.oid() == oid);
-        found.ok_or_else(|| Error::unsupported(format!("PKCS#7: message digest {oid}")))
-    }
-
-    /// How PKCS#7 names a signature with this digest by such a key.
-    fn signature_oid(self, key: &PublicKey) -> ObjectIdentifier {
-        match (key, self) {
-            (PublicKey::Rsa(_), _) => RSA,
-            (_, DigestAlgorithm::Sha256) => ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2"),
-            (_, DigestAlgorithm::Sha384) => ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3"),
-            (_, DigestAlgorithm::Sha512) => ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4"),
-        }
-    }
-}
-
 /// The structure with one signer and nothing optional, exactly as OpenSSL lays it out.
 fn structure(signature: &[u8], certificate: &Certificate, digest: DigestAlgorithm) -> Result<Vec<u8>, Error> {
     let digest_algorithm = AlgorithmIdentifierOwned { oid: digest.oid(), parameters: Some(null()) };
-    let signature_oid = digest.signature_oid(certificate.key());
+    let signature_oid = certificate.key().signature_oid(digest);
     let parameters = (signature_oid == RSA).then(null);
     let signer = SignerInfo {
         version: 1,
