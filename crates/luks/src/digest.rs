@@ -8,8 +8,8 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::Providers;
 
 use super::random::Source;
+use super::slot::DIGEST_LEN;
 use super::slot::{check_hash, digest};
-use super::unlock::DIGEST_LEN;
 use crate::Error;
 
 /// Iterations of the volume key's digest: cryptsetup's least. A volume key is random, and no digest is what it is guessed by.

@@ -103,13 +103,13 @@ pub use pbkdf::Pbkdf;
 pub use policy::{Broken, PbkdfRule, Policy};
 pub use reason::Reason;
 pub use reencrypt::{Protection, ReencryptOptions, Reencrypting, ReencryptionState, encrypt_in_place};
-pub use repair::{begins_with_luks, repair};
+pub use repair::repair;
 pub use settings::{MAPPING_FLAGS, Settings, SlotPriority};
 pub use slot::AreaCipher;
 pub use tokens::{NewTokenOptions, keyring_token, token_from_json};
 pub use unlock::Unlocked;
 use volume::refuse_empty;
-pub use volume::{LuksKey, LuksOptions, Opened, Plain, Volume};
+pub use volume::{LuksKey, LuksOptions, Opened, Plain, Volume, begins_with_luks};
 
 use casemate_blockdev::u64_of;
 

@@ -9,8 +9,8 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Work};
 
 use super::authenticated::Sealed;
-use crate::volume::{Opened, Plain};
-use crate::{Code, Error};
+use crate::Error;
+use crate::volume::{Opened, Plain, refuse_header_in_data};
 use casemate_crypt::Mapping;
 use casemate_crypt::image::Holes;
 
@@ -303,24 +303,6 @@ impl NewVolume {
         self.write_header(place).at(place.name())?;
         name_all(Vec::new(), &[target, place])
     }
-}
-
-/// Refuses a header of `len` bytes that lies in the data that it is of, which begin at byte `offset` of theirs: what is written
-/// to the data would destroy it.
-pub(crate) fn refuse_header_in_data(
-    header: &Medium,
-    len: u64,
-    data: &Medium,
-    offset: u64,
-) -> Result<(), Error> {
-    if header.may_be_changed_by(len, data, offset..u64::MAX) {
-        let text = format!(
-            "the detached header would lie in the data that begin at byte {offset} of {}: it needs another file or device",
-            data.name()
-        );
-        return Err(Error::coded(Code::Overlap, text).at(header.name()));
-    }
-    Ok(())
 }
 
 /// Erases what is left of what was on targets that are written in place.

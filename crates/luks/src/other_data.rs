@@ -5,7 +5,7 @@ use casemate_blockdev::target::holds_data;
 use casemate_blockdev::{AtFile, Medium, signatures};
 
 use crate::luks2::reencrypt::{Mode, Reencryption, State};
-use crate::unlock::is_null;
+use crate::slot::is_null;
 use crate::volume::read_header;
 use crate::{Advice, Error, Header, LuksOptions, Volume};
 use casemate_providers::Providers;

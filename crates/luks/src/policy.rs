@@ -35,7 +35,7 @@ use casemate_primitives::secret::{SecretVec, constant_time_eq};
 use casemate_providers::{Hmac, Providers, SecretSource};
 
 use super::Volume;
-use super::unlock::{DIGEST_LEN, is_null};
+use super::slot::{DIGEST_LEN, is_null};
 use crate::Error;
 
 /// Rules that a header must keep. An empty list allows any value that the format has, unless its field documents

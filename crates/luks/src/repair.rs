@@ -69,16 +69,3 @@ pub fn repair(medium: &Medium, work: &Work<'_>) -> Result<Vec<String>, Error> {
     header.repair(device, &work.providers, &mut |bytes| Source::System.fill(bytes)).at(medium.name())?;
     Ok(mended)
 }
-
-/// Whether a medium begins with a header of LUKS, sound or not: otherwise a second copy of one may be what something
-/// else has left.
-///
-/// # Errors
-/// `Io`.
-pub fn begins_with_luks(medium: &Medium) -> Result<bool, Error> {
-    let mut bytes = [0; MAGIC.len()];
-    if medium.top().size() >= u64_of(bytes.len()) {
-        medium.top().read_at(&mut bytes, 0).at(medium.name())?;
-    }
-    Ok(bytes == *MAGIC)
-}

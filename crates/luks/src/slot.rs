@@ -13,8 +13,16 @@ use crate::luks1::{self, SALT_LEN, SlotState};
 use crate::luks2::{Keyslot, decode, encode};
 use crate::pbkdf::Pbkdf;
 use crate::random::Source;
-use crate::unlock::{DIGEST_LEN, is_null};
 use crate::{Error, af};
+
+/// Bytes of a digest, at least and at most.
+pub(super) const DIGEST_LEN: std::ops::RangeInclusive<usize> = 16..=64;
+
+/// Whether a specification is that of a cipher that does nothing.
+pub(super) fn is_null(encryption: &str) -> bool {
+    matches!(encryption.split('-').next(), Some("cipher_null" | "null"))
+        || encryption.contains("(cipher_null)")
+}
 
 /// Bytes of a cipher's key, or of a volume key, at most: several times what any cipher takes.
 const LONGEST_KEY: u32 = 1024;

@@ -11,7 +11,7 @@ use casemate_providers::{KdfLimits, Providers, Work, pbkdf2};
 
 use super::{LuksKey, LuksOptions, Reason};
 use crate::pbkdf::Cost;
-use crate::slot::Slot;
+use crate::slot::{DIGEST_LEN, Slot, is_null};
 use crate::{Advice, Code, Error, ErrorKind};
 
 /// A volume key that was found to be right.
@@ -71,15 +71,6 @@ pub(super) struct Check {
     pub iterations: u32,
     pub salt: Vec<u8>,
     pub digest: Vec<u8>,
-}
-
-/// Bytes of a digest, at least and at most.
-pub(super) const DIGEST_LEN: std::ops::RangeInclusive<usize> = 16..=64;
-
-/// Whether a specification is that of a cipher that does nothing.
-pub(super) fn is_null(encryption: &str) -> bool {
-    matches!(encryption.split('-').next(), Some("cipher_null" | "null"))
-        || encryption.contains("(cipher_null)")
 }
 
 /// Finds the volume key of a header that lies on `device`. Slots of about the same cost are tried at the same time, as far as

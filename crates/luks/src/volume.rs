@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use casemate_blockdev::target::Consent;
-use casemate_blockdev::{Advice, AtFile, BlockDevice, Medium, Target, signatures, usize_of};
+use casemate_blockdev::{Advice, AtFile, BlockDevice, Medium, Target, signatures, u64_of, usize_of};
 use casemate_crypt::image::Holes;
 use casemate_crypt::{Mapping, Params};
 use casemate_primitives::secret::SecretVec;
@@ -17,11 +17,10 @@ use casemate_providers::{Direction, KdfLimits, Providers, SecretSource, Work};
 use crate::authenticated::Protected;
 use crate::luks2::reencrypt::MOVING;
 use crate::luks2::{Segment, SegmentSize};
-use crate::new_volume::refuse_header_in_data;
 use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::unlock::{self, Unlocked};
-use crate::{Error, ErrorKind, Header};
+use crate::{Code, Error, ErrorKind, Header, MAGIC};
 
 /// Key that opens a LUKS volume.
 #[derive(Clone, Debug)]
@@ -88,7 +87,7 @@ fn read_file(source: &SecretSource, size: Option<usize>) -> Result<SecretVec, Er
 /// copy is a remnant of what was there before, and no header of this image.
 pub(crate) fn read_header(image: &Medium, providers: &Providers) -> Result<Header, Error> {
     let header = Header::read(image.top(), providers).at(image.name())?;
-    if !crate::begins_with_luks(image)?
+    if !begins_with_luks(image)?
         && let Some(what) = signatures::beginning(image.top()).at(image.name())?
     {
         let text = format!(
@@ -518,4 +517,35 @@ impl fmt::Debug for Volume {
 pub(crate) fn header_alone() -> Error {
     let text = "this is the header of data that lie elsewhere, which are opened with it beside them";
     Error::argument(text).advise(Advice::LuksHeader)
+}
+
+/// Refuses a header of `len` bytes that lies in the data that it is of, which begin at byte `offset` of theirs: what is written
+/// to the data would destroy it.
+pub(crate) fn refuse_header_in_data(
+    header: &Medium,
+    len: u64,
+    data: &Medium,
+    offset: u64,
+) -> Result<(), Error> {
+    if header.may_be_changed_by(len, data, offset..u64::MAX) {
+        let text = format!(
+            "the detached header would lie in the data that begin at byte {offset} of {}: it needs another file or device",
+            data.name()
+        );
+        return Err(Error::coded(Code::Overlap, text).at(header.name()));
+    }
+    Ok(())
+}
+
+/// Whether a medium begins with a header of LUKS, sound or not: otherwise a second copy of one may be what something
+/// else has left.
+///
+/// # Errors
+/// `Io`.
+pub fn begins_with_luks(medium: &Medium) -> Result<bool, Error> {
+    let mut bytes = [0; MAGIC.len()];
+    if medium.top().size() >= u64_of(bytes.len()) {
+        medium.top().read_at(&mut bytes, 0).at(medium.name())?;
+    }
+    Ok(bytes == *MAGIC)
 }

@@ -13,10 +13,8 @@ use casemate_providers::{Argon2, Argon2Variant};
 use crate::json::{Json, Object};
 use crate::{Error, Pbkdf, Result};
 
-use super::validate::validate;
+use super::validate::{KEYSLOTS, validate};
 
-/// How many keyslots there may be; those with higher numbers are not looked at.
-pub const KEYSLOTS: u32 = 32;
 /// How many tokens there may be.
 pub const TOKENS: u32 = 32;
 /// How many digests there may be.

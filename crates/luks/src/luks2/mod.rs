@@ -14,6 +14,7 @@ mod validate;
 pub use binary::{BINARY_LEN, BinaryHeader, LARGEST_HEADER, Place, SALT_LEN, SMALLEST_HEADER};
 pub use header::{CopyState, Header};
 pub use metadata::{
-    Area, DIGESTS, Digest, KEYSLOTS, Kdf, Keyslot, Metadata, Priority, Segment, SegmentSize, TOKENS, Token,
-    decode, encode,
+    Area, DIGESTS, Digest, Kdf, Keyslot, Metadata, Priority, Segment, SegmentSize, TOKENS, Token, decode,
+    encode,
 };
+pub use validate::KEYSLOTS;

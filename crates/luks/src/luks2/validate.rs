@@ -16,6 +16,8 @@ use super::binary::{BINARY_LEN, LARGEST_HEADER};
 /// Bytes of the area of key slots, at most.
 pub(super) const LARGEST_KEYSLOTS: u64 = 128 << 20;
 
+/// How many keyslots there may be; those with higher numbers are not looked at.
+pub const KEYSLOTS: u32 = 32;
 /// Why metadata are refused, without the words before it.
 type Found<T> = std::result::Result<T, String>;
 
@@ -88,7 +90,7 @@ impl<'a> Validator<'a> {
                 let keyslot = object(keyslot)?;
                 let id = str::from_utf8(name).ok().and_then(|name| name.parse::<u32>().ok());
                 match string(keyslot, "type")? {
-                    b"luks2" if id.is_none_or(|id| id < super::metadata::KEYSLOTS) => {
+                    b"luks2" if id.is_none_or(|id| id < KEYSLOTS) => {
                         check_luks2(keyslot)?;
                         // Whoever looks for the digest looks for the number as it is usually written.
                         let canonical = id.map_or(String::new(), |id| id.to_string());
@@ -97,7 +99,7 @@ impl<'a> Validator<'a> {
                             count => Err(format!("{} digests name it", count.unwrap_or(&0))),
                         }
                     }
-                    b"reencrypt" if id.is_none_or(|id| id < super::metadata::KEYSLOTS) => {
+                    b"reencrypt" if id.is_none_or(|id| id < KEYSLOTS) => {
                         reencrypting += 1;
                         check_reencrypt(keyslot)
                     }

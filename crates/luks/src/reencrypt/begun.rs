@@ -76,7 +76,7 @@ pub(super) fn check(
     if let Some(asked) = options.reduce_device_size {
         let given_up = match (course.mode, course.shift) {
             (Mode::Reencrypt, Some(shift)) => shift,
-            (Mode::Encrypt, Some(_)) => super::encrypt::given_up(course, size),
+            (Mode::Encrypt, Some(_)) => super::length::given_up(course, size),
             _ => 0,
         };
         if asked != given_up {

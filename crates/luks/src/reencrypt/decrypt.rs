@@ -17,9 +17,9 @@ use super::sides::Keys;
 use super::{ReencryptOptions, start};
 use crate::areas::free_slot;
 use crate::locks::HeaderLock;
-use crate::new_volume::refuse_header_in_data;
 use crate::random::Source;
 use crate::unlock::{self, Budget};
+use crate::volume::refuse_header_in_data;
 use crate::{Advice, Error};
 use crate::{LuksKey, LuksOptions, Volume};
 

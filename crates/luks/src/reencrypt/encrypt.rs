@@ -25,12 +25,14 @@ use casemate_blockdev::{AtFile, BlockDevice, Medium, MemoryDevice, Window, signa
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Work;
 
+use super::length::given_up;
 use super::sides::Keys;
 use super::{ReencryptOptions, start};
 use crate::areas::free_slot;
 use crate::locks::claim_new;
-use crate::new_volume::{NewVolume, refuse_header_in_data};
+use crate::new_volume::NewVolume;
 use crate::random::Source;
+use crate::volume::refuse_header_in_data;
 use crate::{Advice, Error};
 use crate::{LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, Volume};
 
@@ -119,14 +121,6 @@ fn cut_off(error: Error, size: u64, course: &Reencryption) -> Error {
         )
     });
     error.advise(Advice::EncryptAgain(given_up(course, size), course.backups.last.offset))
-}
-
-/// Bytes that the data give up at the end of a device.
-pub(super) fn given_up(course: &Reencryption, size: u64) -> u64 {
-    match (course.backups.previous.size, course.shift) {
-        (SegmentSize::Fixed(len), _) => size.saturating_sub(len),
-        (SegmentSize::Dynamic, shift) => shift.unwrap_or(0).saturating_mul(2),
-    }
 }
 
 /// Encrypts data where they lie, as a LUKS2 volume that a passphrase opens. The header goes to `header`, a file of its own that

@@ -150,3 +150,11 @@ impl Volume {
         }
     }
 }
+
+/// Bytes that the data give up at the end of a device.
+pub(super) fn given_up(course: &Reencryption, size: u64) -> u64 {
+    match (course.backups.previous.size, course.shift) {
+        (SegmentSize::Fixed(len), _) => size.saturating_sub(len),
+        (SegmentSize::Dynamic, shift) => shift.unwrap_or(0).saturating_mul(2),
+    }
+}

@@ -148,7 +148,7 @@ fn limit(course: &Reencryption, len: u64, options: &ReencryptOptions) -> Result<
 fn new_key(segment: &Segment, len: usize, providers: &Providers) -> Result<SecretVec, Error> {
     let mut key = SecretVec::zeroed(len);
     Source::System.fill(key.expose_mut())?;
-    if super::unlock::is_null(&segment.encryption) {
+    if super::slot::is_null(&segment.encryption) {
         return Err(Error::argument(format!("{} encrypts nothing", segment.encryption)));
     }
     let mut params = Params::new(segment.encryption.parse()?);

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::Header;
 use crate::luks2::reencrypt::{Part, Reencryption, Sample, State};
 use casemate_blockdev::{
-    AtFile, BlockDevice, Error as DeviceError, Result as DeviceResult, u64_of, usize_of,
+    AtFile, BlockDevice, Error as DeviceError, Events, Result as DeviceResult, u64_of, usize_of,
 };
 use casemate_providers::{Direction, Work};
 
 use super::claims::Claims;
 use super::samples::{self, Sampler};
 use super::sides::{Keys, Side, Sides};
-use super::zones::Zones;
+use super::zones::{Patient, Zones};
 use crate::locks::HeaderLock;
 use crate::volume::{Opened, Plain};
 use crate::{Advice, Error};
@@ -31,7 +32,7 @@ pub(super) struct Online {
     parts: RwLock<Vec<Part>>,
     /// Positions of samples that were written to since they were taken.
     written: Mutex<BTreeSet<u64>>,
-    pub claims: Claims,
+    claims: Claims,
     len: u64,
     unit: u64,
 }
@@ -157,13 +158,56 @@ impl Reencrypting {
     }
 }
 
+impl Zones<'_> {
+    /// Does all that is left, but for the end, while others read and write: each zone is claimed until the header says that
+    /// it is new.
+    ///
+    /// # Errors
+    /// Errors of [`Zones::run`].
+    fn run_beside(&mut self, online: &Online, work: &Work<'_>) -> Result<(), Error> {
+        let patient = Patient { events: work.events, is_stopped: AtomicBool::new(false) };
+        let inner = Work { providers: work.providers.clone(), pool: work.pool, events: &patient };
+        let done = self.parts.iter().filter(|part| part.state == State::New);
+        patient.advance(done.map(|part| part.range.end - part.range.start).sum())?;
+        while let Some(zone) = self.next(&inner)? {
+            if patient.is_stopped.load(Ordering::Relaxed) {
+                if self.take_anew(online)? {
+                    self.commit(&inner)?;
+                }
+                return work.events.advance(0);
+            }
+            let _claim = online.claims.claim(zone.clone(), true);
+            // What protects the zone is made of what others have written.
+            let done = self.data.flush();
+            let done = done.and_then(|()| self.step(&zone, &inner));
+            let done = done.and_then(|()| self.take_anew(online)).and_then(|_| self.commit(&inner));
+            if done.is_err() {
+                // Whatever the header says, the zone may be neither as before nor as after.
+                self.set(&zone, State::Hot);
+            }
+            online.set_parts(&self.parts);
+            done?;
+        }
+        Ok(())
+    }
+
+    /// Takes samples anew where others have written since; returns whether they have.
+    fn take_anew(&mut self, online: &Online) -> Result<bool, Error> {
+        let Some(sampler) = &self.sampler else { return Ok(false) };
+        let written = online.take_written();
+        let was_written = |place: &Range<u64>| written.iter().any(|at| place.contains(at));
+        sampler.take_anew(&mut self.course, self.data, was_written)?;
+        Ok(!written.is_empty())
+    }
+}
+
 impl Online {
     fn parts(&self) -> Vec<Part> {
         self.parts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Positions of samples that were written to since the last call.
-    pub fn take_written(&self) -> BTreeSet<u64> {
+    fn take_written(&self) -> BTreeSet<u64> {
         std::mem::take(&mut *self.written.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -179,7 +223,7 @@ impl Online {
     }
 
     /// Replaces the states of the data's parts. The caller holds the claim on the zone that is being rewritten.
-    pub fn set_parts(&self, parts: &[Part]) {
+    fn set_parts(&self, parts: &[Part]) {
         *self.parts.write().unwrap_or_else(PoisonError::into_inner) = parts.to_vec();
     }
 

@@ -7,6 +7,7 @@ use casemate_crypt::{Params, SectorCipher};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Providers, Work};
 
+use super::super::slot::is_null;
 use super::super::unlock::{self, Budget, Check};
 use super::super::{LuksKey, LuksOptions, Reason};
 use crate::{Error, ErrorKind};
@@ -186,9 +187,8 @@ pub(super) fn keys_of(
 
 /// Refuses data that a key does not protect, unless they are meant to be open to all.
 pub(super) fn refuse_null(course: &Reencryption, keys: &Keys) -> Result<(), Error> {
-    let null = [&course.backups.previous, &course.backups.last]
-        .into_iter()
-        .find(|one| unlock::is_null(&one.encryption));
+    let null =
+        [&course.backups.previous, &course.backups.last].into_iter().find(|one| is_null(&one.encryption));
     match null {
         Some(segment) if !keys.is_empty_passphrase => Err(Error::unsupported(format!(
             "a cipher of the data is {}, which encrypts nothing; only an empty passphrase opens it",

@@ -19,6 +19,7 @@ use crate::digest::new_digest;
 use crate::format::refuse_weak;
 use crate::locks::HeaderLock;
 use crate::random::Source;
+use crate::slot::is_null;
 use crate::slot::{AreaCipher, Slot};
 use crate::unlock::{self, Budget};
 use crate::{Advice, Error};
@@ -190,7 +191,7 @@ pub(super) fn reencrypt(
         ..previous.clone()
     };
     // What encrypts nothing is refused as that, below.
-    if let Some(cipher) = options.cipher.as_ref().filter(|cipher| !unlock::is_null(cipher)) {
+    if let Some(cipher) = options.cipher.as_ref().filter(|cipher| !is_null(cipher)) {
         refuse_weak(cipher, None)?;
     }
     let (kept, old_key, is_empty_passphrase) = kept(header, device, keys, unlocking, work)?;
@@ -240,7 +241,7 @@ pub(super) fn reencrypt(
         let start = free_area(&metadata, new_key.len())?;
         // A slot keeps its cipher, unless that protects nothing.
         let area = AreaCipher { cipher: like.area.encryption.clone(), key_len: usize_of(like.area.key_size) };
-        let area = Some(&area).filter(|area| !unlock::is_null(&area.cipher));
+        let area = Some(&area).filter(|area| !is_null(&area.cipher));
         let kdf = options.pbkdf.as_ref().map_or_else(|| like.pbkdf(), Ok)?.clone();
         let sealed = Slot::new(start, new_key.len(), &last.encryption, options.hash(), kdf)?;
         let mut sealed = sealed.with_cipher(area);

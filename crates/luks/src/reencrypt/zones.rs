@@ -24,7 +24,6 @@ use casemate_providers::Work;
 
 use super::end::Leftovers;
 use super::hot::{Checksums, Verdict};
-use super::online::Online;
 use super::samples::Sampler;
 use super::sides::{Side, Sides};
 use super::view::{CHUNK, note_lost, unprotected};
@@ -59,9 +58,9 @@ pub(super) struct Zones<'a> {
 }
 
 /// A listener whose wish to stop is kept until a zone is done.
-struct Patient<'a> {
-    events: &'a dyn Events,
-    is_stopped: AtomicBool,
+pub(super) struct Patient<'a> {
+    pub events: &'a dyn Events,
+    pub is_stopped: AtomicBool,
 }
 
 impl Events for Patient<'_> {
@@ -115,38 +114,6 @@ impl Zones<'_> {
         }
     }
 
-    /// Does all that is left, but for the end, while others read and write: each zone is claimed until the header says that
-    /// it is new.
-    ///
-    /// # Errors
-    /// Errors of [`Zones::run`].
-    pub fn run_beside(&mut self, online: &Online, work: &Work<'_>) -> Result<(), Error> {
-        let patient = Patient { events: work.events, is_stopped: AtomicBool::new(false) };
-        let inner = Work { providers: work.providers.clone(), pool: work.pool, events: &patient };
-        let done = self.parts.iter().filter(|part| part.state == State::New);
-        patient.advance(done.map(|part| part.range.end - part.range.start).sum())?;
-        while let Some(zone) = self.next(&inner)? {
-            if patient.is_stopped.load(Ordering::Relaxed) {
-                if self.take_anew(online)? {
-                    self.commit(&inner)?;
-                }
-                return work.events.advance(0);
-            }
-            let _claim = online.claims.claim(zone.clone(), true);
-            // What protects the zone is made of what others have written.
-            let done = self.data.flush();
-            let done = done.and_then(|()| self.step(&zone, &inner));
-            let done = done.and_then(|()| self.take_anew(online)).and_then(|_| self.commit(&inner));
-            if done.is_err() {
-                // Whatever the header says, the zone may be neither as before nor as after.
-                self.set(&zone, State::Hot);
-            }
-            online.set_parts(&self.parts);
-            done?;
-        }
-        Ok(())
-    }
-
     /// Finishes the zone that was being rewritten when the work was cut off, and notes that in the header.
     pub fn recover_hot(&mut self, work: &Work<'_>) -> Result<(), Error> {
         if self.finish_hot(work)? {
@@ -167,7 +134,7 @@ impl Zones<'_> {
     }
 
     /// Rewrites a zone. The header says then that it is hot.
-    fn step(&mut self, zone: &Range<u64>, work: &Work<'_>) -> Result<(), Error> {
+    pub fn step(&mut self, zone: &Range<u64>, work: &Work<'_>) -> Result<(), Error> {
         if self.uses_area(zone) {
             self.protect(zone, work)?;
             self.header_device.flush()?;
@@ -185,15 +152,6 @@ impl Zones<'_> {
         self.sampler.as_ref().map_or(Ok(()), |sampler| sampler.renew(&mut self.course, self.data, zone))
     }
 
-    /// Takes samples anew where others have written since; returns whether they have.
-    fn take_anew(&mut self, online: &Online) -> Result<bool, Error> {
-        let Some(sampler) = &self.sampler else { return Ok(false) };
-        let written = online.take_written();
-        let was_written = |place: &Range<u64>| written.iter().any(|at| place.contains(at));
-        sampler.take_anew(&mut self.course, self.data, was_written)?;
-        Ok(!written.is_empty())
-    }
-
     /// Ends it: the header knows one segment and one key, and what is of no use is wiped.
     pub fn finish(&mut self, work: &Work<'_>) -> Result<(), Error> {
         let after = self.course.ended(&self.header.metadata, self.is_attached)?;
@@ -206,7 +164,7 @@ impl Zones<'_> {
     }
 
     /// The zone that is next; `None` if all is done.
-    fn next(&self, work: &Work<'_>) -> Result<Option<Range<u64>>, Error> {
+    pub fn next(&self, work: &Work<'_>) -> Result<Option<Range<u64>>, Error> {
         let moved = self.course.moved_len();
         let mut old = self.parts.iter().filter(|part| part.state == State::Old).map(|part| &part.range);
         let ordinary = |range: &&Range<u64>| range.start >= moved && range.start < self.limit;
@@ -379,7 +337,7 @@ impl Zones<'_> {
     }
 
     /// Notes that a range is in a state.
-    fn set(&mut self, range: &Range<u64>, state: State) {
+    pub fn set(&mut self, range: &Range<u64>, state: State) {
         let mut parts: Vec<Part> = Vec::new();
         let mut add = |state: State, range: Range<u64>| {
             let may_join = |start: u64| state != State::Old || start != self.course.moved_len();
@@ -399,7 +357,7 @@ impl Zones<'_> {
     }
 
     /// Writes the header as the parts are.
-    fn commit(&mut self, work: &Work<'_>) -> Result<(), Error> {
+    pub fn commit(&mut self, work: &Work<'_>) -> Result<(), Error> {
         // Of work that cryptsetup began: it notes none.
         self.course.data_size.get_or_insert(self.len);
         self.header.metadata = self.course.with_parts(&self.header.metadata, &self.parts, self.len)?;
