@@ -26,7 +26,7 @@ use crate::protocol::{
 use crate::reader::Reader;
 use crate::reply::Buffer;
 use crate::room::Room;
-use crate::server::{STACK, Shared};
+use crate::shared::{STACK, Shared};
 
 pub(crate) struct Connection<'a> {
     shared: &'a Shared,

@@ -40,8 +40,10 @@ mod reader;
 mod reply;
 mod room;
 mod server;
+mod shared;
 pub mod tls;
 
 pub use export::{Counters, Export, Statistics};
 pub use listener::{Address, Listener};
-pub use server::{Limits, Server};
+pub use server::Server;
+pub use shared::Limits;

@@ -1,41 +1,23 @@
 //! The server: many clients of some exports at once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::net::Shutdown;
-use std::num::NonZero;
 use std::process;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use casemate_blockdev::{check_process, usize_of};
+use casemate_blockdev::check_process;
 
 use crate::connection::Connection;
 use crate::export::Export;
-use crate::link::{Link, lock};
+use crate::link::Link;
 use crate::listener::Listener;
 use crate::log::Log;
-use crate::protocol::{Description, MAX_PAYLOAD};
-use crate::room::Room;
+use crate::shared::{Limits, Present, STACK, Shared};
 use crate::tls::Tls;
-
-/// Limits of one client, and of all together.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Clients at a time; more are turned away.
-    pub clients: usize,
-    /// Threads that work on one client's requests.
-    pub threads: usize,
-    /// Bytes of requests and replies that are held for one client, at least those of the largest request.
-    pub memory: usize,
-    /// Bytes held for all clients together. When they are used up, and none are given back, clients that do not take
-    /// their answers, or do not send what they have announced, are cut off.
-    pub total_memory: usize,
-    /// The time that a client's negotiation may take.
-    pub negotiation: Duration,
-}
 
 /// A server of one or more exports, at work until [`Server::stop`].
 pub struct Server {
@@ -44,44 +26,6 @@ pub struct Server {
     accepting: JoinHandle<()>,
     /// The process that has the threads, and with them the server.
     process: u32,
-}
-
-/// State that all connections share.
-pub(crate) struct Shared {
-    pub(crate) exports: Vec<Arc<Export>>,
-    /// Descriptions of the exports, in their order.
-    pub(crate) descriptions: Arc<[Description]>,
-    pub(crate) tls: Tls,
-    pub(crate) limits: Limits,
-    pub(crate) stopping: AtomicBool,
-    pub(crate) processors: usize,
-    /// Memory of all clients.
-    pub(crate) room: Room,
-    log: Log,
-    clients: Mutex<Clients>,
-    /// How many there are.
-    count: AtomicUsize,
-    one_left: Condvar,
-}
-
-#[derive(Default)]
-struct Clients {
-    next: u64,
-    /// By client number; those still negotiating have nothing yet.
-    present: HashMap<u64, Option<Client>>,
-}
-
-/// A client that may send requests.
-struct Client {
-    link: Arc<Link>,
-    room: Arc<Room>,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        let (clients, threads, memory) = (4096, 16, 64 << 20);
-        Limits { clients, threads, memory, total_memory: 1 << 30, negotiation: Duration::from_secs(30) }
-    }
 }
 
 impl Server {
@@ -97,26 +41,12 @@ impl Server {
         limits: Limits,
         log: impl Fn(&str) + Send + Sync + 'static,
     ) -> io::Result<Server> {
-        let descriptions: Arc<[Description]> =
-            exports.iter().map(|export| export.description().clone()).collect();
-        let names: HashSet<&str> = descriptions.iter().map(|export| &*export.name).collect();
+        let names: HashSet<&str> = exports.iter().map(|export| &*export.description().name).collect();
         if names.is_empty() || names.len() < exports.len() {
             let text = "a server needs at least one export, each with a name of its own";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let shared = Arc::new(Shared {
-            exports,
-            descriptions,
-            tls,
-            limits,
-            stopping: AtomicBool::new(false),
-            processors: thread::available_parallelism().map_or(1, NonZero::get),
-            room: Room::new(limits.total_memory.max(usize_of(MAX_PAYLOAD))),
-            log: Log::new(Box::new(log)),
-            clients: Mutex::default(),
-            count: AtomicUsize::new(0),
-            one_left: Condvar::new(),
-        });
+        let shared = Arc::new(Shared::new(exports, tls, limits, Log::new(Box::new(log))));
         let listener = Arc::new(listener);
         let accepting = {
             let (shared, listener) = (Arc::clone(&shared), Arc::clone(&listener));
@@ -157,110 +87,7 @@ impl Server {
         if check_process(self.process).is_err() {
             return 0;
         }
-        lock(&self.shared.clients).present.len()
-    }
-}
-
-impl Shared {
-    pub(crate) fn log(&self, text: &str) {
-        self.log.line(text);
-    }
-
-    /// Has `link` shut when the server stops. `false` if it stops already.
-    pub(crate) fn register(&self, number: u64, link: &Arc<Link>, room: &Arc<Room>) -> bool {
-        let client = Client { link: Arc::clone(link), room: Arc::clone(room) };
-        lock(&self.clients).present.insert(number, Some(client));
-        !self.stopping.load(Ordering::SeqCst)
-    }
-
-    /// How many bytes a thread keeps for its next request: enough for most, but not for each thread of a crowd.
-    pub(crate) fn retained(&self) -> usize {
-        if self.is_crowded() { 0 } else { RETAINED }
-    }
-
-    fn is_crowded(&self) -> bool {
-        self.count.load(Ordering::Relaxed) > CROWD
-    }
-
-    /// Takes memory from what all clients have together, or waits for it.
-    ///
-    /// # Errors
-    /// When the server stops meanwhile.
-    pub(crate) fn take_room(&self, bytes: usize) -> io::Result<()> {
-        while !self.room.take(bytes, STALLED) {
-            if self.stopping.load(Ordering::SeqCst) {
-                return Err(io::Error::other("the server stops, and had no memory for the request"));
-            }
-            self.cut_off();
-        }
-        Ok(())
-    }
-
-    /// Disconnects the client that holds the most memory, of those that are waited for. A device that is slow costs
-    /// nobody the connection.
-    fn cut_off(&self) {
-        let clients = lock(&self.clients);
-        let held = |(number, client): (&u64, &Option<Client>)| {
-            let client = client.as_ref().filter(|client| client.link.is_waited_for())?;
-            Some((client.room.taken(), *number, Arc::clone(&client.link)))
-        };
-        let most = clients.present.iter().filter_map(held).max_by_key(|(bytes, ..)| *bytes);
-        drop(clients);
-        if let Some((bytes, number, link)) = most {
-            self.log(&format!(
-                "client {number} is cut off: it holds {bytes} bytes, and others wait for memory"
-            ));
-            link.shut(Shutdown::Both);
-        }
-    }
-
-    fn enter(&self) -> Option<u64> {
-        let mut clients = lock(&self.clients);
-        if clients.present.len() >= self.limits.clients {
-            return None;
-        }
-        self.count.fetch_add(1, Ordering::Relaxed);
-        let number = clients.next + 1;
-        clients.next = number;
-        clients.present.insert(number, None);
-        Some(number)
-    }
-
-    fn leave(&self, client: u64) {
-        if lock(&self.clients).present.remove(&client).is_some() {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-        }
-        self.one_left.notify_all();
-    }
-
-    fn shut(&self, how: Shutdown) {
-        lock(&self.clients).present.values().flatten().for_each(|client| client.link.shut(how));
-    }
-
-    /// Waits until all have left. Those who still negotiate are not waited for: nothing was promised to them.
-    fn wait_for_clients(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
-        let mut clients = lock(&self.clients);
-        while clients.present.values().any(Option::is_some) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            clients = match self.one_left.wait_timeout(clients, left) {
-                Ok((clients, _)) => clients,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-        }
-        true
-    }
-}
-
-/// Leaves when dropped, whatever happened to the thread.
-struct Present<'a>(&'a Shared, u64);
-
-impl Drop for Present<'_> {
-    fn drop(&mut self) {
-        self.0.leave(self.1);
+        self.shared.clients()
     }
 }
 
@@ -306,15 +133,3 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
         }
     }
 }
-
-/// So many clients are a crowd.
-const CROWD: usize = 64;
-
-/// Memory that a thread keeps for its next request, in bytes.
-const RETAINED: usize = 5 << 18;
-
-/// Memory of all clients that nobody has given back for so long is held by clients that do not go on.
-const STALLED: Duration = Duration::from_secs(5);
-
-/// For each thread; it is memory only where it is used.
-pub(crate) const STACK: usize = 1 << 20;
