@@ -18,6 +18,7 @@
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64_neon;
+mod key;
 mod nh;
 mod poly;
 #[cfg(target_arch = "x86_64")]
@@ -35,7 +36,8 @@ use crate::aes::{Aes, Direction, KeyError, UnitError};
 use crate::cpu::Cpu;
 use crate::wide::WideUnits;
 
-use nh::{KEY, MESSAGE, Nh, NhKey};
+use key::{KEY, MESSAGE, NhKey};
+use nh::Nh;
 use poly::Poly;
 
 /// The rounds of Adiantum's XChaCha.

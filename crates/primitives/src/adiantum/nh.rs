@@ -1,20 +1,8 @@
 //! NH as Adiantum uses it: four sums of products of 32-bit words, under overlapping keys.
 
-use zeroize::{Zeroize, ZeroizeOnDrop};
-
+use super::key::{MESSAGE, NhKey};
 use crate::backend;
 use crate::cpu::{Cpu, Feature};
-
-/// The most message bytes under one key.
-pub(super) const MESSAGE: usize = 1024;
-
-/// Bytes of key: those of the message and three strides of 16 for the second to fourth sum.
-pub(super) const KEY: usize = MESSAGE + 3 * 16;
-
-/// The key of NH: little-endian 32-bit words.
-#[derive(Zeroize, ZeroizeOnDrop)]
-#[repr(C, align(64))]
-pub(super) struct NhKey(pub [u8; KEY]);
 
 type Hash = unsafe fn(&NhKey, &[[u8; 16]]) -> [u8; 32];
 
@@ -90,6 +78,7 @@ fn portable(key: &NhKey, message: &[[u8; 16]]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::key::KEY;
     use super::*;
     use crate::testing::{Guarded, Rng};
 

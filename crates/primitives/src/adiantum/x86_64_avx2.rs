@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::nh::NhKey;
+use super::key::NhKey;
 
 /// The four sums of `message`, which is not longer than the key.
 #[target_feature(enable = "avx2")]

@@ -7,7 +7,9 @@
 
 use core::arch::aarch64::*;
 
-use super::engine::{Engine, KeyExpansion, engine_functions, expand_function};
+use super::engine::Engine;
+use super::functions::{engine_functions, expand_function};
+use super::schedule::KeyExpansion;
 use super::schedule::Schedule;
 
 expand_function!(ArmAes::new(), "neon,aes");

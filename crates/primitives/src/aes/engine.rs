@@ -2,7 +2,7 @@
 //! buffer.
 //!
 //! The modes are written once, for any [`Engine`]; a back end's file makes functions for its instruction set
-//! out of them with [`engine_functions`]. Everything on the way is `inline(always)`, so that the code of a
+//! out of them with [`engine_functions`](super::functions). Everything on the way is `inline(always)`, so that the code of a
 //! mode is compiled with the instructions of the function it ends up in.
 
 use crate::inout::InOut;
@@ -91,15 +91,6 @@ pub(super) trait Engine: Copy {
         }
         tweaks
     }
-}
-
-/// The parts of AES that a key schedule is made with. A value of the type proves that the CPU has the instructions.
-pub(super) trait KeyExpansion: Copy {
-    /// AES's S-box on each byte.
-    fn sub_word(self, word: u32) -> u32;
-
-    /// InvMixColumns of one round key.
-    fn inv_mix_columns(self, key: [u8; 16]) -> [u8; 16];
 }
 
 /// Bytes on the stack in which a vector of any engine can be stored whole.
@@ -251,80 +242,3 @@ pub(super) fn crypt_block<E: Engine, const DECRYPT: bool>(
 pub(super) fn xor_block(a: [u8; 16], b: [u8; 16]) -> [u8; 16] {
     (u128::from_ne_bytes(a) ^ u128::from_ne_bytes(b)).to_ne_bytes()
 }
-
-/// Makes a back end's key expansion out of a constructor and its target features.
-macro_rules! expand_function {
-    ($expansion:expr $(, $features:literal)?) => {
-        $(#[target_feature(enable = $features)])?
-        pub(super) fn expand(key: &[u8], keys: &mut super::schedule::Schedule) {
-            keys.expand(key, $expansion);
-        }
-    };
-}
-
-/// Makes a back end's modes out of an engine's constructor and its target features.
-macro_rules! engine_functions {
-    ($engine:expr $(, $features:literal)?) => {
-        $(#[target_feature(enable = $features)])?
-        pub(super) fn ecb(
-            keys: &super::schedule::Schedule,
-            direction: super::Direction,
-            io: crate::inout::InOut<'_>,
-        ) {
-            match direction {
-                super::Direction::Encrypt => super::modes::ecb::<_, false>($engine, keys, io),
-                super::Direction::Decrypt => super::modes::ecb::<_, true>($engine, keys, io),
-            }
-        }
-
-        $(#[target_feature(enable = $features)])?
-        pub(super) fn counter(
-            keys: &super::schedule::Schedule,
-            start: super::modes::Counter,
-            io: crate::inout::InOut<'_>,
-        ) {
-            super::modes::counter($engine, keys, start, io);
-        }
-
-        $(#[target_feature(enable = $features)])?
-        pub(super) fn cbc(
-            keys: &super::schedule::Schedule,
-            direction: super::Direction,
-            units: &super::Units<'_>,
-            io: crate::inout::InOut<'_>,
-        ) {
-            match direction {
-                super::Direction::Encrypt => super::modes::cbc_encrypt($engine, keys, units, io),
-                super::Direction::Decrypt => super::modes::cbc_decrypt($engine, keys, units, io),
-            }
-        }
-
-        $(#[target_feature(enable = $features)])?
-        pub(super) fn cts(
-            keys: &super::schedule::Schedule,
-            direction: super::Direction,
-            units: &super::Units<'_>,
-            io: crate::inout::InOut<'_>,
-        ) {
-            match direction {
-                super::Direction::Encrypt => super::modes::cts::<_, false>($engine, keys, units, io),
-                super::Direction::Decrypt => super::modes::cts::<_, true>($engine, keys, units, io),
-            }
-        }
-
-        $(#[target_feature(enable = $features)])?
-        pub(super) fn xts(
-            keys: &super::schedule::XtsKeys,
-            direction: super::Direction,
-            units: &super::Units<'_>,
-            io: crate::inout::InOut<'_>,
-        ) {
-            match direction {
-                super::Direction::Encrypt => super::modes::xts::<_, false>($engine, keys, units, io),
-                super::Direction::Decrypt => super::modes::xts::<_, true>($engine, keys, units, io),
-            }
-        }
-    };
-}
-
-pub(super) use {engine_functions, expand_function};

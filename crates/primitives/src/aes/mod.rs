@@ -29,6 +29,7 @@ mod bitslice;
 mod block;
 mod cbc;
 mod engine;
+mod functions;
 mod modes;
 mod portable;
 mod schedule;

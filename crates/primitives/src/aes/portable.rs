@@ -3,7 +3,9 @@
 use std::array;
 
 use super::bitslice::{Block, Planes};
-use super::engine::{Engine, KeyExpansion, WIDE, engine_functions, expand_function};
+use super::engine::{Engine, WIDE};
+use super::functions::{engine_functions, expand_function};
+use super::schedule::KeyExpansion;
 use super::schedule::Schedule;
 
 expand_function!(Portable);

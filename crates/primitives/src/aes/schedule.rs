@@ -4,7 +4,14 @@ use std::fmt;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use super::engine::KeyExpansion;
+/// The parts of AES that a key schedule is made with. A value of the type proves that the CPU has the instructions.
+pub(super) trait KeyExpansion: Copy {
+    /// AES's S-box on each byte.
+    fn sub_word(self, word: u32) -> u32;
+
+    /// InvMixColumns of one round key.
+    fn inv_mix_columns(self, key: [u8; 16]) -> [u8; 16];
+}
 
 /// The round keys of one AES key for both directions.
 ///

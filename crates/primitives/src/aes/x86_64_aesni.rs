@@ -2,7 +2,9 @@
 
 use core::arch::x86_64::*;
 
-use super::engine::{Engine, KeyExpansion, engine_functions, expand_function};
+use super::engine::Engine;
+use super::functions::{engine_functions, expand_function};
+use super::schedule::KeyExpansion;
 use super::schedule::Schedule;
 
 expand_function!(AesNi::new(), "aes,sse4.1");

@@ -2,7 +2,8 @@
 
 use core::arch::x86_64::*;
 
-use super::engine::{Engine, engine_functions};
+use super::engine::Engine;
+use super::functions::engine_functions;
 use super::schedule::Schedule;
 
 engine_functions!(Vaes256::new(), "aes,avx2,vaes,vpclmulqdq");

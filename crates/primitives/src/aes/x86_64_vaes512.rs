@@ -4,7 +4,8 @@
 
 use core::arch::x86_64::*;
 
-use super::engine::{Engine, WIDE, engine_functions};
+use super::engine::{Engine, WIDE};
+use super::functions::engine_functions;
 use super::schedule::Schedule;
 
 engine_functions!(Vaes512::new(), "aes,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vaes,vpclmulqdq");
