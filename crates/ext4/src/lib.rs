@@ -99,7 +99,7 @@ pub use read::extract::{
 pub use read::file::FileReader;
 pub use read::fs::{Ext4, OpenOptions};
 pub use read::journal::Recovery;
-pub use read::map::Mapping;
+pub use read::mapping::Mapping;
 pub use read::names::{IntoNames, Name, Names};
 pub use read::seen::SeenDirectories;
 pub use read::unreachable::Unreachable;

@@ -3,8 +3,6 @@
 //! Contents are read once, when they are copied. The UUID is known only then; it goes into the superblocks, which are written
 //! last. Where checksums begin with the UUID (without the feature metadata_csum_seed), contents are read for it before.
 
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use casemate_blockdev::{BlockDevice, u64_of, usize_of};
@@ -13,6 +11,7 @@ use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
 
 use crate::build::contents::Contents;
+use crate::build::options::NewUuid;
 use crate::build::plan::Plan;
 use crate::build::tree::{Body, Tree};
 use crate::error::Result;
@@ -20,27 +19,6 @@ use crate::format::features::{Incompat, RoCompat};
 
 /// Bytes of contents that are read at once.
 const CHUNK: usize = 128 << 10;
-
-/// UUID of a new file system.
-#[derive(Clone, Debug)]
-pub enum NewUuid {
-    /// These bytes.
-    Given([u8; 16]),
-    /// A UUID that follows from contents, and from whatever else the function knows.
-    OfContents(Arc<dyn Identify>),
-}
-
-/// Function that makes a UUID of the contents of files.
-pub trait Identify: fmt::Debug + Send + Sync {
-    /// The UUID, of the CRC-32C of each file in the order of inodes; it is 0 for whatever has no contents.
-    fn uuid(&self, sums: &[u32]) -> [u8; 16];
-}
-
-impl From<[u8; 16]> for NewUuid {
-    fn from(uuid: [u8; 16]) -> NewUuid {
-        NewUuid::Given(uuid)
-    }
-}
 
 /// CRC-32C of the contents of files, which threads tell of piece by piece in any order.
 ///

@@ -1,9 +1,32 @@
 //! Options of a new file system: those of mke2fs, under its names.
 
-use crate::build::identity::NewUuid;
+use std::fmt;
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::Time;
+
+/// UUID of a new file system.
+#[derive(Clone, Debug)]
+pub enum NewUuid {
+    /// These bytes.
+    Given([u8; 16]),
+    /// A UUID that follows from contents, and from whatever else the function knows.
+    OfContents(Arc<dyn Identify>),
+}
+
+/// Function that makes a UUID of the contents of files.
+pub trait Identify: fmt::Debug + Send + Sync {
+    /// The UUID, of the CRC-32C of each file in the order of inodes; it is 0 for whatever has no contents.
+    fn uuid(&self, sums: &[u32]) -> [u8; 16];
+}
+
+impl From<[u8; 16]> for NewUuid {
+    fn from(uuid: [u8; 16]) -> NewUuid {
+        NewUuid::Given(uuid)
+    }
+}
 
 /// The three sets of features of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

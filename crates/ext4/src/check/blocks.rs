@@ -10,7 +10,7 @@ use crate::format::csum::Subject;
 use crate::format::extent::{self, ExtentNode};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::raw_inode::RawInode;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::units::{Block, GroupNo, InodeNo};
 
 /// Blocks that a file can have.

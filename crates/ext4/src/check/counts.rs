@@ -5,7 +5,7 @@ use casemate_providers::Work;
 
 use crate::check::facts::Fact;
 use crate::check::findings::{Counts, Doubts, Finding, FindingKind, Fix};
-use crate::check::groups::Group;
+use crate::check::places::Group;
 use crate::check::worker::Check;
 use crate::error::{Error, Marked, Place, Problem, Result, Structure};
 use crate::format::bitmap;

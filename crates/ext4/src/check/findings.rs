@@ -9,12 +9,10 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use crate::check::claims::Claims;
-use crate::check::groups::Part;
-use crate::check::{CheckReport, VerityCount};
+use crate::check::places::Part;
 use crate::error::{Corrupt, Counted, Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::quota;
-use crate::read::fs::Ext4;
 use crate::units::{Block, GroupNo};
 
 /// Faults that are kept; damage beyond that is only counted.
@@ -399,20 +397,32 @@ impl Fix {
     }
 }
 
+/// Files of a file system and fs-verity, as a check has counted them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerityCount {
+    /// Files that have fs-verity.
+    pub files: u64,
+    /// Files with fs-verity that meet the demand.
+    pub verified: u64,
+    /// Files without fs-verity.
+    pub without: u64,
+}
+
 /// Findings and counts.
 #[derive(Debug, Default)]
-pub(crate) struct Findings(Mutex<Lists>);
+pub(crate) struct Findings(pub Mutex<Lists>);
 
 #[derive(Debug, Default)]
-struct Lists {
-    found: BTreeMap<Finding, Option<Fix>>,
-    faults_left_out: u64,
-    checked: BTreeMap<Structure, u64>,
-    verity: VerityCount,
-    doubts: Doubts,
-    claims: Option<Claims>,
-    displaced: BTreeMap<(GroupNo, Part), Option<Block>>,
-    lacks_tables: bool,
+pub(crate) struct Lists {
+    pub found: BTreeMap<Finding, Option<Fix>>,
+    pub faults_left_out: u64,
+    pub checked: BTreeMap<Structure, u64>,
+    pub verity: VerityCount,
+    pub doubts: Doubts,
+    pub claims: Option<Claims>,
+    pub displaced: BTreeMap<(GroupNo, Part), Option<Block>>,
+    pub lacks_tables: bool,
 }
 
 /// Counts of one worker, added to the findings now and then.
@@ -541,24 +551,8 @@ impl Findings {
         }
     }
 
-    pub fn into_report(self, fs: Ext4, replayed: u32) -> CheckReport {
-        let lists = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let of = |level| lists.found.keys().filter(|finding| finding.level() == level).cloned().collect();
-        CheckReport {
-            faults: of(Level::Fault),
-            notes: of(Level::Note),
-            faults_left_out: lists.faults_left_out,
-            checked: lists.checked,
-            verity: lists.verity,
-            kind: fs.checksums().kind(),
-            replayed,
-            doubts: lists.doubts,
-            claims: lists.claims,
-            displaced: lists.displaced,
-            lacks_tables: lists.lacks_tables,
-            fixes: lists.found.into_iter().filter_map(|(finding, fix)| Some((finding, fix?))).collect(),
-            fs,
-        }
+    pub fn first_fault(&self) -> Option<Finding> {
+        self.lists().found.keys().find(|finding| finding.level() == Level::Fault).cloned()
     }
 
     fn lists(&self) -> std::sync::MutexGuard<'_, Lists> {

@@ -10,7 +10,7 @@ use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::dirhash::{DirHash, NameHasher, SIPHASH};
 use crate::format::htree::{HtreeNode, is_inner, limit_of, root_fields};
 use crate::format::inode::InodeFlags;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 
 /// Versions of hashes that a tree may say, but for the keyed one: which bytes are signed, the superblock tells.
 const VERSIONS: std::ops::Range<u8> = 0..3;

@@ -8,7 +8,7 @@ use casemate_providers::Work;
 use crate::check::blocks::Walked;
 use crate::check::facts::Fact;
 use crate::check::findings::{Doubts, FindingKind};
-use crate::check::groups::Group;
+use crate::check::places::Group;
 use crate::check::worker::{Check, Directory, Named, Purpose, Worker};
 use crate::check::xattrs::Attributes;
 use crate::error::{Corrupt, Place, Result, Structure};

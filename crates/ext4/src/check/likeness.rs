@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use casemate_blockdev::{BlockDevice, u64_of, usize_of};
 
-use crate::check::groups::{Places, fixed_blocks, places};
+use crate::check::places::{Places, fixed_blocks, places};
 use crate::error::{Place, Result};
 use crate::format::bitmap;
 use crate::format::csum::{Context, Kind, Subject};

@@ -22,6 +22,7 @@ mod journal;
 mod likeness;
 mod names;
 mod orphans;
+mod places;
 mod preen;
 mod quota;
 mod resize;
@@ -32,8 +33,8 @@ mod worker;
 mod xattrs;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
@@ -49,17 +50,18 @@ use crate::units::{Block, GroupNo, Run};
 
 use claims::Claims;
 pub(crate) use findings::{Doubts, Fix};
-pub use findings::{Finding, FindingKind, Level};
+pub use findings::{Finding, FindingKind, Level, VerityCount};
 use findings::{Findings, MOST_FAULTS};
 pub(crate) use fitting::fitting;
 pub use fix::fix_checksums;
-pub(crate) use groups::{Part, Places, fixed_blocks, metadata, places, range, require_unused, tells_unused};
+pub(crate) use groups::{metadata, range, require_unused, tells_unused};
 pub(crate) use likeness::{Tables, descriptor_copies};
+pub(crate) use places::{Part, Places, fixed_blocks, places};
 pub use preen::Preen;
 pub(crate) use superblock::require_sound;
 pub use superblocks::copy_to_read_by;
 pub(crate) use superblocks::restored;
-pub use verity::{VerityCount, VerityDemand, VerityFiles};
+pub use verity::{VerityDemand, VerityFiles};
 use worker::{Check, Purpose, Worker};
 
 /// The result of a check.
@@ -90,6 +92,27 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
+    /// The report on what was found.
+    fn new(findings: Findings, fs: Ext4, replayed: u32) -> CheckReport {
+        let lists = findings.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let of = |level| lists.found.keys().filter(|finding| finding.level() == level).cloned().collect();
+        CheckReport {
+            faults: of(Level::Fault),
+            notes: of(Level::Note),
+            faults_left_out: lists.faults_left_out,
+            checked: lists.checked,
+            verity: lists.verity,
+            kind: fs.checksums().kind(),
+            replayed,
+            doubts: lists.doubts,
+            claims: lists.claims,
+            displaced: lists.displaced,
+            lacks_tables: lists.lacks_tables,
+            fixes: lists.found.into_iter().filter_map(|(finding, fix)| Some((finding, fix?))).collect(),
+            fs,
+        }
+    }
+
     /// Whether nothing is wrong.
     pub fn is_clean(&self) -> bool {
         self.faults.is_empty()
@@ -178,7 +201,7 @@ pub fn check(device: Arc<dyn BlockDevice>, options: &CheckOptions, work: &Work<'
         Err(error) if fs.missing_bytes() > 0 => findings.damage(error)?,
         done => done?,
     }
-    Ok(findings.into_report(fs, replayed))
+    Ok(CheckReport::new(findings, fs, replayed))
 }
 
 fn passes(fs: &Ext4, verity: Option<&dyn VerityFiles>, findings: &Findings, work: &Work<'_>) -> Result<()> {

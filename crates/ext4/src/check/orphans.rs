@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::check::facts::Fact;
 use crate::check::findings::{FindingKind, Fix};
-use crate::check::groups::Group;
+use crate::check::places::Group;
 use crate::check::worker::Check;
 use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::csum::{Context, Subject, compare, recipe};

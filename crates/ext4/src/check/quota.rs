@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use casemate_blockdev::{BlockDevice, ErrorKind, u64_of};
 
 use crate::check::findings::{Finding, FindingKind, Fix};
-use crate::check::groups::Group;
+use crate::check::places::Group;
 use crate::check::worker::Check;
 use crate::error::{Corrupt, Place, Problem, Result, Structure};
 use crate::format::quota::{

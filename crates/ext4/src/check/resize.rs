@@ -3,7 +3,7 @@
 use casemate_blockdev::usize_of;
 
 use crate::check::findings::FindingKind;
-use crate::check::groups::Group;
+use crate::check::places::Group;
 use crate::check::worker::Check;
 use crate::error::{Place, Result, Structure};
 use crate::format::block_map::{self, DOUBLE};

@@ -30,7 +30,7 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) {
 pub(crate) fn require_sound(fs: &Ext4) -> Result<()> {
     let findings = Findings::default();
     check(fs, &findings);
-    match findings.into_report(fs.clone(), 0).faults.into_iter().next() {
+    match findings.first_fault() {
         Some(finding) => {
             let text = |text: &str| format!("the file system is damaged; repair it first: {text}");
             Err(finding.into_error().map_text(text))

@@ -11,9 +11,10 @@ use crate::format::csum::{Checksums, Context, Subject, recipe};
 use crate::format::features::Incompat;
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockMut, guess};
-use crate::read::fs::{Ext4, OpenOptions, read_copy, read_superblock};
+use crate::read::fs::{Ext4, OpenOptions, read_copy};
 use crate::read::journal::Journal;
 use crate::read::primary::read_primary;
+use crate::read::primary::read_superblock;
 use crate::units::{GroupNo, InodeNo};
 
 /// Copies that are compared with a damaged primary superblock.

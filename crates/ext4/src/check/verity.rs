@@ -7,8 +7,8 @@ use casemate_blockdev::{Pool, u32_of};
 use casemate_providers::Work;
 
 use crate::check::facts::Fact;
-use crate::check::findings::{Finding, FindingKind, Level};
-use crate::check::groups::Group;
+use crate::check::findings::{Finding, FindingKind, Level, VerityCount};
+use crate::check::places::Group;
 use crate::check::worker::Check;
 use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
 use crate::format::dir::byte_of;
@@ -38,18 +38,6 @@ pub enum VerityDemand {
     Some,
     /// Every file has fs-verity and matches it.
     Every,
-}
-
-/// Files of a file system and fs-verity, as a check has counted them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct VerityCount {
-    /// Files that have fs-verity.
-    pub files: u64,
-    /// Files with fs-verity that meet the demand.
-    pub verified: u64,
-    /// Files without fs-verity.
-    pub without: u64,
 }
 
 /// Verification of fs-verity files, implemented by a caller that knows its formats.

@@ -11,13 +11,13 @@ use casemate_blockdev::{BlockDevice, Buffer, u32_of, usize_of};
 use crate::check::claims::Claims;
 use crate::check::facts::Facts;
 use crate::check::findings::{Counts, Doubts, Finding, FindingKind, Findings, Fix};
-use crate::check::groups::Group;
+use crate::check::places::Group;
 use crate::error::{Counted, Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Kind, Subject};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::superblock::Superblock;
 use crate::read::fs::Ext4;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::units::{Block, Cluster, InodeNo, Run, merge};
 
 /// Runs of blocks that are claimed twice and are kept to name their owners; beyond that, some owners stay unnamed.

@@ -3,7 +3,6 @@
 use casemate_blockdev::Advice;
 
 use super::difference::Difference;
-use super::{DiffOptions, DiffSide};
 use crate::format::bytes::uuid_text;
 use crate::format::superblock::Superblock;
 use crate::format::value::FieldValue;
@@ -40,12 +39,11 @@ impl Choices {
     }
 
     /// Advice for the two builds: the causes first, then what may follow from them.
-    pub fn advice(&self, sides: [&DiffSide; 2], options: DiffOptions) -> Vec<Advice> {
-        let [a, b] = sides.map(|side| side.fs.superblock());
+    pub fn advice(&self, [a, b]: [&Superblock; 2], files_only: bool) -> Vec<Advice> {
         let mut advice = Vec::new();
         // A UUID that was made of the files and the choices follows from them, as does the hash seed then.
         let is_derived = [a, b].iter().all(|superblock| is_derived(&superblock.uuid)) && a.uuid != b.uuid;
-        if self.has_files && is_derived && !options.files_only {
+        if self.has_files && is_derived && !files_only {
             advice.push(Advice::BuildFiles);
         }
         if self.has_times || self.has_changes && !self.has_files {
@@ -55,7 +53,7 @@ impl Choices {
             advice.push(Advice::BuildOwner);
         }
         let mut add = |is_other: bool, of: Advice| {
-            if is_other && !options.files_only {
+            if is_other && !files_only {
                 advice.push(of);
             }
         };
@@ -71,7 +69,7 @@ impl Choices {
             return advice;
         }
         let mut add = |is_other: bool, of: Advice| {
-            if is_other && !options.files_only {
+            if is_other && !files_only {
                 advice.push(of);
             }
         };

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use casemate_blockdev::{u64_of, usize_of};
 
+use super::Diff;
 use super::bytes::count;
 use super::difference::{Area, Difference, Side};
-use super::owners::{Owned, Owners};
-use super::{Diff, hidden};
+use super::owners::{Owned, Owners, is_used, used_slots};
 use crate::error::Result;
 
 /// Bytes that are read at a time.
@@ -139,9 +139,9 @@ impl Diff<'_> {
         let is_used = Side::BOTH.into_iter().any(|side| {
             let side = self.sides[side.index()];
             let mut raw = vec![0; layout.inode_len()];
-            hidden::used_slots(&side.fs, group).is_ok_and(|used| index < used)
+            used_slots(&side.fs, group).is_ok_and(|used| index < used)
                 && side.device.read_at(&mut raw, start).is_ok()
-                && hidden::is_used(&side.fs, number, &raw)
+                && is_used(&side.fs, number, &raw)
         });
         Some((start..start + size, is_used))
     }

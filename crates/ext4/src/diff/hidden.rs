@@ -3,14 +3,12 @@
 use super::Diff;
 use super::bits::Bits;
 use super::difference::{Difference, Side};
-use super::owners::Owners;
+use super::owners::{Owners, is_used, used_slots};
 use super::walk::Pass;
 use crate::error::Result;
-use crate::format::csum::Kind;
-use crate::format::group::INODE_UNINIT;
-use crate::format::inode::{Inode, LINKS, MODE};
+use crate::format::inode::Inode;
 use crate::read::fs::Ext4;
-use crate::units::{GroupNo, InodeNo};
+use crate::units::InodeNo;
 
 impl Diff<'_> {
     /// The inodes in slots that differ, and that no path leads to in one of the file systems at least.
@@ -64,23 +62,6 @@ impl Diff<'_> {
             _ => Ok(()),
         }
     }
-}
-
-/// How many slots of a group's inode table were ever used.
-pub(super) fn used_slots(fs: &Ext4, group: GroupNo) -> Result<u32> {
-    let all = fs.layout().inodes_per_group;
-    let (flags, unused) = fs.with_descriptor(group, |found| (found.flags(), found.unused_inodes()))?;
-    Ok(match fs.checksums().kind() {
-        Kind::None => all,
-        _ if flags & INODE_UNINIT != 0 => 0,
-        _ => all - unused.min(all),
-    })
-}
-
-/// Whether the bytes of a slot are those of an inode in use.
-pub(super) fn is_used(fs: &Ext4, number: InodeNo, raw: &[u8]) -> bool {
-    let is_kept = fs.superblock().is_reserved(number) && MODE.get(raw) != 0;
-    LINKS.get(raw) != 0 || is_kept
 }
 
 /// The inode with a number, if it is in use.

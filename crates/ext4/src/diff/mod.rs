@@ -131,7 +131,7 @@ pub fn diff(
         unread: 0,
     };
     diff.all()?;
-    let advice = diff.choices.advice(sides, options);
+    let advice = diff.choices.advice(sides.map(|side| side.fs.superblock()), options.files_only);
     let Diff { differences, unread, .. } = diff;
     let is_equal = differences == 0 && unread == 0;
     Ok(DiffReport { is_equal, differences, unread, bytes, advice })

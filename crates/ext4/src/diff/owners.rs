@@ -4,16 +4,18 @@ use std::ops::{ControlFlow, Range};
 
 use casemate_blockdev::u64_of;
 
+use super::Diff;
 use super::bits::Bits;
 use super::difference::{Area, Difference, Side};
-use super::{Diff, hidden};
 use crate::check::fixed_blocks;
 use crate::error::{Error, Place, Result};
-use crate::format::inode::{FileType, Inode, InodeFlags};
+use crate::format::csum::Kind;
+use crate::format::group::INODE_UNINIT;
+use crate::format::inode::{FileType, Inode, InodeFlags, LINKS, MODE};
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::read::fs::Ext4;
-use crate::read::map::{MapVisitor, Mapping};
+use crate::read::mapping::{MapVisitor, Mapping};
 use crate::read::unread::Unread;
 use crate::units::{Block, GroupNo, InodeNo};
 
@@ -125,7 +127,7 @@ impl Diff<'_> {
         let per_block = layout.block_size / layout.inode_size;
         for group in layout.all_groups() {
             self.work.events.advance(0)?;
-            let used = match hidden::used_slots(fs, group) {
+            let used = match used_slots(fs, group) {
                 Ok(used) => used,
                 Err(error) if error.is_interrupt() => return Err(error),
                 Err(error) => {
@@ -150,7 +152,7 @@ impl Diff<'_> {
                 for (slot, raw) in bytes.chunks_exact(size).enumerate() {
                     let number = u64::from(index) * u64::from(per_block) + u64_of(slot);
                     let number = u32::try_from(number).ok().and_then(|index| layout.inode_at(group, index));
-                    let Some(number) = number.filter(|number| hidden::is_used(fs, *number, raw)) else {
+                    let Some(number) = number.filter(|number| is_used(fs, *number, raw)) else {
                         continue;
                     };
                     let found = fs
@@ -171,6 +173,23 @@ impl Diff<'_> {
         }
         Ok(())
     }
+}
+
+/// How many slots of a group's inode table were ever used.
+pub(super) fn used_slots(fs: &Ext4, group: GroupNo) -> Result<u32> {
+    let all = fs.layout().inodes_per_group;
+    let (flags, unused) = fs.with_descriptor(group, |found| (found.flags(), found.unused_inodes()))?;
+    Ok(match fs.checksums().kind() {
+        Kind::None => all,
+        _ if flags & INODE_UNINIT != 0 => 0,
+        _ => all - unused.min(all),
+    })
+}
+
+/// Whether the bytes of a slot are those of an inode in use.
+pub(super) fn is_used(fs: &Ext4, number: InodeNo, raw: &[u8]) -> bool {
+    let is_kept = fs.superblock().is_reserved(number) && MODE.get(raw) != 0;
+    LINKS.get(raw) != 0 || is_kept
 }
 
 /// Structures of fixed places, the more particular ones first.

@@ -7,9 +7,12 @@ use casemate_blockdev::u64_of;
 use crate::edit::Writer;
 use crate::edit::dir::NewName;
 use crate::edit::dir::name::{Name, require_name};
-use crate::edit::encrypted::{encrypt_as, encrypt_child, refuse_foreign, stored_name, stored_target};
+use crate::edit::encrypted::{
+    casefolded, encrypted, keys, refuse_foreign, require_feature, stored_name, stored_target,
+};
 use crate::edit::files::Files;
 use crate::edit::inherit::{Inherited, inherit, inherit_flags};
+use crate::edit::inodes::Inodes;
 use crate::edit::locked::{refuse_immutable, refuse_locked, refuse_project};
 use crate::edit::node::{Body, Encrypted, NewNode};
 use crate::error::{Error, Result, invalid};
@@ -388,4 +391,29 @@ pub(crate) fn refuse_slash(path: &[u8]) -> Result<()> {
 
 pub(crate) fn is_not_found(error: &Error) -> bool {
     error.is_not_found()
+}
+
+/// Gives a new inode in an encrypted directory its own context, if it is of a kind that has one.
+fn encrypt_child(inodes: &mut Inodes, dir: &Inode, inode: &mut Inode) -> Result<()> {
+    let has_context = matches!(inode.kind(), FileType::Regular | FileType::Directory | FileType::Symlink);
+    if !dir.has(InodeFlags::ENCRYPT) || !has_context {
+        return Ok(());
+    }
+    let nonce = inodes.random().nonce()?;
+    let context = keys(inodes.fs(), dir)?.child_context(&encrypted(inodes.fs(), dir)?, nonce)?;
+    inode.set_flags(inode.flags().0 | InodeFlags::ENCRYPT.0);
+    inodes.attributes(inode).set_context(context)
+}
+
+/// Gives a new inode this context, or none, where its directory allows that.
+fn encrypt_as(inodes: &mut Inodes, dir: &Inode, inode: &mut Inode, context: Option<&[u8]>) -> Result<()> {
+    if let Some(context) = context {
+        require_feature(inodes.fs())?;
+        if inode.has(InodeFlags::CASEFOLD) {
+            return Err(casefolded());
+        }
+        inode.set_flags(inode.flags().0 | InodeFlags::ENCRYPT.0);
+        inodes.attributes(inode).set_context(context.to_vec())?;
+    }
+    refuse_foreign(inodes.fs(), dir, inode)
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use casemate_blockdev::Advice;
 
 use crate::edit::dir::name::{Name, require_name};
-use crate::edit::inodes::Inodes;
 use crate::error::{Error, Result, invalid};
 use crate::format::features::Incompat;
 use crate::format::inode::{FileType, Inode, InodeFlags};
@@ -60,36 +59,6 @@ pub(crate) fn stored_name(fs: &Ext4, dir: &Inode, name: &[u8], new: bool) -> Res
     Err(invalid(ErrorKind::InvalidFilename, "the name is too long to be encrypted"))
 }
 
-/// Gives a new inode in an encrypted directory its own context, if it is of a kind that has one.
-pub(crate) fn encrypt_child(inodes: &mut Inodes, dir: &Inode, inode: &mut Inode) -> Result<()> {
-    let has_context = matches!(inode.kind(), FileType::Regular | FileType::Directory | FileType::Symlink);
-    if !dir.has(InodeFlags::ENCRYPT) || !has_context {
-        return Ok(());
-    }
-    let nonce = inodes.random().nonce()?;
-    let context = keys(inodes.fs(), dir)?.child_context(&encrypted(inodes.fs(), dir)?, nonce)?;
-    inode.set_flags(inode.flags().0 | InodeFlags::ENCRYPT.0);
-    inodes.attributes(inode).set_context(context)
-}
-
-/// Gives a new inode this context, or none, where its directory allows that.
-pub(crate) fn encrypt_as(
-    inodes: &mut Inodes,
-    dir: &Inode,
-    inode: &mut Inode,
-    context: Option<&[u8]>,
-) -> Result<()> {
-    if let Some(context) = context {
-        require_feature(inodes.fs())?;
-        if inode.has(InodeFlags::CASEFOLD) {
-            return Err(casefolded());
-        }
-        inode.set_flags(inode.flags().0 | InodeFlags::ENCRYPT.0);
-        inodes.attributes(inode).set_context(context.to_vec())?;
-    }
-    refuse_foreign(inodes.fs(), dir, inode)
-}
-
 pub(super) fn require_feature(fs: &Ext4) -> Result<()> {
     if fs.superblock().incompat.has(Incompat::ENCRYPT) {
         return Ok(());
@@ -131,11 +100,11 @@ pub(crate) fn refuse_foreign(fs: &Ext4, dir: &Inode, inode: &Inode) -> Result<()
     if expected == context { Ok(()) } else { Err(foreign()) }
 }
 
-fn encrypted(fs: &Ext4, inode: &Inode) -> Result<EncryptedInode> {
+pub(super) fn encrypted(fs: &Ext4, inode: &Inode) -> Result<EncryptedInode> {
     fs.encrypted(inode)?.ok_or_else(|| no_keys(inode))
 }
 
-fn keys(fs: &Ext4, inode: &Inode) -> Result<Arc<dyn Encryption>> {
+pub(super) fn keys(fs: &Ext4, inode: &Inode) -> Result<Arc<dyn Encryption>> {
     match fs.encryption() {
         Some(encryption) => Ok(Arc::clone(encryption)),
         None => Err(no_keys(inode)),

@@ -29,7 +29,8 @@ use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, GENERATION, Inode, InodeFlags, LINKS, MODE};
 use crate::read::fs::OpenOptions;
 use crate::read::journal::FastCommits;
-use crate::read::map::{Mapping, is_fast_symlink};
+use crate::read::map::is_fast_symlink;
+use crate::read::mapping::Mapping;
 use crate::transaction::{LogOptions, Transaction};
 use crate::units::{Block, Cluster, InodeNo};
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::alloc::Allocator;
 use crate::edit::quota_file::{EntryPlace, QuotaFile, Usage};
-use crate::edit::xattr::load_block;
+use crate::edit::xattr::block::load_block;
 use crate::error::{Place, Result, Structure};
 use crate::format::features::RoCompat;
 use crate::format::inode::{Inode, InodeFlags, Time};

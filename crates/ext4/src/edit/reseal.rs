@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::format::csum::{Checksums, Context, Subject, recipe};
 use crate::format::inode::{Inode, InodeFlags};
 use crate::read::dir::BlockRole;
-use crate::read::map::{MapVisitor, Mapping};
+use crate::read::mapping::{MapVisitor, Mapping};
 use crate::transaction::patch::{Part, Patcher, Patching};
 use crate::units::Block;
 

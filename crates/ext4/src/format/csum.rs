@@ -16,7 +16,7 @@ use crate::format::crc16::crc16;
 use crate::format::extent;
 use crate::format::field;
 use crate::format::htree;
-use crate::format::inode::{self, OLD_INODE_SIZE};
+use crate::format::inode::{self, Inode, OLD_INODE_SIZE};
 use crate::format::superblock::Superblock;
 use crate::number::low16;
 use crate::units::{Block, GroupNo, InodeNo};
@@ -198,6 +198,13 @@ pub struct Context {
     pub block: Block,
     /// The transaction.
     pub sequence: u32,
+}
+
+impl Inode {
+    /// The context of the checksums of the inode's blocks.
+    pub(crate) fn context(&self) -> Context {
+        Context { inode: Some(self.number()), generation: self.generation(), ..Context::default() }
+    }
 }
 
 /// Which checksums a file system carries.

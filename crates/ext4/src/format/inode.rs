@@ -11,7 +11,6 @@ use casemate_trees::Node;
 pub use casemate_trees::{FileType, Time};
 
 use crate::error::{Place, Result, Structure, invalid};
-use crate::format::csum::Context;
 use crate::format::field::{Byte, Bytes, Le16, Le32, Split};
 use crate::number::{high32, low32, u16_of};
 use crate::units::{Block, InodeNo};
@@ -383,11 +382,6 @@ impl Inode {
     /// The inode's number.
     pub fn number(&self) -> InodeNo {
         self.number
-    }
-
-    /// The context of the checksums of the inode's blocks.
-    pub(crate) fn context(&self) -> Context {
-        Context { inode: Some(self.number()), generation: self.generation(), ..Context::default() }
     }
 
     /// The kind of file.

@@ -4,12 +4,9 @@ use casemate_blockdev::usize_of;
 
 use crate::error::{Place, Result};
 use crate::format::field::{Be16, Be32, Be64, Byte, Bytes, Split};
-use crate::format::journal_superblock::JournalSuperblock;
+use crate::format::journal_superblock::{JournalSuperblock, KIND, MAGIC, MAGIC_AT};
 use crate::number::low16;
 use crate::units::Block;
-
-/// The magic number that all of the journal's own blocks begin with.
-pub(crate) const MAGIC: u32 = 0xc03b_3998;
 
 /// Puts back the magic number that an escaped copy began with, in the part of the copy from byte `at` on.
 pub(crate) fn unescape(part: &mut [u8], at: u64) {
@@ -19,8 +16,6 @@ pub(crate) fn unescape(part: &mut [u8], at: u64) {
 }
 
 /// The header.
-pub(crate) const MAGIC_AT: Be32 = Be32(0x0);
-pub(crate) const KIND: Be32 = Be32(0x4);
 const SEQUENCE: Be32 = Be32(0x8);
 const HEADER: usize = 12;
 

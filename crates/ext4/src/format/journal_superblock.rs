@@ -4,7 +4,13 @@ use casemate_blockdev::u32_of;
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::field::{Be32, Byte, Bytes};
-use crate::format::journal_block::{KIND, MAGIC, MAGIC_AT};
+
+/// The magic number that all of the journal's own blocks begin with.
+pub(crate) const MAGIC: u32 = 0xc03b_3998;
+
+/// The header of all of them.
+pub(crate) const MAGIC_AT: Be32 = Be32(0x0);
+pub(crate) const KIND: Be32 = Be32(0x4);
 
 /// Bytes of the structure.
 pub(crate) const JOURNAL_SUPERBLOCK_SIZE: usize = 1024;

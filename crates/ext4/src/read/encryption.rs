@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::dirhash::DirHash;
-use crate::format::inode::{FileType, Inode, InodeFlags};
-use crate::read::fs::Ext4;
+use crate::format::inode::{FileType, Inode};
 use crate::units::InodeNo;
 
 /// An encrypted inode, as far as decryption needs to know it.
@@ -113,59 +112,6 @@ pub trait EncryptedContents: Send + Sync {
     /// Errors of the cipher; `Unsupported` if this implementation only reads.
     fn encrypt(&self, _first: u64, _blocks: &mut [u8]) -> Result<()> {
         Err(reads_only())
-    }
-}
-
-impl Ext4 {
-    /// Whether everything about an inode can be read: it is not encrypted, or its key is there.
-    ///
-    /// # Errors
-    /// `Unsupported` when the key is missing;
-    /// `Corrupt` when the context makes no sense.
-    pub fn require_key(&self, inode: &Inode) -> Result<()> {
-        match (self.encrypted(inode)?, self.encryption()) {
-            (None, _) => Ok(()),
-            (Some(encrypted), Some(encryption)) => encryption.require_key(&encrypted),
-            (Some(_), None) => Err(no_keys(inode)),
-        }
-    }
-
-    /// The facts of an inode that decryption needs; `None` if it is not encrypted.
-    ///
-    /// # Errors
-    /// `Corrupt` when an encrypted inode has no context.
-    pub fn encrypted(&self, inode: &Inode) -> Result<Option<EncryptedInode>> {
-        let encrypts = matches!(inode.kind(), FileType::Regular | FileType::Directory | FileType::Symlink);
-        if !encrypts || !inode.has(InodeFlags::ENCRYPT) {
-            return Ok(None);
-        }
-        let context = self.encryption_context(inode)?;
-        Ok(Some(self.encrypted_as(inode.number(), inode.kind(), inode.flags(), context)))
-    }
-
-    pub(crate) fn encrypted_as(
-        &self,
-        number: InodeNo,
-        kind: FileType,
-        flags: InodeFlags,
-        context: Vec<u8>,
-    ) -> EncryptedInode {
-        EncryptedInode {
-            number,
-            kind,
-            casefolded: flags.has(InodeFlags::CASEFOLD),
-            context,
-            uuid: self.superblock().uuid,
-            block_size: self.layout().block_size,
-        }
-    }
-
-    /// An encrypted inode with who reads it, if its key is there.
-    pub(crate) fn unlocked(&self, inode: &Inode) -> Option<(EncryptedInode, &Arc<dyn Encryption>)> {
-        let encryption = self.encryption()?;
-        let encrypted = self.encrypted(inode).ok()??;
-        encryption.require_key(&encrypted).ok()?;
-        Some((encrypted, encryption))
     }
 }
 

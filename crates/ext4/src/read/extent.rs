@@ -8,7 +8,7 @@ use crate::error::{Place, Result, Structure};
 use crate::format::extent::ExtentNode;
 use crate::format::inode::Inode;
 use crate::read::fs::Ext4;
-use crate::read::map::{MapVisitor, Mapping, map_place};
+use crate::read::mapping::{MapVisitor, Mapping, map_place};
 use crate::units::Block;
 
 /// Blocks that a file can have.

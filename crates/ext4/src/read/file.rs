@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::encryption::{EncryptedContents, no_keys};
 use crate::read::fs::Ext4;
-use crate::read::map::{Mapping, map_place};
+use crate::read::mapping::{Mapping, map_place};
 
 /// Runs of a file that are kept in memory; files in more pieces look theirs up for each read.
 const KEPT_RUNS: usize = 1 << 16;

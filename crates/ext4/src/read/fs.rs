@@ -5,20 +5,20 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
-use casemate_blockdev::{BlockDevice, u64_of, usize_of};
+use casemate_blockdev::{BlockDevice, usize_of};
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Providers;
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{self, Checksums, Subject};
 use crate::format::group::GroupDescriptor;
-use crate::format::inode::{GENERATION, Inode, InodeFlags};
+use crate::format::inode::{FileType, GENERATION, Inode, InodeFlags};
 use crate::format::layout::Layout;
-use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
-use crate::read::encryption::Encryption;
-use crate::read::journal::Recovery;
+use crate::format::superblock::Superblock;
+use crate::read::encryption::{EncryptedInode, Encryption, no_keys};
+use crate::read::journal::recovery::Recovery;
 use crate::read::kept::KeptBlocks;
-use crate::read::primary::read_primary;
+use crate::read::primary::{read_primary, read_superblock};
 use crate::units::{Block, GroupNo, InodeNo};
 
 /// How to open a file system.
@@ -371,6 +371,57 @@ impl Ext4 {
         let raw = &self.superblock().as_bytes()[..];
         self.checksums().verify(Subject::Superblock, &csum::Context::default(), raw, place)
     }
+
+    /// Whether everything about an inode can be read: it is not encrypted, or its key is there.
+    ///
+    /// # Errors
+    /// `Unsupported` when the key is missing;
+    /// `Corrupt` when the context makes no sense.
+    pub fn require_key(&self, inode: &Inode) -> Result<()> {
+        match (self.encrypted(inode)?, self.encryption()) {
+            (None, _) => Ok(()),
+            (Some(encrypted), Some(encryption)) => encryption.require_key(&encrypted),
+            (Some(_), None) => Err(no_keys(inode)),
+        }
+    }
+
+    /// The facts of an inode that decryption needs; `None` if it is not encrypted.
+    ///
+    /// # Errors
+    /// `Corrupt` when an encrypted inode has no context.
+    pub fn encrypted(&self, inode: &Inode) -> Result<Option<EncryptedInode>> {
+        let encrypts = matches!(inode.kind(), FileType::Regular | FileType::Directory | FileType::Symlink);
+        if !encrypts || !inode.has(InodeFlags::ENCRYPT) {
+            return Ok(None);
+        }
+        let context = self.encryption_context(inode)?;
+        Ok(Some(self.encrypted_as(inode.number(), inode.kind(), inode.flags(), context)))
+    }
+
+    pub(crate) fn encrypted_as(
+        &self,
+        number: InodeNo,
+        kind: FileType,
+        flags: InodeFlags,
+        context: Vec<u8>,
+    ) -> EncryptedInode {
+        EncryptedInode {
+            number,
+            kind,
+            casefolded: flags.has(InodeFlags::CASEFOLD),
+            context,
+            uuid: self.superblock().uuid,
+            block_size: self.layout().block_size,
+        }
+    }
+
+    /// An encrypted inode with who reads it, if its key is there.
+    pub(crate) fn unlocked(&self, inode: &Inode) -> Option<(EncryptedInode, &Arc<dyn Encryption>)> {
+        let encryption = self.encryption()?;
+        let encrypted = self.encrypted(inode).ok()??;
+        encryption.require_key(&encrypted).ok()?;
+        Some((encrypted, encryption))
+    }
 }
 
 impl fmt::Debug for Ext4 {
@@ -390,14 +441,4 @@ pub(crate) fn read_copy(device: &dyn BlockDevice, block: Block) -> Result<Superb
     });
     let place = Place::of(Structure::BackupSuperblock).at(block);
     found.ok_or_else(|| place.malformed("there is no copy of a superblock there"))
-}
-
-/// The superblock at a byte of the device.
-pub(crate) fn read_superblock(device: &dyn BlockDevice, offset: u64) -> Result<Superblock> {
-    let mut raw = [0; SUPERBLOCK_SIZE];
-    if device.size() < offset.saturating_add(u64_of(SUPERBLOCK_SIZE)) {
-        return Err(Place::of(Structure::Superblock).malformed("the device is too short to hold one"));
-    }
-    device.read_at(&mut raw, offset)?;
-    Superblock::from_bytes(&raw)
 }

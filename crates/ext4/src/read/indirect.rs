@@ -9,7 +9,7 @@ use crate::error::{Place, Result, Structure};
 use crate::format::block_map::{self, SLOTS};
 use crate::format::inode::Inode;
 use crate::read::fs::Ext4;
-use crate::read::map::{MapVisitor, Mapping, map_place};
+use crate::read::mapping::{MapVisitor, Mapping, map_place};
 use crate::units::Block;
 
 /// Visits an inode's blocks from logical block `from` on.

@@ -14,6 +14,7 @@ pub(crate) mod indirect;
 pub(crate) mod journal;
 pub(crate) mod kept;
 pub(crate) mod map;
+pub(crate) mod mapping;
 pub(crate) mod names;
 pub(crate) mod old_names;
 pub(crate) mod path;

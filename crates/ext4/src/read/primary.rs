@@ -5,13 +5,12 @@
 //! or cleared, the checksum is that of the other mark. Both were true when the power failed, so the one that fits is
 //! taken. The kernel and e2fsprogs call such a superblock damaged.
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, u64_of};
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject};
-use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock, SuperblockMut};
-use crate::read::fs::read_superblock;
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockMut};
 
 /// The file system's own superblock, with the mark that its checksum is of.
 pub(crate) fn read_primary(device: &dyn BlockDevice, crc: Crc32c) -> Result<Superblock> {
@@ -32,6 +31,16 @@ pub(crate) fn read_primary(device: &dyn BlockDevice, crc: Crc32c) -> Result<Supe
         }
     }
     Ok(found)
+}
+
+/// The superblock at a byte of the device.
+pub(crate) fn read_superblock(device: &dyn BlockDevice, offset: u64) -> Result<Superblock> {
+    let mut raw = [0; SUPERBLOCK_SIZE];
+    if device.size() < offset.saturating_add(u64_of(SUPERBLOCK_SIZE)) {
+        return Err(Place::of(Structure::Superblock).malformed("the device is too short to hold one"));
+    }
+    device.read_at(&mut raw, offset)?;
+    Superblock::from_bytes(&raw)
 }
 
 /// Whether a superblock's checksum is right, or it has none.

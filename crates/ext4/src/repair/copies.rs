@@ -14,7 +14,7 @@ use crate::format::inode::{FileType, InodeFlags};
 use crate::format::raw_inode::RawInode;
 use crate::format::xattr;
 use crate::read::fs::Ext4;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::read::runs::BlockRuns;
 use crate::repair::Repair;
 use crate::repair::altered::Alteration;

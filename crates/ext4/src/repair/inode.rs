@@ -14,7 +14,7 @@ use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::{EXTRA_SIZE, FileType, Inode, InodeFlags, MODE, OLD_INODE_SIZE};
 use crate::format::raw_inode::RawInode;
 use crate::format::xattr::{self, Attribute, Value};
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::repair::Repair;
 use crate::repair::altered::Alteration;
 use crate::repair::map::Walk;

@@ -14,7 +14,7 @@ use crate::format::features::{Incompat, RoCompat};
 use crate::format::inode::{Inode, InodeFlags};
 use crate::format::raw_inode::RawInode;
 use crate::read::fs::Ext4;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::repair::Repair;
 use crate::units::{Block, GroupNo, Run};
 

@@ -15,7 +15,7 @@ use crate::format::journal_superblock;
 use crate::format::orphan;
 use crate::format::raw_inode::RawInode;
 use crate::read::journal::Journal;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::repair::Repair;
 use crate::units::{Block, InodeNo};
 

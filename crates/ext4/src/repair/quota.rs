@@ -9,7 +9,7 @@ use crate::error::{Place, Problem, Result, Structure};
 use crate::format::inode::InodeFlags;
 use crate::format::quota::{self, BLOCK, BLOCKS, ENTRY, ID, Kind, LEVELS, ROOT, entries, is_free, slot};
 use crate::format::raw_inode::RawInode;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::repair::Repair;
 use crate::units::InodeNo;
 

@@ -13,7 +13,7 @@ use crate::edit::too_large::TooLarge;
 use crate::error::{Corrupt, Counted, Problem, Result};
 use crate::format::group::Bitmap;
 use crate::read::journal::Journal;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::repair::obstacles::{DESCRIPTORS, Obstacles, rank};
 use crate::repair::{Approve, Depth, MOST_ROUNDS, MOST_ROUNDS_OF_ALL, Repair};
 

@@ -9,7 +9,7 @@ use crate::edit::reseal::Blocks;
 use crate::error::Result;
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, InodeFlags, MODE};
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::units::{Block, InodeNo};
 
 /// The list as a file whose contents are the bad blocks. `None` if there are none.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use casemate_blockdev::{u32_of, u64_of, usize_of};
+use casemate_blockdev::{u64_of, usize_of};
 
 use crate::alloc::Goal;
 use crate::edit::Writer;
@@ -13,13 +13,13 @@ use crate::error::{Error, Place, Result, Structure, no_space};
 use crate::format::bitmap;
 use crate::format::csum::{Context, Kind, Subject, recipe};
 use crate::format::features::Compat;
-use crate::format::group::{BLOCK_UNINIT, Bitmap, INODE_UNINIT};
-use crate::format::inode::{Inode, MODE};
-use crate::read::fs::Ext4;
-use crate::read::map::Mapping;
+use crate::format::group::{BLOCK_UNINIT, Bitmap};
+use crate::format::inode::Inode;
+use crate::read::mapping::Mapping;
 use crate::resize::ResizeReport;
+use crate::resize::renumber::{each_inode, is_named, renumber};
 use crate::resize::shape::{Shape, fixed_end, least, own_blocks};
-use crate::resize::{bad_blocks, renumber, reserve};
+use crate::resize::{bad_blocks, reserve};
 use crate::units::{Block, GroupNo, InodeNo};
 
 /// Bytes that are copied at once.
@@ -59,7 +59,7 @@ pub(super) fn evacuate(writer: &mut Writer, shape: Shape, report: &mut ResizeRep
     };
     for group in GroupNo::new(shape.groups).until(GroupNo::new(layout.groups)) {
         if !is_empty(group)? {
-            report.inodes_moved += writer.operation(|files| renumber::renumber(files, shape.groups))?;
+            report.inodes_moved += writer.operation(|files| renumber(files, shape.groups))?;
             return writer.commit();
         }
     }
@@ -186,7 +186,7 @@ fn search(writer: &Writer, end: Block) -> Result<Found> {
     let fs = writer.fs();
     let mut found = Found::default();
     let mut others = Vec::new();
-    for_each_inode(writer, 0, |number| {
+    each_inode(writer.files(), 0, |number| {
         // Its blocks are room for descriptors, which is where groups have it, but for the top of its tree.
         if number == InodeNo::RESIZE {
             return Ok(());
@@ -207,60 +207,6 @@ fn search(writer: &Writer, end: Block) -> Result<Found> {
     })?;
     found.files.extend(others);
     Ok(found)
-}
-
-/// Whether the superblock names an inode.
-pub(super) fn is_named(fs: &Ext4, number: InodeNo) -> bool {
-    let superblock = fs.superblock();
-    superblock.is_internal(number)
-        || superblock.quota_inodes.contains(&Some(number))
-        || [superblock.journal_inode, superblock.orphan_file].contains(&Some(number))
-}
-
-/// Calls `visit` with each inode in use of the groups from one on.
-pub(super) fn for_each_inode(
-    writer: &Writer,
-    first_group: u32,
-    visit: impl FnMut(InodeNo) -> Result<()>,
-) -> Result<()> {
-    each_inode(writer.files(), first_group, visit)
-}
-
-/// As [`for_each_inode`], within an operation.
-pub(super) fn each_inode(
-    files: &Files,
-    first_group: u32,
-    mut visit: impl FnMut(InodeNo) -> Result<()>,
-) -> Result<()> {
-    let fs = files.fs();
-    let layout = *fs.layout();
-    let has_flags = fs.checksums().kind() != Kind::None;
-    for group in GroupNo::new(first_group).until(GroupNo::new(layout.groups)) {
-        let (flags, block, table) = fs.with_descriptor(group, |descriptor| {
-            (descriptor.flags(), descriptor.inode_bitmap(), descriptor.inode_table())
-        })?;
-        if has_flags && flags & INODE_UNINIT != 0 {
-            continue;
-        }
-        let place = Place::group(Structure::GroupDescriptor, group);
-        fs.check_blocks(block, 1, place)?;
-        fs.check_blocks(table, layout.inode_table_blocks(), place)?;
-        let mut bytes = vec![0; layout.block_len()];
-        fs.device().read_at(&mut bytes, layout.offset(block))?;
-        let mut at = 0;
-        while let Some(bit) = bitmap::next(&bytes, at, layout.inodes_per_group.into(), true) {
-            at = bit + 1;
-            let Some(number) = layout.inode_at(group, u32_of(bit)) else { break };
-            let mut mode = [0; 2];
-            let offset = layout.offset(table) + bit * u64::from(layout.inode_size);
-            fs.device().read_at(&mut mode, offset + u64_of(MODE.at()))?;
-            // Some of the file system's own are of no kind, and have nothing.
-            if mode != [0; 2] {
-                visit(number)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Moves a file's blocks that lie behind an end, and makes its map anew. How many were moved.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use casemate_blockdev::u64_of;
+use casemate_blockdev::{u32_of, u64_of};
 
 use crate::edit::dir::NewName;
 use crate::edit::dir::name::Name;
@@ -11,14 +11,16 @@ use crate::edit::files::Files;
 use crate::edit::inode::{write, write_new};
 use crate::edit::reseal::{Blocks, seal_blocks_of};
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::csum::{Context, Subject};
+use crate::format::bitmap;
+use crate::format::csum::{Context, Kind, Subject};
 use crate::format::dir::{self, Records};
 use crate::format::features::Compat;
+use crate::format::group::INODE_UNINIT;
 use crate::format::inline;
-use crate::format::inode::{Inode, InodeFlags};
+use crate::format::inode::{Inode, InodeFlags, MODE};
 use crate::read::dir::BlockRole;
-use crate::resize::evacuate::{each_inode, is_named};
-use crate::units::InodeNo;
+use crate::read::fs::Ext4;
+use crate::units::{GroupNo, InodeNo};
 
 /// Moves all inodes of the groups from one on. How many there were.
 pub(super) fn renumber(files: &mut Files, first_group: u32) -> Result<u64> {
@@ -144,4 +146,49 @@ fn rename_inline(files: &mut Files, mut dir: Inode, moved: &BTreeMap<InodeNo, In
         directory.insert_stored(&NewName { name, inode: *inode, kind })?;
     }
     files.inodes().store(&dir)
+}
+
+/// Whether the superblock names an inode.
+pub(super) fn is_named(fs: &Ext4, number: InodeNo) -> bool {
+    let superblock = fs.superblock();
+    superblock.is_internal(number)
+        || superblock.quota_inodes.contains(&Some(number))
+        || [superblock.journal_inode, superblock.orphan_file].contains(&Some(number))
+}
+
+/// Calls `visit` with each inode in use of the groups from one on.
+pub(super) fn each_inode(
+    files: &Files,
+    first_group: u32,
+    mut visit: impl FnMut(InodeNo) -> Result<()>,
+) -> Result<()> {
+    let fs = files.fs();
+    let layout = *fs.layout();
+    let has_flags = fs.checksums().kind() != Kind::None;
+    for group in GroupNo::new(first_group).until(GroupNo::new(layout.groups)) {
+        let (flags, block, table) = fs.with_descriptor(group, |descriptor| {
+            (descriptor.flags(), descriptor.inode_bitmap(), descriptor.inode_table())
+        })?;
+        if has_flags && flags & INODE_UNINIT != 0 {
+            continue;
+        }
+        let place = Place::group(Structure::GroupDescriptor, group);
+        fs.check_blocks(block, 1, place)?;
+        fs.check_blocks(table, layout.inode_table_blocks(), place)?;
+        let mut bytes = vec![0; layout.block_len()];
+        fs.device().read_at(&mut bytes, layout.offset(block))?;
+        let mut at = 0;
+        while let Some(bit) = bitmap::next(&bytes, at, layout.inodes_per_group.into(), true) {
+            at = bit + 1;
+            let Some(number) = layout.inode_at(group, u32_of(bit)) else { break };
+            let mut mode = [0; 2];
+            let offset = layout.offset(table) + bit * u64::from(layout.inode_size);
+            fs.device().read_at(&mut mode, offset + u64_of(MODE.at()))?;
+            // Some of the file system's own are of no kind, and have nothing.
+            if mode != [0; 2] {
+                visit(number)?;
+            }
+        }
+    }
+    Ok(())
 }

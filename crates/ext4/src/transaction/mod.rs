@@ -20,9 +20,10 @@ use crate::error::Result;
 use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::inode::Time;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut, primary_place};
-use crate::read::fs::{Ext4, OpenOptions, read_superblock};
+use crate::read::fs::{Ext4, OpenOptions};
 use crate::read::journal::FastCommits;
 use crate::read::primary;
+use crate::read::primary::read_superblock;
 use crate::units::Block;
 
 pub(crate) use cache::Edit;

@@ -11,7 +11,7 @@ use crate::edit::inodes::Inodes;
 use crate::error::Result;
 use crate::format::inode::{Inode, InodeFlags};
 use crate::read::encryption::EncryptedContents;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 
 /// Bytes of zeros that are written at once.
 const CHUNK: usize = 1 << 20;

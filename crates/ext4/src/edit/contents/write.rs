@@ -11,7 +11,7 @@ use crate::edit::xattr::inline_room;
 use crate::error::Result;
 use crate::format::inode::InodeFlags;
 use crate::number::within;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::units::Block;
 
 impl Contents<'_> {

@@ -7,7 +7,7 @@ use crate::error::{Place, Result, Structure, invalid};
 use crate::format::csum::Subject;
 use crate::format::extent::{self, Extent, ExtentIndex, ExtentNode, MOST_LEVELS};
 use crate::number::u16_of;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::units::Block;
 
 /// Where a path through the tree goes through a node.

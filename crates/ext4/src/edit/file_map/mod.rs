@@ -13,7 +13,7 @@ use crate::error::{Error, Place, Result, Structure, invalid, no_space};
 use crate::format::extent::{self, longest};
 use crate::format::features::{Incompat, RoCompat};
 use crate::format::inode::{FileType, Inode, InodeFlags};
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::units::{Block, Cluster};
 
 /// The two ways in which an inode says where its blocks lie.

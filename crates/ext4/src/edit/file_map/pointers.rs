@@ -8,7 +8,7 @@ use crate::edit::file_map::{FileMap, MapView};
 use crate::edit::inode::count_clusters;
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::block_map::{self, DIRECT, SLOTS};
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::units::Block;
 
 /// Where numbers stand: a block of them, or the inode if `None`; and which one of them.

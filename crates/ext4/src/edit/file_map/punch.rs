@@ -3,7 +3,7 @@
 use crate::edit::file_map::{FileMap, Kind, RUNS, kind};
 use crate::error::Result;
 use crate::format::extent::longest;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 
 impl FileMap<'_> {
     /// Takes the blocks `from..to` away from a file, the first ones first, as far as the transaction has room: the block

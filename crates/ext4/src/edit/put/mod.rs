@@ -8,7 +8,7 @@ mod tar;
 
 pub(crate) use self::tar::{LeftOut, attributes, tell_open};
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::format::inode::{Inode, InodeFlags, Stamp, Time};
 use crate::units::InodeNo;
 
 use pipeline::{CHUNK, Piece, Pipeline, Write};
-use stream::{Ahead, NewFile, Stream};
+use stream::{Ahead, NewFile, Stream, told};
 
 use placed::Placed;
 
@@ -193,7 +193,8 @@ impl Writer {
             let mut from = casemate_blockdev::Stream::open(source).map_err(told)?;
             let mut from = Ahead::new(&mut from, source);
             let stream = Stream { from: &mut from, events: work.events };
-            return self.put_unowned(parent, name, stream, options);
+            let bytes = self.put_unowned(parent, name, stream, options.owner)?;
+            return Ok(PutReport { files: 1, bytes, ..PutReport::default() });
         }
         let walk = match name {
             Some(_) => {
@@ -249,13 +250,36 @@ impl Writer {
         }
         Ok(())
     }
-}
 
-/// An error of the host at a path.
-fn told(path: &Path, error: std::io::Error) -> Error {
-    match Error::from(error) {
-        error if error.is_interrupt() => error,
-        error => error.at(path.display()),
+    /// Copies all that comes out of `from`, which errors call `path`, to a file that the path `to` names: a new one,
+    /// or one that gets the name of an older file. A new one is root's, if the options name no owner, with the permission
+    /// bits that [`make_file`](Writer::make_file) would give it for 0666 without 0022. In place of a regular file it has the permission
+    /// bits, the owner and the attributes of that one, but its capabilities, as if that one had been written to. Other names of that
+    /// one keep what they had.
+    ///
+    /// # Errors
+    /// Errors of `from`; `IsADirectory`, `NotFound`, `StorageFull`.
+    pub fn put_contents(
+        &mut self,
+        from: &mut dyn Read,
+        path: &Path,
+        to: &[u8],
+        options: &PutOptions,
+        work: &Work<'_>,
+    ) -> Result<PutReport> {
+        match self.fs().resolve(to, true) {
+            Ok(inode) if inode.is_dir() => {
+                let text = format!("{}: is a directory; name the new file", String::from_utf8_lossy(to));
+                return Err(invalid(ErrorKind::IsADirectory, text));
+            }
+            Err(error) if !is_not_found(&error) => return Err(error),
+            _ => refuse_slash(to)?,
+        }
+        let (parent, name) = self.parent_of(to)?;
+        let mut from = Ahead::new(from, path);
+        let stream = Stream { from: &mut from, events: work.events };
+        let bytes = self.put_unowned(parent, &name, stream, options.owner)?;
+        Ok(PutReport { files: 1, bytes, ..PutReport::default() })
     }
 }
 

@@ -4,20 +4,16 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use casemate_blockdev::{Events, u64_of, usize_of};
-use casemate_providers::Work;
 
 use crate::edit::Writer;
-use crate::edit::create::{is_not_found, refuse_slash};
 use crate::edit::encrypted::cipher;
 use crate::edit::files::Files;
 use crate::edit::inherit::{Inherited, inherit};
 use crate::edit::node::{Body, NewNode};
 use crate::edit::put::pipeline::CHUNK;
-use crate::edit::put::told;
-use crate::edit::put::{PutOptions, PutReport};
 use crate::edit::too_large::TooLarge;
 use crate::edit::writer::Behind;
-use crate::error::{Error, Result, invalid};
+use crate::error::{Error, Result};
 use crate::format::inode::{FileType, Inode};
 use crate::units::InodeNo;
 
@@ -35,6 +31,14 @@ pub(super) trait Chunks {
 
     /// The file's size, where it is known.
     fn size(&self) -> Option<u64>;
+}
+
+/// An error of the host at a path.
+pub(super) fn told(path: &Path, error: std::io::Error) -> Error {
+    match Error::from(error) {
+        error if error.is_interrupt() => error,
+        error => error.at(path.display()),
+    }
 }
 
 /// All that comes out of a reader.
@@ -75,43 +79,14 @@ pub(super) struct NewFile<'a> {
 }
 
 impl Writer {
-    /// Copies all that comes out of `from`, which errors call `path`, to a file that the path `to` names: a new one,
-    /// or one that gets the name of an older file. A new one is root's, if the options name no owner, with the permission
-    /// bits that [`make_file`](Writer::make_file) would give it for 0666 without 0022. In place of a regular file it has the permission
-    /// bits, the owner and the attributes of that one, but its capabilities, as if that one had been written to. Other names of that
-    /// one keep what they had.
-    ///
-    /// # Errors
-    /// Errors of `from`; `IsADirectory`, `NotFound`, `StorageFull`.
-    pub fn put_contents(
-        &mut self,
-        from: &mut dyn Read,
-        path: &Path,
-        to: &[u8],
-        options: &PutOptions,
-        work: &Work<'_>,
-    ) -> Result<PutReport> {
-        match self.fs().resolve(to, true) {
-            Ok(inode) if inode.is_dir() => {
-                let text = format!("{}: is a directory; name the new file", String::from_utf8_lossy(to));
-                return Err(invalid(ErrorKind::IsADirectory, text));
-            }
-            Err(error) if !is_not_found(&error) => return Err(error),
-            _ => refuse_slash(to)?,
-        }
-        let (parent, name) = self.parent_of(to)?;
-        let mut from = Ahead::new(from, path);
-        self.put_unowned(parent, &name, Stream { from: &mut from, events: work.events }, options)
-    }
-
-    /// Copies a stream to a name in a directory.
+    /// Copies a stream to a name in a directory, for an owner if one is given. Returns how many bytes came.
     pub(super) fn put_unowned(
         &mut self,
         parent: InodeNo,
         name: &[u8],
         stream: Stream<'_>,
-        options: &PutOptions,
-    ) -> Result<PutReport> {
+        owner: Option<(u32, u32)>,
+    ) -> Result<u64> {
         let dir = self.files().get(parent)?;
         let found = self.fs().lookup(&dir, name)?.map(|found| self.fs().inode(found)).transpose()?;
         let mut xattrs = Vec::new();
@@ -120,17 +95,16 @@ impl Writer {
                 let all = self.fs().xattrs(&found)?.into_iter().map(|xattr| (xattr.name, xattr.value));
                 // As the kernel has it: contents that others may have made run with nobody's capabilities.
                 xattrs.extend(all.filter(|(name, _)| name != b"security.capability"));
-                Inherited { node: like(&found, options.owner), acls: Vec::new() }
+                Inherited { node: like(&found, owner), acls: Vec::new() }
             }
             None => {
-                let (uid, gid) = options.owner.unwrap_or((0, 0));
+                let (uid, gid) = owner.unwrap_or((0, 0));
                 let node = NewNode { mode: 0o666, umask: 0o022, uid, gid, modified: None };
                 inherit(self.fs(), &dir, FileType::Regular, &node)?
             }
         };
         let file = NewFile { parent, name, node: &node, xattrs: &xattrs, acls };
-        let (_, bytes) = self.put_stream(&mut (), &file, stream)?;
-        Ok(PutReport { files: 1, bytes, ..PutReport::default() })
+        Ok(self.put_stream(&mut (), &file, stream)?.1)
     }
 
     /// Makes a file of what comes out of a stream: its inode's number, and how many bytes came. In one transaction if

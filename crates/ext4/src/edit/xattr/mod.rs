@@ -1,6 +1,7 @@
 //! Extended attributes that change: in the inode while there is room, then in a block, values that fit nowhere
 //! else in inodes of their own.
 
+pub(crate) mod block;
 mod placing;
 mod value_inode;
 
@@ -12,8 +13,8 @@ use crate::alloc::Allocator;
 use crate::edit::file_map::FileMap;
 use crate::edit::inode::count_clusters;
 use crate::edit::inodes::Inodes;
+use crate::edit::xattr::block::{load_block, users_of};
 use crate::edit::xattr::placing::{Placed, Plan, Room, plan};
-use crate::edit::xattr::value_inode::value_hash;
 use crate::error::{Error, Place, Result, Structure, invalid, no_space};
 use crate::format::acl;
 use crate::format::csum::{Context, Subject};
@@ -311,7 +312,7 @@ fn in_block(space: &Allocator, inode: &Inode, block: Block) -> Result<Vec<Attrib
 fn attribute(space: &Allocator, entry: &xattr::XattrEntry<'_>) -> Result<Attribute> {
     let value = match entry.value_inode {
         None => Value::Here(entry.value.to_vec()),
-        Some(number) => Value::Inode(number, entry.value_size, value_hash(space, number)?),
+        Some(number) => Value::Inode(number, entry.value_size, space.fs().inode(number)?.value_hash()),
     };
     Ok(Attribute { index: entry.index, name: entry.name.to_vec(), value })
 }
@@ -319,22 +320,6 @@ fn attribute(space: &Allocator, entry: &xattr::XattrEntry<'_>) -> Result<Attribu
 /// Bytes for attributes in an inode.
 fn room_inside(inode: &Inode) -> usize {
     xattr::room_in_inode(inode.xattr_area())
-}
-
-/// How many inodes use a block of attributes.
-fn users_of(space: &Allocator, inode: &Inode, block: Block) -> Result<u32> {
-    load_block(space, inode, block)?;
-    space.transaction().with(block, |bytes| xattr::USERS.get(bytes))
-}
-
-pub(crate) fn load_block(space: &Allocator, inode: &Inode, block: Block) -> Result<Place> {
-    let place = Place::inode(Structure::XattrBlock, inode.number()).at(block);
-    space.load(block, place, |bytes| {
-        let context = Context { block, ..Context::default() };
-        space.fs().verify(Subject::XattrBlock, &context, bytes, place)?;
-        XattrEntries::from_block(bytes, place).map(|_| ())
-    })?;
-    Ok(place)
 }
 
 /// A whole name as prefix index and the rest.

@@ -58,11 +58,6 @@ impl Attributes<'_> {
     }
 }
 
-/// The hash that a value's inode keeps.
-pub(super) fn value_hash(space: &Allocator, number: InodeNo) -> Result<u32> {
-    Ok(space.fs().inode(number)?.value_hash())
-}
-
 fn value_clusters(space: &Allocator, size: u64) -> i64 {
     size.div_ceil(space.ratio() * space.block_bytes()).cast_signed()
 }

@@ -12,8 +12,8 @@ use casemate_blockdev::{BlockDevice, u64_of};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
-use crate::format::journal_block::{self, Kind, MAGIC, Tag};
-use crate::format::journal_superblock::JournalSuperblock;
+use crate::format::journal_block::{self, Kind, Tag};
+use crate::format::journal_superblock::{JournalSuperblock, MAGIC, MAGIC_AT};
 use crate::number::within;
 use crate::read::fs::Ext4;
 use crate::read::journal::{Copy, Journal};
@@ -191,7 +191,7 @@ fn followed(steps: &BTreeMap<u32, Step>, superblock: &JournalSuperblock) -> Hash
 /// no copy begins as the journal's own blocks do.
 fn is_whole(journal: &Journal, tag: &Tag, log: u32, sequence: u32) -> bool {
     let Ok(bytes) = journal.read(log) else { return false };
-    if journal_block::MAGIC_AT.get(&bytes) == MAGIC {
+    if MAGIC_AT.get(&bytes) == MAGIC {
         return false;
     }
     if !journal.superblock().has_checksums() {

@@ -5,19 +5,18 @@
 mod fast_commit;
 mod history;
 mod overlay;
+pub(crate) mod recovery;
 mod replay;
 
 use std::ops::ControlFlow;
 
-use casemate_blockdev::u64_of;
-
-use crate::error::{Corrupt, Error, Place, Result, Structure};
+use crate::error::{Place, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::features::Compat;
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::format::journal_superblock::{self, JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
 use crate::read::fs::Ext4;
-use crate::read::map::Mapping;
+use crate::read::mapping::Mapping;
 use crate::read::runs::BlockRuns;
 use crate::units::{Block, InodeNo};
 
@@ -25,49 +24,11 @@ pub(crate) use fast_commit::FastCommits;
 pub(crate) use history::History;
 pub(crate) use overlay::{Copy, Overlay};
 
-use replay::Copies;
+pub use recovery::Recovery;
+pub(crate) use replay::{is_untold, recover, remains};
 
 /// First bytes of a map that is a tree of extents.
 const EXTENT_MAGIC: [u8; 2] = [0x0a, 0xf3];
-
-/// Report on the journal when a file system was opened.
-#[derive(Clone, Debug, Default)]
-pub struct Recovery {
-    /// Transactions that were replayed over the image, in memory.
-    pub transactions: u32,
-    /// Fast commits that were replayed on top of those.
-    pub fast_commits: u32,
-    /// Blocks of the file system that are read from the journal because of that.
-    pub blocks: u64,
-    /// Why the log ends before its last transaction: one that was committed is damaged.
-    pub cut: Option<Corrupt>,
-    /// Whether there was something to replay, and it lies behind the end of the device.
-    pub missing: bool,
-    /// The number that the transaction behind the last one would have.
-    pub(crate) next_sequence: u32,
-}
-
-impl Recovery {
-    /// The part that is missing where the log was cut, in words.
-    pub fn cut_text(&self) -> Option<String> {
-        if self.missing {
-            return Some("the journal lies behind the end of the image, and was not replayed".to_owned());
-        }
-        let (cut, number) = (self.cut.as_ref()?, self.next_sequence);
-        Some(format!("transaction {number} of the journal was committed and is damaged ({cut})"))
-    }
-
-    /// Refuses a log that was cut: writing what is left of it would throw the rest away.
-    pub(crate) fn require_whole(&self) -> Result<()> {
-        let (Some(cut), number) = (&self.cut, self.next_sequence) else { return Ok(()) };
-        let text = format!(
-            "{}; transaction {number} was committed, and would be lost with all that follow it: \
-             copy from the image what you need, then run e2fsck -f, which drops them and repairs the rest",
-            cut.problem()
-        );
-        Err(cut.place().malformed(text))
-    }
-}
 
 /// A journal inside the file system.
 #[derive(Debug)]
@@ -215,78 +176,4 @@ impl Journal {
     fn read(&self, block: u32) -> Result<Vec<u8>> {
         self.fs.read_block(self.physical(block)?)
     }
-}
-
-/// Replays what is sound of a damaged journal into a layer over its device.
-pub(crate) fn remains(journal: &Journal) -> Result<Overlay> {
-    let replay = replay::scan(journal, Copies::Sound)?;
-    let device = journal.fs.device();
-    Ok(Overlay::new(device.clone(), device.clone(), journal.fs.layout().block_size, replay.blocks))
-}
-
-/// Whether the journal of `fs` holds transactions, and the superblock does not say that they must be replayed.
-///
-/// # Errors
-/// Errors of reading. A journal that is not understood is not one that holds some.
-pub(crate) fn is_untold(fs: &Ext4) -> Result<bool> {
-    if fs.superblock().needs_recovery() {
-        return Ok(false);
-    }
-    let journal = Journal::salvage(fs).filter(|journal| journal.superblock.start != 0);
-    let Some(journal) = journal else { return Ok(false) };
-    match replay::scan(&journal, Copies::Sound) {
-        Ok(replay) if replay.transactions > 0 || replay.cut.is_some() => Ok(true),
-        Ok(replay) => Ok(!FastCommits::read(&journal, replay.next_sequence)?.is_empty()),
-        Err(error) if Corrupt::of(&error).is_some() => Ok(true),
-        Err(error) => Err(error),
-    }
-}
-
-/// Contents of a journal that are to be replayed.
-pub(crate) struct Replayable {
-    /// The device as its transactions make it.
-    pub overlay: Overlay,
-    /// Events after the last transaction.
-    pub fast_commits: FastCommits,
-    pub recovery: Recovery,
-}
-
-/// Replays the transactions of the journal of `fs` into a layer over its device; `None` if nothing must be replayed.
-/// `must` is what the superblock says of that.
-pub(crate) fn recover(fs: &Ext4, must: bool) -> Result<Option<Replayable>> {
-    if !must {
-        return Ok(None);
-    }
-    let Some(journal) = Journal::open(fs)? else {
-        if !fs.superblock().needs_recovery() {
-            return Ok(None);
-        }
-        if let (None, false) = fs.superblock().named_journal() {
-            let text = "the journal must be replayed, and nothing says where it is";
-            return Err(Place::of(Structure::Superblock).malformed(text));
-        }
-        let text = "the journal must be replayed and lies on another device; \
-                    open the image without it to see what is there";
-        return Err(Error::unsupported(text.to_owned()));
-    };
-    if journal.superblock.start == 0 {
-        return Ok(None);
-    }
-    let replay = replay::scan(&journal, Copies::Whole)?;
-    // Where a transaction is missing, nothing that followed it can be replayed.
-    let fast_commits = match replay.cut {
-        None => FastCommits::read(&journal, replay.next_sequence)?,
-        Some(_) => FastCommits::default(),
-    };
-    let recovery = Recovery {
-        transactions: replay.transactions,
-        fast_commits: fast_commits.commits,
-        blocks: u64_of(replay.blocks.len()),
-        cut: replay.cut,
-        missing: false,
-        next_sequence: replay.next_sequence,
-    };
-    let device = fs.device();
-    let overlay = Overlay::new(device.clone(), device.clone(), fs.layout().block_size, replay.blocks);
-    Ok(Some(Replayable { overlay, fast_commits, recovery }))
 }

@@ -1,13 +1,14 @@
 //! Reading the log: which transactions are whole, what they revoke, and where each block's last copy lies.
 
-use casemate_blockdev::u32_of;
+use casemate_blockdev::{u32_of, u64_of};
 
-use crate::error::{Corrupt, Place, Result, Structure};
+use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::format::crc32::crc32;
 use crate::format::csum::{Context, Subject};
 use crate::format::journal_block::{self, Kind, Tag};
-use crate::read::journal::Journal;
-use crate::read::journal::overlay::Copy;
+use crate::read::fs::Ext4;
+use crate::read::journal::overlay::{Copy, Overlay};
+use crate::read::journal::{FastCommits, Journal, Recovery};
 use crate::units::Block;
 
 /// Contents of a log.
@@ -264,4 +265,78 @@ fn skip(journal: &Journal, at: &mut u32, budget: &mut u32, count: u32) {
 fn corrupt(result: Result<()>) -> Result<Option<Corrupt>> {
     let Err(error) = result else { return Ok(None) };
     Corrupt::of(&error).cloned().map(Some).ok_or(error)
+}
+
+/// Replays what is sound of a damaged journal into a layer over its device.
+pub(crate) fn remains(journal: &Journal) -> Result<Overlay> {
+    let replay = scan(journal, Copies::Sound)?;
+    let device = journal.fs.device();
+    Ok(Overlay::new(device.clone(), device.clone(), journal.fs.layout().block_size, replay.blocks))
+}
+
+/// Whether the journal of `fs` holds transactions, and the superblock does not say that they must be replayed.
+///
+/// # Errors
+/// Errors of reading. A journal that is not understood is not one that holds some.
+pub(crate) fn is_untold(fs: &Ext4) -> Result<bool> {
+    if fs.superblock().needs_recovery() {
+        return Ok(false);
+    }
+    let journal = Journal::salvage(fs).filter(|journal| journal.superblock.start != 0);
+    let Some(journal) = journal else { return Ok(false) };
+    match scan(&journal, Copies::Sound) {
+        Ok(replay) if replay.transactions > 0 || replay.cut.is_some() => Ok(true),
+        Ok(replay) => Ok(!FastCommits::read(&journal, replay.next_sequence)?.is_empty()),
+        Err(error) if Corrupt::of(&error).is_some() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Contents of a journal that are to be replayed.
+pub(crate) struct Replayable {
+    /// The device as its transactions make it.
+    pub overlay: Overlay,
+    /// Events after the last transaction.
+    pub fast_commits: FastCommits,
+    pub recovery: Recovery,
+}
+
+/// Replays the transactions of the journal of `fs` into a layer over its device; `None` if nothing must be replayed.
+/// `must` is what the superblock says of that.
+pub(crate) fn recover(fs: &Ext4, must: bool) -> Result<Option<Replayable>> {
+    if !must {
+        return Ok(None);
+    }
+    let Some(journal) = Journal::open(fs)? else {
+        if !fs.superblock().needs_recovery() {
+            return Ok(None);
+        }
+        if let (None, false) = fs.superblock().named_journal() {
+            let text = "the journal must be replayed, and nothing says where it is";
+            return Err(Place::of(Structure::Superblock).malformed(text));
+        }
+        let text = "the journal must be replayed and lies on another device; \
+                    open the image without it to see what is there";
+        return Err(Error::unsupported(text.to_owned()));
+    };
+    if journal.superblock.start == 0 {
+        return Ok(None);
+    }
+    let replay = scan(&journal, Copies::Whole)?;
+    // Where a transaction is missing, nothing that followed it can be replayed.
+    let fast_commits = match replay.cut {
+        None => FastCommits::read(&journal, replay.next_sequence)?,
+        Some(_) => FastCommits::default(),
+    };
+    let recovery = Recovery {
+        transactions: replay.transactions,
+        fast_commits: fast_commits.commits,
+        blocks: u64_of(replay.blocks.len()),
+        cut: replay.cut,
+        missing: false,
+        next_sequence: replay.next_sequence,
+    };
+    let device = fs.device();
+    let overlay = Overlay::new(device.clone(), device.clone(), fs.layout().block_size, replay.blocks);
+    Ok(Some(Replayable { overlay, fast_commits, recovery }))
 }
