@@ -17,7 +17,11 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use casemate::Error;
 
-use crate::tree::{ENDING, PROCESS};
+/// The attribute of the root that tells which process serves it. No list has it.
+pub const PROCESS: &str = "casemate.pid";
+
+/// The attribute of the root that tells where that process says how the last commit went. No list has it.
+pub const ENDING: &str = "casemate.end";
 
 /// The file's name, which /proc shows.
 const NAME: &str = "casemate-ending";

@@ -59,11 +59,13 @@ mod names;
 mod node;
 mod open_files;
 mod open_folders;
+mod options;
 mod owner;
 mod requests;
 mod tree;
 mod unmount;
 
 pub use folder_keys::FolderKeys;
-pub use mount::{Flag, Mount, MountOptions};
+pub use mount::Mount;
+pub use options::{Flag, MountOptions};
 pub use unmount::{Unmount, unmount};

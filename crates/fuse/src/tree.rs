@@ -17,25 +17,19 @@ use casemate::fsverity::FileDigest;
 
 use crate::attributes::attributes;
 use crate::changes::{Changes, Steady};
-use crate::ending::Ending;
+use crate::ending::{ENDING, Ending, PROCESS};
 use crate::errno::is_fault;
 use crate::kernel::Kernel;
 use crate::known::Known;
 use crate::listings::Listings;
-use crate::mount::MountOptions;
 use crate::node::{inode_number, is_nameable};
 use crate::open_files::OpenFiles;
 use crate::open_folders::OpenFolders;
+use crate::options::MountOptions;
 use crate::owner::Owner;
 
 /// Prefix of the names of attributes of the root that are this program's.
 pub const OWN: &[u8] = b"casemate.";
-
-/// The attribute of the root that tells which process serves it. No list has it.
-pub const PROCESS: &str = "casemate.pid";
-
-/// The attribute of the root that tells where that process says how the last commit went. No list has it.
-pub const ENDING: &str = "casemate.end";
 
 /// The attribute of the root that tells where keys are added and removed. No list has it.
 pub const CONTROL: &str = "casemate.control";
