@@ -6,10 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::{mem, ptr, slice};
 
+use casemate::Error;
 use casemate::blockdev::usize_of;
-use casemate::{Error, ErrorKind};
-
-use crate::error::CError;
 
 /// The status that every function returns: the command's exit status, and 101 for a fault of the library itself.
 pub type Status = i32;
@@ -31,35 +29,6 @@ const MOST_OPTIONS: usize = 4096;
 /// # Safety
 /// It is `repr(C)`, begins with a `u32`, and any bytes make one.
 pub unsafe trait Options: Copy {}
-
-/// Runs a function of the library; its error goes to `out` unless that is NULL.
-///
-/// # Safety
-/// `out` is NULL, or a pointer can be written there.
-pub unsafe fn run(out: *mut *mut CError, run: impl FnOnce() -> Result<Status, Error>) -> Status {
-    let (status, error) = match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(status)) => return status,
-        Ok(Err(error)) => (status_of(&error), error),
-        Err(_) => (
-            FAULT,
-            Error::unsupported("a fault of casemate itself; its message on standard error tells the place"),
-        ),
-    };
-    // SAFETY: the caller says that a pointer can be written there, unless it is NULL.
-    if let Some(out) = unsafe { out.as_mut() } {
-        *out = Box::into_raw(Box::new(CError::new(status, &error)));
-    }
-    status
-}
-
-/// The exit status that an error stands for.
-pub fn status_of(error: &Error) -> Status {
-    match error.kind() {
-        ErrorKind::Mismatch | ErrorKind::Corrupt => NO,
-        ErrorKind::Interrupted => INTERRUPTED,
-        _ => COULD_NOT,
-    }
-}
 
 fn is_null(name: &str) -> Error {
     Error::argument(format!("{name} is NULL"))

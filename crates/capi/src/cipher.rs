@@ -6,8 +6,8 @@ use casemate::blockdev::usize_of;
 use casemate::crypt::{Direction, Mapping, MappingOptions};
 use casemate::{Error, SecretSource, SecretVec, Work};
 
-use crate::boundary::{Options, Status, YES, bytes, c_options, free, get, give, place, room, run, text};
-use crate::error::CError;
+use crate::boundary::{Options, Status, YES, bytes, c_options, free, get, give, place, room, text};
+use crate::error::{CError, run};
 
 /// A dm-crypt cipher with its key.
 pub struct CCipher(Mapping);

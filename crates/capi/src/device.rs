@@ -9,9 +9,9 @@ use casemate::luks::{LuksKey, LuksOptions};
 use casemate::verity::VerityOptions;
 use casemate::{Access, Error, Image, Providers, SecretVec, Work};
 
-use crate::boundary::{Status, YES, bytes, c_path, free, get, give, optional, place, room, run};
+use crate::boundary::{Status, YES, bytes, c_path, free, get, give, optional, place, room};
 use crate::cipher::{CryptOptions, mapping};
-use crate::error::CError;
+use crate::error::{CError, run};
 
 /// A device: anything that holds bytes and is read and written at positions.
 pub struct CDevice(pub Image);

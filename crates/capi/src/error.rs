@@ -1,10 +1,11 @@
-//! Errors as objects.
+//! Errors as objects, and as statuses of functions.
 
 use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use casemate::{Code, Error, ErrorKind};
 
-use crate::boundary::{Status, free};
+use crate::boundary::{COULD_NOT, FAULT, INTERRUPTED, NO, Status, free};
 
 /// The system or a path failed; casemate_error_errno() has its number.
 pub const KIND_IO: i32 = 1;
@@ -67,6 +68,35 @@ impl CError {
             code_name: CString::new(error.code().name()).unwrap_or_default(),
             message: CString::new(message).unwrap_or_default(),
         }
+    }
+}
+
+/// Runs a function of the library; its error goes to `out` unless that is NULL.
+///
+/// # Safety
+/// `out` is NULL, or a pointer can be written there.
+pub unsafe fn run(out: *mut *mut CError, run: impl FnOnce() -> Result<Status, Error>) -> Status {
+    let (status, error) = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(status)) => return status,
+        Ok(Err(error)) => (status_of(&error), error),
+        Err(_) => (
+            FAULT,
+            Error::unsupported("a fault of casemate itself; its message on standard error tells the place"),
+        ),
+    };
+    // SAFETY: the caller says that a pointer can be written there, unless it is NULL.
+    if let Some(out) = unsafe { out.as_mut() } {
+        *out = Box::into_raw(Box::new(CError::new(status, &error)));
+    }
+    status
+}
+
+/// The exit status that an error stands for.
+pub fn status_of(error: &Error) -> Status {
+    match error.kind() {
+        ErrorKind::Mismatch | ErrorKind::Corrupt => NO,
+        ErrorKind::Interrupted => INTERRUPTED,
+        _ => COULD_NOT,
     }
 }
 

@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::ext4::{FileSystem, Finding, Inode, Time};
 use casemate::{Error, Work};
 
-use crate::boundary::{NO, Status, YES, c_path, free, get, give, place, room, run};
+use crate::boundary::{NO, Status, YES, c_path, free, get, give, place, room};
 use crate::device::CDevice;
-use crate::error::CError;
+use crate::error::{CError, run};
 use crate::keys::{CKeys, to_read};
 
 /// A file system that is open for reading.

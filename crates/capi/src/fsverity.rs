@@ -8,11 +8,9 @@ use casemate::blockdev::u32_of;
 use casemate::fsverity::{Algorithm, FileDigest, FileHasher, Parameters, describe_device, describe_many};
 use casemate::{Error, ErrorKind, Providers, Work};
 
-use crate::boundary::{
-    Options, Status, YES, bytes, c_options, c_path, free, get, give, place, run, status_of, text,
-};
+use crate::boundary::{Options, Status, YES, bytes, c_options, c_path, free, get, give, place, text};
 use crate::device::CDevice;
-use crate::error::CError;
+use crate::error::{CError, run, status_of};
 
 /// Bytes of the longest digest.
 const LONGEST: usize = 64;

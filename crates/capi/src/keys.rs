@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use casemate::ext4::{ReadOptions, WriteOptions};
 use casemate::{Error, Keys, SecretSource, SecretVec};
 
-use crate::boundary::{Status, YES, bytes, free, give, place, run};
-use crate::error::CError;
+use crate::boundary::{Status, YES, bytes, free, give, place};
+use crate::error::{CError, run};
 
 /// Keys that open encrypted folders.
 pub struct CKeys(Keys);

@@ -7,9 +7,9 @@ use casemate::Error;
 use casemate::blockdev::u64_of;
 use casemate::ext4::{Finding, FindingKind, RepairDepth, RepairHow};
 
-use crate::boundary::{NO, Options, Status, YES, c_options, get, path_if_any, run, text};
+use crate::boundary::{NO, Options, Status, YES, c_options, get, path_if_any, text};
 use crate::device::CDevice;
-use crate::error::CError;
+use crate::error::{CError, run};
 use crate::ext4::{FindingFn, LEVEL_FAULT, LEVEL_FIXED, LEVEL_NOTE, tell};
 use crate::keys::{CKeys, to_write};
 use crate::progress::{Progress, ProgressFn};

@@ -5,9 +5,9 @@ use std::ffi::c_void;
 use casemate::ext4::{Resize, ResizeReport, Tail};
 use casemate::{Error, Work};
 
-use crate::boundary::{Options, Status, YES, c_options, get, place, run};
+use crate::boundary::{Options, Status, YES, c_options, get, place};
 use crate::device::CDevice;
-use crate::error::CError;
+use crate::error::{CError, run};
 use crate::keys::{CKeys, to_read, to_write};
 use crate::progress::{Progress, ProgressFn};
 

@@ -9,9 +9,9 @@ use casemate::nbd::Listener;
 use casemate::serve::{ServeOptions, Service};
 use casemate::{Error, Image};
 
-use crate::boundary::{Status, YES, c_path, free, get, give, place, run, text};
+use crate::boundary::{Status, YES, c_path, free, get, give, place, text};
 use crate::device::CDevice;
-use crate::error::CError;
+use crate::error::{CError, run};
 
 /// An NBD server.
 pub struct CServer {

@@ -5,9 +5,9 @@ use std::ffi::{c_char, c_void};
 use casemate::verity::{BlockSize, FormatOptions, Salt, Uuid, VerityOptions};
 use casemate::{Error, Work};
 
-use crate::boundary::{NO, Options, Status, YES, bytes, c_options, get, optional, place, run, text};
+use crate::boundary::{NO, Options, Status, YES, bytes, c_options, get, optional, place, text};
 use crate::device::CDevice;
-use crate::error::CError;
+use crate::error::{CError, run};
 use crate::fsverity::{CDigest, store};
 
 /// Options of a hash area. A field that is 0 or NULL has its default.

@@ -7,9 +7,9 @@ use std::path::Path;
 use casemate::ext4::{self, NewNode, PutOptions};
 use casemate::{Error, Work};
 
-use crate::boundary::{Status, YES, bytes, c_path, end, get, give, optional, place, run};
+use crate::boundary::{Status, YES, bytes, c_path, end, get, give, optional, place};
 use crate::device::CDevice;
-use crate::error::CError;
+use crate::error::{CError, run};
 use crate::keys::{CKeys, to_write};
 
 /// An owner that stays as it is.

@@ -15,8 +15,8 @@ use casemate::blockdev::PartitionId;
 use casemate::ext4::{BuildSpec, BuildTarget};
 use casemate::{Error, Work};
 
-use crate::boundary::{Status, YES, c_path, free, get, give, place, room, run};
-use crate::error::CError;
+use crate::boundary::{Status, YES, c_path, free, get, give, place, room};
+use crate::error::{CError, run};
 use crate::fsverity::{CDigest, store};
 
 /// A specification of a new file system, its contents, and layers around it. It is built once; the signature of its root hash stays.
