@@ -17,9 +17,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::error::{raise, raised};
-use crate::fscrypt::NamedPolicy;
 use crate::input::Data;
 use crate::luks::{Costs, pbkdf};
+use crate::policy::NamedPolicy;
 use crate::work::{Effort, changing};
 
 /// A new file system, and all that is to be in it and around it. It is run once.

@@ -1,12 +1,17 @@
 //! Errors as exceptions: `OSError` with its number where the system or a path is what failed, and a family of
 //! `casemate.errors` for everything else.
 
+use std::cell::Cell;
+
 use casemate::{Advice, Error, ErrorKind};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::work::raised_by_signal;
+thread_local! {
+    /// The exception that a signal has raised on this thread, while it derived a key or waited for a pipe.
+    pub static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
 
 /// The exception of an error. What a Python function has raised comes out again as what it was.
 pub fn raise(error: Error) -> PyErr {
@@ -24,7 +29,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     }
     let class = match error.kind() {
         ErrorKind::Interrupted => {
-            return Ok(raised_by_signal().unwrap_or_else(|| PyKeyboardInterrupt::new_err(())));
+            return Ok(RAISED.take().unwrap_or_else(|| PyKeyboardInterrupt::new_err(())));
         }
         ErrorKind::Corrupt => "CorruptError",
         ErrorKind::Unsupported => "UnsupportedError",

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use casemate::blockdev::os::OsStrExt;
 use casemate::crypt::Direction;
-use casemate::ext4::NewPolicy;
 use casemate::fscrypt::{self, Context, InodeInfo, KeyId};
 use casemate::{Error, Providers, backup, hex};
 use pyo3::prelude::*;
@@ -15,29 +14,9 @@ use pyo3::types::PyBytes;
 use crate::error::raise;
 use crate::ext4::{FileSystem, Left, left};
 use crate::input::Data;
+use crate::policy::NamedPolicy;
 use crate::work::{Effort, changing};
 use crate::writer::Writer;
-
-/// A policy but for its key, as Python names it: version, modes of contents and names, IVs, padding, and bytes of a data unit.
-#[derive(FromPyObject)]
-pub struct NamedPolicy(u32, String, String, String, usize, Option<u32>);
-
-impl NamedPolicy {
-    /// The policy.
-    ///
-    /// # Errors
-    /// `Argument` for names that are unknown.
-    pub fn new_policy(&self) -> Result<NewPolicy, Error> {
-        let NamedPolicy(version, contents, names, ivs, padding, data_unit_size) = self;
-        let mode = |name: &String| name.parse().map_err(|error| Error::argument(format!("{error}")));
-        let mut policy = NewPolicy::default();
-        (policy.contents, policy.names, policy.padding) = (mode(contents)?, mode(names)?, *padding);
-        policy.ivs = ivs.parse()?;
-        policy.set_version(*version)?;
-        policy.data_unit_size = *data_unit_size;
-        Ok(policy)
-    }
-}
 
 /// The fields of a context: the policy's version, modes of contents and names, IVs, padding and bytes of a data unit;
 /// then the key's name in hexadecimal digits, and the nonce.

@@ -18,6 +18,7 @@ mod luks;
 #[cfg(target_os = "linux")]
 mod nbd;
 mod part;
+mod policy;
 mod primitives;
 mod repair;
 mod verity;

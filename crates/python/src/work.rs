@@ -11,7 +11,7 @@ use casemate::{Error, ErrorKind, Work, stop_derivations_when};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::error::{raise, raised};
+use crate::error::{RAISED, raise, raised};
 
 /// How often Python is asked whether somebody has pressed Ctrl-C.
 const ASK: Duration = Duration::from_millis(50);
@@ -70,20 +70,13 @@ impl Events for Signals {
 }
 
 thread_local! {
-    /// When this thread asked Python for signals last, while it derived a key or waited for a pipe, and what a signal has raised
-    /// then.
+    /// When this thread asked Python for signals last, while it derived a key or waited for a pipe.
     static ASKED: Cell<Option<Instant>> = const { Cell::new(None) };
-    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
 /// Has whoever waits for a pipe ask Python for signals, from the module's beginning on.
 pub fn ask_while_waiting() {
     stop_waiting_when(is_pressed);
-}
-
-/// The exception that a signal has raised on this thread, while it derived a key or waited.
-pub fn raised_by_signal() -> Option<PyErr> {
-    RAISED.take()
 }
 
 /// Whether somebody has pressed Ctrl-C while this thread derives a key, or waits for a pipe.

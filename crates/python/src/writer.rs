@@ -9,8 +9,8 @@ use casemate::ext4::{self, NewNode, PutOptions, Tuning, new_uuid};
 use casemate::{Error, Work};
 use pyo3::prelude::*;
 
-use crate::fscrypt::NamedPolicy;
 use crate::input::Data;
+use crate::policy::NamedPolicy;
 use crate::work::{Effort, changing};
 
 /// Changes of an ext4 file system, in memory until they are committed.
