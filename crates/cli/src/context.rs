@@ -18,10 +18,9 @@ use casemate::{Advice, Cpu, Error, Providers, Work};
 
 use crate::advice;
 use crate::answer::Answer;
-use crate::cmd::luks::manners::Manners;
 use crate::progress::Reporter;
 use crate::signals;
-use crate::streams::{self, StandardOutput, say, visible_lines};
+use crate::streams::{self, OWN_PREFIX, StandardOutput, say, visible_lines};
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug, Default)]
@@ -47,6 +46,19 @@ pub struct Common {
     /// Print results and errors only.
     #[arg(short, long, global = true, help_heading = "Common options")]
     pub quiet: bool,
+}
+
+/// How cryptsetup was told to talk, and to ask.
+#[derive(Clone, Debug)]
+pub struct Manners {
+    /// True if it reports what it does with key slots and tokens, and how it ended.
+    pub verbose: bool,
+    /// How often a passphrase is asked for at a terminal.
+    pub tries: u32,
+    /// How long it waits for one.
+    pub timeout: Option<Duration>,
+    /// Whether passphrases are asked for twice, if that does not follow from what they are for.
+    pub verify: Option<bool>,
 }
 
 /// The common options, checked and ready.
@@ -423,6 +435,3 @@ pub fn read_small(path: &Path) -> Result<Vec<u8>, Error> {
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "give a number from 1 on".to_owned())
 }
-
-/// Beginning of this command's own messages.
-pub const OWN_PREFIX: &str = "casemate: ";

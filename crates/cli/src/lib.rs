@@ -10,6 +10,7 @@ mod advice;
 mod answer;
 #[cfg(target_os = "linux")]
 mod background;
+mod calendar;
 mod cmd;
 mod context;
 mod help;
@@ -37,8 +38,8 @@ use casemate::blockdev::wipe_stack;
 use casemate::{Error, ErrorKind};
 
 use crate::cmd::Command;
-use crate::context::{Common, Context, OWN_PREFIX};
-use crate::streams::{say, tell};
+use crate::context::{Common, Context};
+use crate::streams::{OWN_PREFIX, say, tell};
 
 pub use crate::tools::LINKS;
 

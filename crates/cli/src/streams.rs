@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use casemate::blockdev::inputs;
 use casemate::{Error, Output};
 
+/// Beginning of this command's own messages.
+pub const OWN_PREFIX: &str = "casemate: ";
+
 /// Standard output. Bytes go to the system with each write: none waits in memory for the end of the process, where an error
 /// would be lost.
 #[derive(Debug, Default)]
@@ -176,12 +179,10 @@ static ELSEWHERE: OnceLock<Listener> = OnceLock::new();
 /// Sends messages to a file from now on, each with its time.
 #[cfg(target_os = "linux")]
 pub fn to_file(file: std::fs::File) {
-    use crate::context::OWN_PREFIX;
-
     let process = std::process::id();
     let tell = move |text: &str| {
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let time = crate::cmd::ext4::entry::utc(time.map_or(0, |time| time.as_secs()));
+        let time = crate::calendar::utc(time.map_or(0, |time| time.as_secs()));
         let text = text.trim_end().strip_prefix(OWN_PREFIX).unwrap_or(text.trim_end()).replace('\n', " ");
         // One write, so that lines of several processes do not mix. A file that takes no more is not waited for.
         drop((&file).write_all(format!("{time} casemate[{process}]: {text}\n").as_bytes()));
@@ -192,7 +193,6 @@ pub fn to_file(file: std::fs::File) {
 /// Sends messages to the system's log from now on (syslog(3): a daemon's errors), or nowhere if there is none.
 #[cfg(target_os = "linux")]
 pub fn to_log() {
-    use crate::context::OWN_PREFIX;
     use std::os::unix::net::UnixDatagram;
 
     let Ok(socket) = UnixDatagram::unbound() else { return };

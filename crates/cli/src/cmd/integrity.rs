@@ -9,14 +9,13 @@ use serde_json::json;
 
 use casemate::blockdev::os::FileTypeExt;
 use casemate::blockdev::{Events, Sequential, Stream, data_mode, is_same_storage};
-use casemate::integrity::{
-    FormatOptions, IntegrityOptions, Keyed, Superblock, Volume, random_salt, read_key,
-};
+use casemate::integrity::{FormatOptions, IntegrityOptions, Superblock, Volume, random_salt};
 use casemate::target::Loss;
 use casemate::{Access, Error, Image, SecretSource, hex, probe};
 
 use crate::answer::Answer;
 use crate::cmd::explained::explained;
+use crate::cmd::journal::JournalArgs;
 use crate::cmd::overwrite::OverwriteArgs;
 use crate::cmd::place::{PlaceArgs, VolumeKind};
 use crate::cmd::rescue::KeepGoingArgs;
@@ -126,54 +125,6 @@ struct TagArgs {
     integrity_key_file: Option<PathBuf>,
     #[command(flatten)]
     journal: JournalArgs,
-}
-
-/// Options for the protection of a volume's journal, which its superblock does not record.
-#[derive(clap::Args, Debug)]
-pub struct JournalArgs {
-    /// Journal MAC algorithm: hmac-sha256, ...
-    #[arg(long, value_name = "NAME")]
-    journal_integrity: Option<String>,
-    /// Read the key of the journal MAC from this file, all of it.
-    #[arg(long, value_name = "FILE")]
-    journal_integrity_key_file: Option<PathBuf>,
-    /// Journal encryption: ctr-aes or cbc-aes.
-    #[arg(long, value_name = "NAME")]
-    journal_crypt: Option<String>,
-    /// Read the key of the journal encryption from this file, all of it.
-    #[arg(long, value_name = "FILE")]
-    journal_crypt_key_file: Option<PathBuf>,
-}
-
-/// An algorithm, and the file of its key.
-type Sealed = Option<(String, PathBuf)>;
-
-impl JournalArgs {
-    /// The algorithms of the journal's codes and of its encryption, each with the file of its key.
-    pub fn spec(&self) -> Result<(Sealed, Sealed), Error> {
-        let both = |name: &Option<String>, path: &Option<PathBuf>, option: &str| match (name, path) {
-            (None, None) => Ok(None),
-            (Some(name), Some(path)) => Ok(Some((name.clone(), path.clone()))),
-            _ => Err(Error::argument(format!("--{option} and --{option}-key-file go together"))),
-        };
-        Ok((
-            both(&self.journal_integrity, &self.journal_integrity_key_file, "journal-integrity")?,
-            both(&self.journal_crypt, &self.journal_crypt_key_file, "journal-crypt")?,
-        ))
-    }
-
-    /// Sets what is said of the journal.
-    pub fn set(&self, options: &mut IntegrityOptions) -> Result<(), Error> {
-        let read = |sealed: Sealed| match sealed {
-            Some((name, path)) => {
-                Ok::<_, Error>(Some(Keyed { algorithm: name, key: read_key(&SecretSource::file(path))? }))
-            }
-            None => Ok(None),
-        };
-        let (code, cipher) = self.spec()?;
-        (options.journal_code, options.journal_cipher) = (read(code)?, read(cipher)?);
-        Ok(())
-    }
 }
 
 /// A volume, and how its tags are made.

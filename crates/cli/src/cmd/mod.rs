@@ -12,6 +12,7 @@ mod fscrypt;
 pub mod fsverity;
 pub mod info;
 pub mod integrity;
+pub mod journal;
 #[cfg(target_os = "linux")]
 mod key;
 pub mod layers;

@@ -8,7 +8,7 @@ use casemate::blockdev::PartitionId;
 use casemate::image_spec::{ImageSpec, LayerSpec};
 use casemate::{Access, Error, Image};
 
-use crate::cmd::layers::{Asking, spec_parser};
+use crate::cmd::layers::image::{Asking, spec_parser};
 use crate::context::Context;
 use crate::size::bytes;
 

@@ -13,7 +13,7 @@ use casemate::integrity::{FormatOptions, IntegrityOptions, random_salt};
 use casemate::target::{Loss, Made};
 use casemate::{Access, Error, ErrorKind, Image, SecretSource, Target, probe};
 
-use crate::cmd::integrity::JournalArgs;
+use crate::cmd::journal::JournalArgs;
 use crate::cmd::luks::confirm;
 use crate::context::Context;
 use crate::streams::say;

@@ -16,7 +16,6 @@ mod tune2fs;
 mod umount;
 mod veritysetup;
 
-pub use cryptsetup::WRONG_PASSPHRASE;
 pub use links::{HELPERS, LINKS};
 
 use std::ffi::OsString;

@@ -8,7 +8,7 @@ use casemate::Error;
 use casemate::crypt::Mapping;
 use casemate::image_spec::{CryptSpec, KeyPlace};
 
-use crate::cmd::layers::Asking;
+use crate::cmd::layers::image::Asking;
 use crate::context::Context;
 use crate::passphrase::{Asked, descriptor};
 use crate::size::{bytes, sectors};

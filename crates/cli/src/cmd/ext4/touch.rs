@@ -7,8 +7,8 @@ use casemate::blockdev::os::OsStrExt;
 use casemate::ext4::Time;
 
 use super::change::{ChangeArgs, is_missing};
-use super::entry::calendar;
 use crate::answer::Answer;
+use crate::calendar::calendar;
 use crate::context::Context;
 
 /// Change times of files in an image; create missing files, empty.

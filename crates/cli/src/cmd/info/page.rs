@@ -6,7 +6,7 @@ use casemate::blockdev::u32_of;
 use casemate::probe::{self, Found};
 
 use super::{Place, commands, name};
-use crate::cmd::ext4::entry::utc;
+use crate::calendar::utc;
 use crate::size::{grouped, shown};
 use crate::streams::visible;
 

@@ -1,6 +1,6 @@
 //! The layers between an image and what reads it: options of every command that takes them.
 
-mod image;
+pub mod image;
 mod stack;
 
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use self::stack::{LayerOptions, Stack, ids};
 pub use super::crypt::mapping::DECRYPTION;
 use super::crypt::mapping::MappingArgs;
 use super::luks::options::{OtherDataArgs, UnlockArgs};
-use super::verity::options::HashArgs;
-use crate::cmd::integrity::JournalArgs;
+use super::verity::hash::HashArgs;
+use crate::cmd::journal::JournalArgs;
 use crate::size::bytes;
 
 /// dm-crypt, LUKS, dm-integrity and dm-verity over an image, any number of times, in the order in which they are given.

@@ -1,7 +1,5 @@
 //! Manners of cryptsetup: what its command line says on the way, where a command is called by that name.
 
-use std::time::Duration;
-
 use casemate::Error;
 
 use crate::context::Context;
@@ -10,18 +8,8 @@ use crate::passphrase::Asked;
 /// Times the usual costs that an opening may have for cryptsetup's command line: 4 GiB of memory and 32 key slots, as there.
 pub const CRYPTSETUP_LIMIT: u32 = 4;
 
-/// How that tool was told to talk, and to ask.
-#[derive(Clone, Debug)]
-pub struct Manners {
-    /// True if it reports what it does with key slots and tokens, and how it ended.
-    pub verbose: bool,
-    /// How often a passphrase is asked for at a terminal.
-    pub tries: u32,
-    /// How long it waits for one.
-    pub timeout: Option<Duration>,
-    /// Whether passphrases are asked for twice, if that does not follow from what they are for.
-    pub verify: Option<bool>,
-}
+/// Message for a wrong passphrase.
+pub const WRONG_PASSPHRASE: &str = "No key available with this passphrase.";
 
 /// Action on a key slot or a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde_json::json;
 use casemate::luks::{self, Reason, Settings};
 use casemate::{Access, Error, ErrorKind};
 
-use super::manners::{Did, Wanted};
+use super::manners::{Did, WRONG_PASSPHRASE, Wanted};
 use super::options::{HeaderArgs, VolumeArgs};
 use crate::answer::Answer;
 use crate::cmd::place::{PlaceArgs, VolumeKind};
@@ -101,7 +101,7 @@ impl TestPassphrase {
             match volume.unlock(&key, &options, &context.opening()) {
                 Err(error) if tries > 0 && error.cause() == Some(&Reason::WrongPassphrase) => {
                     match context.is_other_tool() {
-                        true => say(crate::tools::WRONG_PASSPHRASE),
+                        true => say(WRONG_PASSPHRASE),
                         false => context.complain(&error),
                     }
                 }

@@ -2,6 +2,7 @@
 
 mod dump;
 mod format;
+pub mod hash;
 pub mod info;
 pub mod options;
 mod repair;

@@ -10,40 +10,15 @@ use casemate::blockdev::{Events, PartitionId, is_same_file};
 use casemate::image_spec::{ImageSpec, read_root_hash};
 use casemate::probe::VERITY;
 use casemate::signature::check_root_hash;
-use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume, hex};
+use casemate::verity::{Fec, VerityOptions, Volume, hex};
 use casemate::{Access, Advice, Error, Image, Output, Work};
 
+use super::hash::HashArgs;
 use crate::cmd::explained::{explained, hash_area_within, without_hash_area};
 use crate::cmd::layers::{Asking, CryptArgs, spec_parser};
 use crate::cmd::place::with_partition;
 use crate::context::Context;
 use crate::size::bytes;
-
-/// How blocks are hashed.
-#[derive(clap::Args, Clone, Debug)]
-pub struct HashArgs {
-    /// The hash algorithm [default: sha256].
-    #[arg(long = "hash", value_name = "NAME")]
-    pub algorithm: Option<String>,
-    /// The format: 1 is the normal one, 0 that of Chrome OS [default: 1].
-    #[arg(long, value_name = "NUMBER")]
-    pub format: Option<u64>,
-    /// The size of data blocks in bytes, a power of two from 512 to 524288 [default: 4096].
-    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
-    pub data_block_size: Option<u64>,
-    /// The size of hash blocks in bytes, a power of two from 512 to 524288 [default: 4096].
-    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
-    pub hash_block_size: Option<u64>,
-    /// Protect only N data blocks [default: all whole ones].
-    #[arg(long, value_name = "BLOCKS")]
-    pub data_blocks: Option<u64>,
-    /// The salt in hex, or '-' for none [default: as in the superblock; of a new hash area 32 random bytes].
-    #[arg(short, long, value_name = "HEX")]
-    pub salt: Option<String>,
-    /// Hash with this driver, even if the policy would not choose it ("casemate providers" lists them).
-    #[arg(long, value_name = "DRIVER")]
-    pub provider: Option<String>,
-}
 
 /// Data with its hash area.
 #[derive(clap::Args, Debug)]
@@ -109,24 +84,6 @@ pub struct RootHashArgs {
     /// Read the root hash from this file; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     pub root_hash_file: Option<PathBuf>,
-}
-
-impl HashArgs {
-    /// How a hash area is hashed that is made, or what is expected of one that exists.
-    pub fn options(&self, hash_offset: u64, no_superblock: bool) -> Result<VerityOptions, Error> {
-        let mut options = VerityOptions::default();
-        options.algorithm = self.algorithm.clone();
-        options.hash_type = self.format.map(HashType::numbered).transpose()?;
-        options.data_block_size = self.data_block_size.map(BlockSize::new).transpose()?;
-        options.hash_block_size = self.hash_block_size.map(BlockSize::new).transpose()?;
-        options.salt = self.salt.as_deref().map(Salt::from_text).transpose()?;
-        // 0 says nothing, as in veritysetup.
-        options.data_blocks = self.data_blocks.filter(|blocks| *blocks > 0);
-        options.hash_offset = hash_offset;
-        options.superblock = !no_superblock;
-        options.driver = self.provider.clone();
-        Ok(options)
-    }
 }
 
 /// Parts that are going to be written.

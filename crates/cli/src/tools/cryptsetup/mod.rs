@@ -21,11 +21,8 @@ use casemate::{Access, Error, Image};
 use crate::answer::Answer;
 use crate::cmd::luks::Action;
 use crate::cmd::luks::confirm::ask_as_tool;
-use crate::cmd::luks::manners::Manners;
-use crate::context::Context;
+use crate::context::{Context, Manners};
 use crate::streams::{say, tell};
-
-pub use texts::WRONG_PASSPHRASE;
 
 use line::{Line, Refusal};
 use options::Tool;

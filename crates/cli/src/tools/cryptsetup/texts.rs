@@ -7,10 +7,8 @@ use casemate::{Error, ErrorKind, SecretMissing};
 
 use super::options::Tool;
 use crate::cmd::luks::confirm::Declined;
+use crate::cmd::luks::manners::WRONG_PASSPHRASE;
 use crate::passphrase::NotTheSame;
-
-/// Message for a wrong passphrase.
-pub const WRONG_PASSPHRASE: &str = "No key available with this passphrase.";
 
 /// The status that an error is told by.
 pub(super) fn status(error: &Error, tool: &Tool) -> u8 {

@@ -9,7 +9,7 @@ use casemate::ext4::{
     uuid_text,
 };
 
-use crate::cmd::ext4::entry::calendar;
+use crate::calendar::calendar;
 use crate::streams::visible;
 
 /// Width of a key with its colon.
