@@ -1,6 +1,6 @@
 //! The tools that tests need, from Debian's packages.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::report::Report;
@@ -160,4 +160,15 @@ pub fn apt_get(args: &[&str]) -> Outcome {
     let mut command = step("apt-get", []);
     command = command.env("DEBIAN_FRONTEND", "noninteractive");
     command.args(args).run()
+}
+
+/// A new environment of the system's interpreter; the folder of its programs.
+pub fn environment(folder: &Path) -> Result<PathBuf, String> {
+    environment_of("python3", folder)
+}
+
+/// A new environment of an interpreter.
+pub fn environment_of(python: &str, folder: &Path) -> Result<PathBuf, String> {
+    step(python, ["-m", "venv", "--clear", &folder.to_string_lossy()]).run()?;
+    Ok(folder.join("bin"))
 }

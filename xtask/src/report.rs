@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::step::Outcome;
+/// Why a configuration failed, or nothing.
+pub type Outcome = Result<(), String>;
 
 /// Steps, tests and skips, added up.
 pub struct Report {

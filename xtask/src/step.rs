@@ -4,10 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+pub use crate::report::Outcome;
 use crate::report::Report;
-
-/// Why a configuration failed, or nothing.
-pub type Outcome = Result<(), String>;
 
 /// A command that runs at the workspace's root.
 pub struct Step {

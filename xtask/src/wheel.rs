@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::install::{environment, environment_of};
 use crate::report::Report;
 use crate::step::{Outcome, cargo, root, step};
 use crate::systems::prepared;
@@ -156,16 +157,6 @@ impl Platform {
 fn newest(text: &str) -> Option<u32> {
     let (_, rest) = text.split_once("manylinux_2_")?;
     rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
-}
-
-/// A new environment of the system's interpreter; the folder of its programs.
-pub fn environment(folder: &Path) -> Result<PathBuf, String> {
-    environment_of("python3", folder)
-}
-
-fn environment_of(python: &str, folder: &Path) -> Result<PathBuf, String> {
-    step(python, ["-m", "venv", "--clear", &folder.to_string_lossy()]).run()?;
-    Ok(folder.join("bin"))
 }
 
 fn only_file(folder: &Path) -> Result<PathBuf, String> {

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::install::environment;
 use crate::step::{Step, root, step};
-use crate::wheel::environment;
 
 /// Packages to install: Zig, what lets cargo use it, and what makes wheels and looks at them.
 const PACKAGES: [&str; 4] =
