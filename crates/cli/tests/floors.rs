@@ -1,5 +1,8 @@
-//! The floors of ARCHITECTURE.md: a crate uses lower floors only, and so does a room of a crate whose rooms have an order.
+//! The floors of ARCHITECTURE.md: a crate uses lower floors only, and so does a room of a crate whose rooms have an order. Files of
+//! a crate import each other in a circle only where that is inherent.
 
+#[path = "floors/circles.rs"]
+mod circles;
 #[path = "floors/meaning.rs"]
 mod meaning;
 
@@ -122,6 +125,38 @@ const ROOMS_OF_FACADE: &[&str] = &[
 fn rooms_of_the_facade_use_those_before_them_only() {
     let wrong = arrows_back(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../casemate/src"), ROOMS_OF_FACADE);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Circles of files that are inherent; ARCHITECTURE.md says of each why.
+const CIRCLES: &[&str] = &[
+    "blockdev: beneath, held",
+    "blockdev: identity, os, os::unix, os::windows",
+    "cli: context, progress",
+    "ext4: edit::contents, edit::inodes, edit::xattr",
+    "ext4: read::deleted, read::old_names",
+    "ext4: repair, repair::altered, repair::copies, repair::directory, repair::map",
+    "luks: authenticated, policy, unlock, volume",
+    "python: device, ext4, fsverity, luks, verity",
+];
+
+#[test]
+fn files_import_each_other_in_circles_that_are_inherent_only() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let crates = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    let mut found = Vec::new();
+    for folder in crates.chain(["benches", "fuzz", "xtask"].map(|name| root.join(name))) {
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        found.extend(circles::of(&folder.join("src")).into_iter().map(|files| format!("{name}: {files}")));
+    }
+    found.sort();
+    assert_eq!(
+        found, CIRCLES,
+        "an arrow that closes a circle is cut, or the circle is named with its reason"
+    );
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let unnamed: Vec<_> =
+        CIRCLES.iter().filter(|circle| !text.contains(&format!("- `{circle}`: "))).collect();
+    assert!(unnamed.is_empty(), "ARCHITECTURE.md gives no reason: {unnamed:?}");
 }
 
 /// Places in a crate's source in which a room names one that comes after it, or none at all, as `crate::Name` does. A name that
