@@ -96,6 +96,9 @@ fn a_backup_of_another_volume_key_is_told() {
     assert!(!with("ours", "before"));
     twins.ours(&format!("reencrypt ours --key-slot 0 --key-file one --batch-mode {CHEAP}"));
     assert!(with("ours", "before"));
+    twins.place.sh("cp --sparse=always ours copy");
+    let batch = twins.place.own("luks header-restore copy before --batch-mode");
+    says(batch, 0, "note: copy: the backup has another volume key");
     twins.ours("header-backup ours after");
     assert!(!with("ours", "after"));
 }
@@ -225,6 +228,14 @@ fn headers_of_luks1_are_mended_as_cryptsetup_does() {
         mended += usize::from(ours[..1024] != bytes[..1024]);
     }
     assert!(mended >= 5, "{mended}");
+    // Cryptsetup leaves a slot with a key alone whose mark is damaged, and its passphrase opens nothing.
+    let mut bytes = sound.clone();
+    bytes[slot(1)] = 1;
+    twins.place.file("ours", &bytes);
+    says(twins.place.own("luks test-passphrase ours --key-file two"), 1, "");
+    assert!(twins.ours("repair ours").contains("key slot 1 had the mark 01ac71f3"));
+    assert!(twins.place.read("ours")[..1024] == sound[..1024]);
+    twins.ours("test-passphrase ours --key-file two");
     // This cryptsetup needs the kernel to see that ECB is there. Its keys are half as long as those of XTS.
     let Some(twins) = Twins::new("--type luks1 --cipher aes-cbc-plain --key-size 256") else { return };
     let mut bytes = twins.place.read("ours");

@@ -4,7 +4,7 @@ use casemate_providers::Providers;
 
 use crate::{Error, Result};
 
-use super::{DIGEST_LEN, HEADER_LEN, Header, SlotState};
+use super::{DIGEST_LEN, HEADER_LEN, Header, Slot, SlotState};
 
 /// Bytes of the volume keys whose slots have a known place.
 const USUAL_KEYS: [u32; 3] = [16, 32, 64];
@@ -14,7 +14,8 @@ const SIGNED_SLOT: usize = 6;
 
 impl Header {
     /// Reads a header that may be damaged, and mends what can be: IVs of ECB, which has none, names of hashes in upper case,
-    /// and places and stripes of slots that hold no key. Returns it with what was mended; nothing of a sound one is.
+    /// and places and stripes of slots that hold no key. A slot whose mark means nothing is active if it is otherwise as a slot with a
+    /// key. Returns the header with what was mended; nothing of a sound one is.
     ///
     /// # Errors
     /// `Corrupt` for what is none, and for damage of other kinds; `Unsupported` for an unknown hash.
@@ -25,10 +26,12 @@ impl Header {
             return Err(Error::unsupported(format!("LUKS1 header: hash {hash} is too short")));
         }
         let is_odd = header.cipher_mode.starts_with("ecb-") || header.hash != hash;
-        if header.check().is_ok() && !is_odd {
+        let has_usual_places = USUAL_KEYS.contains(&header.key_bytes) && header.slots[0].offset >= 8;
+        let is_unmarked = header.slots.iter().any(|slot| unmarked(slot).is_some());
+        if header.check().is_ok() && !is_odd && !(is_unmarked && has_usual_places) {
             return Ok((header, Vec::new()));
         }
-        if !USUAL_KEYS.contains(&header.key_bytes) || header.slots[0].offset < 8 {
+        if !has_usual_places {
             header.check()?;
             return Err(Error::corrupt(
                 "LUKS1 header: an unusual key or place of slots, which nothing can be told of",
@@ -46,6 +49,13 @@ impl Header {
         let usual = Header::new(&header.cipher_name, &header.cipher_mode, &header.hash, header.key_bytes)?;
         let is_signed = bytes[510..512] == [0x55, 0xaa];
         for (k, (slot, usual)) in header.slots.iter_mut().zip(&usual.slots).enumerate() {
+            let is_in_place = (slot.offset, slot.stripes) == (usual.offset, usual.stripes);
+            if let Some(mark) = unmarked(slot).filter(|_| is_in_place) {
+                mended.push(format!(
+                    "key slot {k} had the mark {mark:08x}, which means nothing; it has a salt and iterations, so it is active now"
+                ));
+                slot.state = SlotState::Enabled;
+            }
             if slot.state == SlotState::Enabled {
                 continue;
             }
@@ -65,5 +75,15 @@ impl Header {
         }
         header.check()?;
         Ok((header, mended))
+    }
+}
+
+/// The mark of a slot, if it means nothing and the slot is otherwise as one with a key: others have neither salt nor iterations. Active,
+/// a slot without a key opens nothing, because the header has the volume key's digest.
+fn unmarked(slot: &Slot) -> Option<u32> {
+    let has_key = slot.iterations > 0 && slot.salt.iter().any(|byte| *byte != 0);
+    match slot.state {
+        SlotState::Invalid(mark) if has_key => Some(mark),
+        _ => None,
     }
 }

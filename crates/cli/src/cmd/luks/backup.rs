@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use casemate::blockdev::Events as _;
 use casemate::luks::HeaderBackup;
 use casemate::{Access, Error};
 
@@ -72,6 +73,7 @@ impl Restore {
         let backup = HeaderBackup::open(&self.file, context.providers())?;
         let image = self.place.open(Access::Change, VolumeKind::Luks, context)?;
         let replaced = backup.compare(&image, context.providers())?;
+        let place = self.place.file().display();
         let mut what = match &replaced.uuid {
             None => "the target has no LUKS header; its present contents will be lost".to_owned(),
             Some(uuid) if uuid != backup.header().uuid() => {
@@ -83,7 +85,12 @@ impl Restore {
             Some(_) => "the present header will be lost with its key slots".to_owned(),
         };
         if replaced.has_other_key {
-            what += "; the backup has another volume key: the data that are encrypted with the present one will be lost, too";
+            let text = "the backup has another volume key: the data that are encrypted with the present one will be lost, too";
+            what += &format!("; {text}");
+            // Who is not asked is told.
+            if self.confirm.batch_mode {
+                context.note(&format!("{place}: {text}"));
+            }
         }
         if !replaced.requirements.is_empty() {
             what += &format!(
@@ -95,13 +102,9 @@ impl Restore {
             what += "; the backup is of a reencryption that was not finished: data of another state are lost with it, at the latest when \
                      the reencryption goes on";
         }
-        self.confirm.ask(&format!("{}: {what}", self.place.file().display()))?;
+        self.confirm.ask(&format!("{place}: {what}"))?;
         backup.restore(&image, context.providers())?;
-        context.done(format_args!(
-            "{}: the header is as in {}",
-            self.place.file().display(),
-            self.file.display()
-        ));
+        context.done(format_args!("{place}: the header is as in {}", self.file.display()));
         Ok(Answer::Yes)
     }
 }

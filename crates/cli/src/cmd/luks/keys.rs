@@ -47,8 +47,8 @@ pub struct AddKey {
 /// Replace a passphrase of a LUKS volume with a new one.
 ///
 /// The new key slot is written to free space, then the old one is wiped: at any moment one of the two passphrases opens
-/// the volume. In LUKS2 the slot keeps its number and its tokens. In a header of LUKS1 without a free slot the old one is
-/// overwritten: a power cut may then leave neither.
+/// the volume. In LUKS2 the slot keeps its number and its tokens. Where a header has no free slot (LUKS1) or no free space
+/// for key slots (LUKS2), the old one is overwritten: a power cut may then leave neither. Another slot must open the volume.
 #[derive(clap::Args, Debug)]
 pub struct ChangeKey {
     #[command(flatten)]
@@ -58,6 +58,9 @@ pub struct ChangeKey {
 }
 
 /// Rewrite a key slot of LUKS2 for the same passphrase, with other costs, another KDF, or another cipher.
+///
+/// The new slot is written to free space, then the old one is wiped. Where the header has no free space for key slots, the old
+/// one is overwritten: a power cut may then leave a slot that the passphrase does not open. Another slot must open the volume.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
     \x20 casemate luks convert-key vault.img --key-file pass.key --pbkdf pbkdf2 --iter-time 500")]
