@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use casemate_blockdev::{u64_of, usize_of};
 
 use crate::alloc::Goal;
-use crate::check::Finding;
+use crate::check::{CheckReport, Finding, FindingKind};
 use crate::edit::inode::{read_raw, write};
 use crate::error::{Problem, Result};
 use crate::format::csum::{Context, Subject};
@@ -16,9 +16,9 @@ use crate::format::xattr;
 use crate::read::fs::Ext4;
 use crate::read::mapping::Mapping;
 use crate::read::runs::BlockRuns;
-use crate::repair::Repair;
 use crate::repair::altered::Alteration;
 use crate::repair::map::Walk;
+use crate::repair::{Repair, Rule};
 use crate::units::{Block, InodeNo, Run, merge};
 
 /// Blocks that are claimed more than once, and those of them that have an owner by now.
@@ -147,6 +147,38 @@ fn claim(finding: &Finding) -> Option<Run> {
 }
 
 impl Repair {
+    /// Notes which blocks have two owners, and who these are.
+    pub(super) fn look_at_claims(&mut self, report: &CheckReport) {
+        let twice = |finding: &&Finding| finding.kind() == FindingKind::ClaimedTwice;
+        self.claimed = report.faults.iter().filter(twice).filter_map(claim).collect();
+        merge(&mut self.claimed);
+        self.claimants =
+            report.faults.iter().filter(twice).filter_map(|finding| finding.place().inode).collect();
+    }
+
+    /// Whether a rule would write to blocks that others claim, too. Until these have an owner they may be anybody's, whatever
+    /// rules there are for what should lie there.
+    pub(super) fn must_wait(&self, rule: Rule, finding: &Finding) -> bool {
+        if self.claimed.is_empty() {
+            return false;
+        }
+        let place = finding.place();
+        let is_claimed = place.block.is_some_and(|block| Owners::is_in(&self.claimed, Block::new(block)));
+        match rule {
+            Rule::Own
+                if finding.kind() == FindingKind::ResizeInode || place.inode == Some(InodeNo::RESIZE) =>
+            {
+                let reserve = self.reserve();
+                self.claimed.iter().any(|run| run.shared(reserve).is_some())
+            }
+            Rule::Inode => place.inode.is_none() && is_claimed,
+            Rule::Directory => is_claimed || place.inode.is_some_and(|inode| self.claimants.contains(&inode)),
+            // These change directories, and free blocks, wherever names lead.
+            Rule::Unloop | Rule::Free => true,
+            _ => false,
+        }
+    }
+
     /// Gives an inode copies of those blocks that others keep.
     pub(super) fn copy_shared(&mut self, finding: &Finding) -> Result<bool> {
         // What lies on metadata without an owner is told for its owners, too.

@@ -28,7 +28,7 @@ impl Repair {
         let mut rules: BTreeMap<Rule, BTreeMap<FindingKind, Vec<&Finding>>> = BTreeMap::new();
         for finding in report.faults.iter().chain(&report.notes) {
             let Some(rule) = rule(finding).filter(|_| !mended.contains(finding)) else { continue };
-            if self.decided.contains(&(rule, finding.clone())) {
+            if self.decided.contains(&(rule, finding.clone())) || self.must_wait(rule, finding) {
                 continue;
             }
             if rule == Rule::Copy && !self.decided.contains(&(Rule::Cut, finding.clone())) {

@@ -327,6 +327,8 @@ fn mend(
         tables: Tables::default(),
         begun: Vec::new(),
         metadata: OnceCell::new(),
+        claimed: Vec::new(),
+        claimants: BTreeSet::new(),
         copied: BTreeSet::new(),
         is_stuck: false,
         unsound: Unsound::default(),
@@ -437,6 +439,9 @@ struct Repair {
     begun: Vec<(GroupNo, Bitmap)>,
     /// Blocks of the file system's own structures, since the last look.
     metadata: OnceCell<Arc<[Run]>>,
+    /// Blocks that have two owners, and inodes that are some of these, since the last look.
+    claimed: Vec<Run>,
+    claimants: BTreeSet<InodeNo>,
     /// Blocks of descriptors that were copied in this round.
     copied: BTreeSet<u32>,
     /// True where a group's structure has no place that it can be given: nothing that depends on it is decided.

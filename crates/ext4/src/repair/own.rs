@@ -17,7 +17,7 @@ use crate::format::raw_inode::RawInode;
 use crate::read::journal::Journal;
 use crate::read::mapping::Mapping;
 use crate::repair::Repair;
-use crate::units::{Block, InodeNo};
+use crate::units::{Block, InodeNo, Run};
 
 /// Blocks of a journal that is made anew, at least and at most.
 const JOURNAL_BLOCKS: (u64, u64) = (1024, 32768);
@@ -105,7 +105,7 @@ impl Repair {
             None => self.files.inodes().map(&mut inode).metadata_block()?,
         };
         let reserved = u32::from(fs.superblock().reserved_descriptor_blocks());
-        let first = layout.descriptor_block(0) + u64::from(layout.descriptor_blocks());
+        let first = self.reserve().first;
         let mut numbers = vec![0; layout.block_len()];
         for index in 0..reserved {
             let block = first + u64::from(index);
@@ -131,18 +131,26 @@ impl Repair {
         Ok(true)
     }
 
+    /// The blocks that the first copy of descriptors has for more of them.
+    pub(super) fn reserve(&self) -> Run {
+        let fs = self.files.fs();
+        let layout = fs.layout();
+        let first = layout.descriptor_block(0) + u64::from(layout.descriptor_blocks());
+        Run { first, len: fs.superblock().reserved_descriptor_blocks().into() }
+    }
+
     /// Whether a block holds numbers of blocks that are reserved, as the top of that tree does.
     fn is_top(&self, block: Block) -> Result<bool> {
         let fs = self.files.fs();
-        let layout = fs.layout();
         if !fs.is_present(block, 1) {
             return Ok(false);
         }
-        let first = layout.descriptor_block(0) + u64::from(layout.descriptor_blocks());
-        let end = first + u64::from(fs.superblock().reserved_descriptor_blocks());
+        let reserve = self.reserve();
         let numbers: Vec<u32> =
             block_map::numbers(&fs.read_block(block)?).filter(|number| *number != 0).collect();
-        let fits = numbers.iter().filter(|number| (first..end).contains(&Block::new((**number).into())));
+        let fits = numbers
+            .iter()
+            .filter(|number| (reserve.first..reserve.end()).contains(&Block::new((**number).into())));
         let fits = fits.count();
         Ok(fits > 0 && fits * 2 > numbers.len())
     }
@@ -273,8 +281,9 @@ impl Repair {
                     && inode.kind() == Some(FileType::Regular);
                 // One in which no block is of a file of orphans is a file of somebody.
                 let is_one = self.has_orphan_block(&found.runs)?;
-                let file = inode.to_inode().ok().filter(|_| is_whole && is_one);
-                let file = file.map(|file| (file, found.runs));
+                let blocks = inode.size() / u64_of(block_size);
+                let has_room = self.files.space().free_clusters() * self.files.space().ratio() > blocks;
+                let file = Some((number, blocks)).filter(|_| is_whole && is_one && has_room);
                 if file.is_none() && (is_one || inode.links() == 0) {
                     self.clear_inode(number)?;
                 }
@@ -282,17 +291,8 @@ impl Repair {
             }
             None => None,
         };
-        if let Some((file, runs)) = &file {
-            for block in runs.iter().flat_map(|run| run.physical.run(run.len)) {
-                let context = Context { block, ..file.context() };
-                let bytes = orphan::new_bytes(block_size);
-                self.files.inodes().transaction().create_structure(
-                    Subject::OrphanBlock,
-                    context,
-                    block,
-                    bytes,
-                );
-            }
+        if let Some((number, blocks)) = file {
+            self.begin_orphan_file(number, blocks)?;
         }
         self.files.inodes().transaction().edit_superblock(|superblock| {
             superblock.remove_ro_compat(RoCompat::ORPHAN_PRESENT);
@@ -302,6 +302,25 @@ impl Repair {
             Ok(())
         })?;
         Ok(true)
+    }
+
+    /// Gives the file of orphans as many new blocks, which list nothing. Those that its map led to may be blocks of others, so
+    /// they are left to the bitmaps.
+    fn begin_orphan_file(&mut self, number: InodeNo, blocks: u64) -> Result<()> {
+        let mut inode = self.own_inode(number);
+        self.files.inodes().map(&mut inode).start();
+        let mut places = Vec::new();
+        self.files.inodes().map(&mut inode).fill(0, blocks, false, |run| {
+            places.extend(run.physical.run(run.len));
+        })?;
+        let size = self.space().block_size();
+        for block in places {
+            let context = Context { block, ..inode.context() };
+            let bytes = orphan::new_bytes(size);
+            self.files.inodes().transaction().create_structure(Subject::OrphanBlock, context, block, bytes);
+        }
+        inode.set_size(blocks * u64_of(size));
+        write_new(self.space(), &inode)
     }
 
     /// Whether one of these blocks is of a file of orphans.

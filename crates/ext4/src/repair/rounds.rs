@@ -124,6 +124,7 @@ impl Repair {
 
     /// Looks at what stands against mending.
     fn look(&mut self, report: &CheckReport) -> Result<()> {
+        self.look_at_claims(report);
         let stays = |finding: &Finding| {
             self.left.contains(finding) || self.answers.get(&finding.kind()) == Some(&false)
         };

@@ -10,7 +10,7 @@ use casemate_ext4::{
     Alteration, Ext4, FindingKind, InodeNo, OpenOptions, RepairDepth, RepairOptions, RepairReport, repair,
 };
 use casemate_providers::Work;
-use casemate_testkit::{Rng, TempDir, run, tempdir, tool};
+use casemate_testkit::{Rng, TempDir, run, slow_tests, tempdir, tool};
 
 use super::{e2fsck, options, readable};
 
@@ -54,9 +54,12 @@ fn contents(image: &Path) -> BTreeMap<Vec<u8>, u32> {
     readable(Arc::new(MemoryDevice::new(std::fs::read(image).unwrap())))
 }
 
+fn open(image: &Path) -> Ext4 {
+    Ext4::open(Arc::new(FileDevice::open(image).unwrap()), &OpenOptions::default()).unwrap()
+}
+
 fn number_of(image: &Path, name: &[u8]) -> InodeNo {
-    let device = Arc::new(FileDevice::open(image).unwrap());
-    let fs = Ext4::open(device, &OpenOptions::default()).unwrap();
+    let fs = open(image);
     let entries = fs.read_dir(&fs.root().unwrap()).unwrap();
     entries.into_iter().find(|entry| &entry.name[..] == name).unwrap().inode
 }
@@ -137,6 +140,62 @@ fn without_room_for_copies_nothing_is_lost() {
             .filter_map(|fault| fault.place().inode)
             .collect();
         assert!(ours.iter().all(|inode| told.contains(inode)), "{features}: {:?}", repaired.report.faults);
+    }
+}
+
+/// Blocks of files of the file system's own, and of directories, that a map says to lie where a file's are: whatever is made anew, the
+/// file keeps its contents, with a free place for it and without.
+#[test]
+fn structures_whose_maps_lead_to_a_file_are_not_made_over_it() {
+    let Some(fsck) = tool("e2fsck") else { return };
+    let folder = tempdir().unwrap();
+    let kinds = [
+        "-t ext4 -O orphan_file,quota",
+        "-t ext4 -O orphan_file,quota,^extent,^64bit",
+        "-t ext4 -O orphan_file,quota,^metadata_csum",
+        "-t ext4 -O orphan_file,quota,bigalloc -C 8192",
+    ];
+    for features in kinds {
+        let Some((path, debugfs)) = image(&folder, features, "8M") else { return };
+        let ask = |request: &str| run(Command::new(&debugfs).args(["-R", request]).arg(&path));
+        let orphans = open(&path).superblock().orphan_file.unwrap();
+        let (sound, expected) = (std::fs::read(&path).unwrap(), contents(&path));
+        let places: Vec<u64> =
+            [0, 7].map(|block| ask(&format!("bmap /f005 {block}")).trim().parse().unwrap()).into();
+        for (inode, block) in [
+            (format!("<{orphans}>"), 0),
+            (format!("<{orphans}>"), 5),
+            ("<3>".to_owned(), 1),
+            ("<4>".to_owned(), 0),
+            ("<7>".to_owned(), 13),
+            ("<8>".to_owned(), 0),
+            ("<8>".to_owned(), 3),
+            ("/directory".to_owned(), 0),
+            ("/lost+found".to_owned(), 2),
+        ] {
+            for place in &places[..if slow_tests() { 2 } else { 1 }] {
+                for more in ["", "feature orphan_present", "setb 1 8191"] {
+                    if features.contains("bigalloc") && (more.starts_with("setb") || inode == "<7>") {
+                        continue;
+                    }
+                    let what = format!("{features}: {inode}[{block}] at {place} {more}");
+                    std::fs::write(&path, &sound).unwrap();
+                    edit(&debugfs, &path, &format!("sif {inode} bmap[{block}] {place}\n{more}"));
+                    let repaired = mend_all(&path);
+                    let now = contents(&path);
+                    let lost: Vec<_> =
+                        expected.iter().filter(|(name, sum)| now.get(*name) != Some(*sum)).collect();
+                    let is_renamed = |name: &[u8]| inode == "/directory" && name.starts_with(b"directory/");
+                    assert!(lost.iter().all(|(name, _)| is_renamed(name)), "{what}: {lost:?}");
+                    if more.starts_with("setb") {
+                        continue;
+                    }
+                    assert!(repaired.report.is_clean(), "{what}: {:?}", repaired.report.faults);
+                    let (status, text) = e2fsck(&fsck, &path);
+                    assert_eq!(status, Some(0), "{what}: {text}");
+                }
+            }
+        }
     }
 }
 
