@@ -122,6 +122,38 @@ fn another_uuid_leaves_everything_else_as_it_is() {
     }
 }
 
+/// A block of somebody's file that a wrong map gives to the file of orphans, or to a directory: no checksum is written into it, and
+/// it is not freed.
+#[test]
+fn blocks_that_only_a_wrong_map_leads_to_stay_as_they_are() {
+    let (Some(debugfs), Some(place)) = (tool("debugfs"), Place::new("-b 1024 -O orphan_file")) else {
+        return;
+    };
+    let ask = |flags: &[&str], request: &str| {
+        let mut command = Command::new(&debugfs);
+        String::from_utf8(run_any(command.args(flags).args(["-R", request]).arg(place.path("image"))).stdout)
+            .unwrap()
+    };
+    std::fs::write(place.path("file"), vec![7; 50_000]).unwrap();
+    place.yes(&format!("put image {} /file", place.path("file").display()));
+    place.yes("mkdir image /directory");
+    let orphans = dumped(&place, "Orphan file inode").unwrap();
+    let block = ask(&[], "bmap /file 6").trim().to_owned();
+    let sound = std::fs::read(place.path("image")).unwrap();
+    for (inode, at, changes) in [
+        (format!("<{orphans}>"), 5, &["-U random", "-O ^orphan_file"][..]),
+        ("/directory".to_owned(), 0, &["-U random"]),
+    ] {
+        std::fs::write(place.path("image"), &sound).unwrap();
+        ask(&["-w"], &format!("sif {inode} bmap[{at}] {block}"));
+        let before = std::fs::read(place.path("image")).unwrap();
+        for change in changes {
+            place.no(&format!("tune image {change}"), 2, &format!("block {block}"));
+            assert!(std::fs::read(place.path("image")).unwrap() == before, "{inode} {change}");
+        }
+    }
+}
+
 #[test]
 fn features_come_and_go() {
     for kind in KINDS {

@@ -4,9 +4,10 @@
 use std::ops::ControlFlow;
 
 use crate::alloc::Allocator;
-use crate::error::Result;
+use crate::error::{Place, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject, recipe};
 use crate::format::inode::{Inode, InodeFlags};
+use crate::format::orphan;
 use crate::read::dir::BlockRole;
 use crate::read::mapping::{MapVisitor, Mapping};
 use crate::transaction::patch::{Part, Patcher, Patching};
@@ -42,6 +43,10 @@ pub(crate) fn seal_block(
 
 /// Seals all blocks whose checksums begin with an inode's number: those of its tree of extents, of a directory, and of the
 /// file of orphans. `context` is what they begin with from now on; `inode` is still as it was.
+///
+/// # Errors
+/// `Corrupt` for a block that is not what it should be by its checksum until now: it may be a block of somebody's data, to
+/// which a wrong map leads.
 pub(crate) fn seal_blocks_of(
     space: &mut Allocator,
     sums: &Checksums,
@@ -51,27 +56,37 @@ pub(crate) fn seal_blocks_of(
     let fs = space.fs().clone();
     let mut blocks = Blocks::default();
     let _ = fs.visit_map(inode, 0, &mut blocks)?;
+    let (number, old) = (inode.number(), inode.context());
     if inode.is_dir() && !inode.has(InodeFlags::INLINE_DATA) {
         let end = fs.directory_blocks(inode)?;
         for run in &blocks.runs {
             for logical in run.logical..run.end().min(end) {
                 let block = run.physical + (logical - run.logical);
-                let (_, role) = fs.directory_block(inode, logical, block)?;
-                let subject = match role {
-                    BlockRole::Leaf => Subject::DirectoryBlock,
-                    BlockRole::Node => Subject::HtreeNode,
+                let (bytes, role) = fs.directory_block(inode, logical, block)?;
+                let (subject, structure) = match role {
+                    BlockRole::Leaf => (Subject::DirectoryBlock, Structure::DirectoryBlock),
+                    BlockRole::Node => (Subject::HtreeNode, Structure::HtreeNode),
                 };
+                let place = Place::inode(structure, number).at(block);
+                fs.verify_directory_block(role, &old, &bytes, place)?;
                 seal_block(space, sums, subject, context, block)?;
             }
         }
     }
-    if fs.superblock().orphan_file == Some(inode.number()) {
+    if fs.superblock().orphan_file == Some(number) {
         for block in blocks.runs.iter().flat_map(|run| run.physical.run(run.len)) {
+            let place = Place::inode(Structure::OrphanBlock, number).at(block);
+            let bytes = space.transaction().with(block, <[u8]>::to_vec)?;
+            orphan::check(&bytes, place)?;
+            fs.checksums().verify(Subject::OrphanBlock, &Context { block, ..old }, &bytes, place)?;
             seal_block(space, sums, Subject::OrphanBlock, Context { block, ..context }, block)?;
         }
     }
     if inode.has(InodeFlags::EXTENTS) {
         for block in &blocks.of_map {
+            let place = Place::inode(Structure::ExtentBlock, number).at(*block);
+            let bytes = space.transaction().with(*block, <[u8]>::to_vec)?;
+            fs.checksums().verify(Subject::ExtentBlock, &old, &bytes, place)?;
             seal_block(space, sums, Subject::ExtentBlock, context, *block)?;
         }
     }

@@ -6,10 +6,12 @@ use crate::build::journal_blocks;
 use crate::edit::file_map::Cut;
 use crate::edit::files::Files;
 use crate::edit::inode::{blank, clear, write_new};
+use crate::edit::reseal::Blocks;
 use crate::edit::too_large::TooLarge;
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::FileType;
 use crate::format::journal_superblock;
+use crate::format::orphan;
 use crate::units::InodeNo;
 
 /// Bytes of zeros that are written at once.
@@ -82,9 +84,18 @@ pub(super) fn remove(files: &mut Files) -> Result<()> {
 }
 
 /// Frees the file that lists orphans. It lists none: who opens a file system for changes deletes what waits for that.
+///
+/// # Errors
+/// `Corrupt` for a block that is none of such a file: its map leads to blocks of others, which must not be freed.
 pub(super) fn remove_orphan_file(files: &mut Files) -> Result<()> {
     if let Some(number) = files.fs().superblock().orphan_file {
         let mut inode = files.get_unlinked(number)?;
+        let mut blocks = Blocks::default();
+        let _ = files.fs().visit_map(&inode, 0, &mut blocks)?;
+        for block in blocks.runs.iter().flat_map(|run| run.physical.run(run.len)) {
+            let place = Place::inode(Structure::OrphanBlock, number).at(block);
+            files.inodes().transaction().with(block, |bytes| orphan::check(bytes, place))??;
+        }
         files.inodes().release(&mut inode)?;
     }
     files.inodes().transaction().edit_superblock(|superblock| {

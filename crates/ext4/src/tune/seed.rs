@@ -14,6 +14,7 @@ use crate::format::features::Incompat;
 use crate::format::group::{Bitmap, GroupDescriptor};
 use crate::format::inode::{GENERATION, MODE};
 use crate::format::superblock::Superblock;
+use crate::format::xattr;
 use crate::transaction::patch::Part;
 use crate::units::{Block, GroupNo, InodeNo};
 
@@ -120,9 +121,12 @@ fn reseal_group(
                 fs.check_blocks(block, 1, place)?;
                 let context = Context { block, ..Context::default() };
                 let place = Place::of(Structure::XattrBlock).at(block);
-                space
-                    .transaction()
-                    .with(block, |bytes| fs.verify(Subject::XattrBlock, &context, bytes, place))??;
+                space.transaction().with(block, |bytes| {
+                    if !xattr::block_header(bytes).0 {
+                        return Err(place.malformed("is not a block of attributes"));
+                    }
+                    fs.checksums().verify(Subject::XattrBlock, &context, bytes, place)
+                })??;
                 seal_block(space, sums, Subject::XattrBlock, context, block)?;
             }
             inode.context()
