@@ -306,6 +306,53 @@ fn files_that_linux_deleted_come_back() {
     }
 }
 
+/// A file of which the journal shows that others had its blocks since, though they are free by now: other files, which were deleted,
+/// or written anew and shorter, or cut; directories, and blocks of attributes.
+#[test]
+fn a_file_whose_blocks_others_had_is_not_likely_whole() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let other = "head -c 90000 /dev/zero | tr '\\0' B > other; sync";
+    for (what, options, then) in [
+        ("deleted", "-b 1024", format!("{other}; head -c 500 /dev/zero > other; sync; rm other; sync")),
+        ("shorter", "-b 1024", format!("{other}; head -c 500 /dev/zero > other; sync")),
+        ("cut", "-b 1024", format!("{other}; truncate -s 0 other; sync")),
+        ("cut, of old maps", "-b 1024 -O ^extent,^64bit,^metadata_csum", format!("{other}; truncate -s 0 other; sync")),
+        ("directories", "-b 1024 -N 200", "mkdir $(seq -f d%.0f 40); sync; rmdir d*; sync".to_owned()),
+        (
+            "attributes",
+            "-b 1024 -N 200",
+            "for i in $(seq 30); do : > e$i; setfattr -n user.x -v $i$(head -c 400 /dev/zero | tr '\\0' x) e$i; done; \
+             sync; rm e*; sync"
+                .to_owned(),
+        ),
+    ] {
+        let place = Place::new(CASEMATE);
+        mke2fs::make(&mke2fs, &format!("-t ext4 {options}"), &place.path("image"), "8M");
+        let script = format!(
+            "modprobe ext4 2>/dev/null || true
+             mkdir -p /run/m
+             mount /dev/ubda /run/m
+             cd /run/m
+             head -c 40000 /dev/zero > fill
+             head -c 90000 /dev/zero | tr '\\0' A > keep; sync
+             rm keep; sync
+             {then}
+             cd /
+             umount /run/m"
+        );
+        let uml = casemate_testkit::uml::Uml::new(script).disk(place.path("image"), false);
+        let Some(output) = uml.run() else { return };
+        output.expect_success();
+        let output = place.own("ext4 undelete image found --json");
+        let told = lines(&output);
+        let keep = told.iter().find(|file| file["path"] == "/keep");
+        let keep = keep.unwrap_or_else(|| panic!("{what}: {told:?}"));
+        assert_eq!((status(&output), &keep["verdict"]), (1, &"doubtful".into()), "{what}: {keep}");
+        let is_told = keep["why"].as_str().is_some_and(|why| why.contains("blocks w") || why.contains("in use again"));
+        assert!(is_told && !place.path("found/keep").exists(), "{what}: {keep}");
+    }
+}
+
 /// An image made of `tree`, and changed by debugfs.
 fn changed(place: &Place, options: &str, size: &str, requests: &[&str]) {
     let make = format!("{options} -d {}", place.path("tree").display());

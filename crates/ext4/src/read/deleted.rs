@@ -5,7 +5,8 @@
 //! records of directories, or their copies in the journal, still have.
 //!
 //! Nothing says that a block still has the file's contents: the block may have been used again, and freed again. What can be told is
-//! whether it is in use now, and whether a file that was deleted later had it, too.
+//! whether it is in use now, whether a file that was deleted later had it, too, and whether the journal has a copy that shows it in
+//! other use since ([`Reuse`]).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,9 +22,10 @@ use crate::read::fs::Ext4;
 use crate::read::journal::History;
 use crate::read::map::is_fast_symlink;
 use crate::read::old_names::{Identity, Life, Moment, NOW, Names};
+use crate::read::reuse::{Held, Reuse, is_same_map};
 use crate::read::runs::BlockRuns;
 use crate::read::unread::{TableBlock, Unread};
-use crate::units::{Block, GroupNo, InodeNo};
+use crate::units::{Block, GroupNo, InodeNo, Run};
 
 /// Deleted files that are told.
 const MOST_FILES: usize = 200_000;
@@ -75,7 +77,7 @@ pub struct DeletedBlocks {
     pub in_use: u64,
     /// Blocks of groups whose bitmap is damaged: nothing tells whether they are free.
     pub unknown: u64,
-    /// Blocks that a file had which was deleted later, and are free.
+    /// Blocks that something else had since: a file that was deleted later, or what the journal's copies show.
     pub shared: u64,
     /// Whether the map can be read.
     pub is_map_whole: bool,
@@ -93,7 +95,8 @@ pub struct Deleted {
 }
 
 impl DeletedFile {
-    /// Whether all that can be told speaks for contents that are whole: the map is, and its blocks are free.
+    /// Whether all that can be told speaks for contents that are whole: the map is, its blocks are free, and nothing is known to
+    /// have had them since.
     pub fn is_likely_whole(&self) -> bool {
         self.source != DeletedSource::MapGone
             && self.blocks.is_map_whole
@@ -147,10 +150,17 @@ impl Ext4 {
             unread.add(error.map_text(|text| format!("copies in the journal: {text}")));
         }
         let history = Arc::new(history);
-        let mut search =
-            Search { fs: self, history: &history, files: Vec::new(), directories: Vec::new(), left_out: 0 };
+        let mut search = Search {
+            fs: self,
+            history: &history,
+            files: Vec::new(),
+            directories: Vec::new(),
+            held: Held::default(),
+            left_out: 0,
+        };
         self.for_each_table_block(events, &mut unread, |block| search.block(&block))?;
-        let Search { mut files, directories, left_out, .. } = search;
+        let Search { mut files, directories, held, mut left_out, .. } = search;
+        left_out += held.left_out;
         files.sort_by_key(|file| {
             let transaction = match file.source {
                 DeletedSource::Journal(transaction) => transaction,
@@ -160,11 +170,12 @@ impl Ext4 {
         });
         let names = Names::collect(self, &history, &files, &directories);
         let mut usage = BlockUsage { fs: self, group: None, bitmap: Usage::Free };
+        let mut reuse = Reuse::new(self, &history, held);
         let (mut taken, mut runs_left) = (BlockRuns::default(), MOST_RUNS);
         for (number, file) in files.iter_mut().enumerate() {
             (file.paths, file.ways) = names.paths(number).into_iter().unzip();
             file.possible_paths = names.possible_paths(number);
-            file.blocks = blocks_of(file, &mut usage, &mut taken, &mut runs_left);
+            file.blocks = blocks_of(file, &mut usage, &mut taken, &mut reuse, &mut runs_left);
         }
         Ok(Deleted { files, left_out: left_out + history.left_out, unread })
     }
@@ -176,6 +187,8 @@ struct Search<'a> {
     files: Vec<DeletedFile>,
     /// Directories that are in use, and since when.
     directories: Vec<(InodeNo, Life)>,
+    /// Blocks that inodes had.
+    held: Held,
     left_out: u64,
 }
 
@@ -219,8 +232,9 @@ impl Search<'_> {
             owner: if inode.is_dir() { Owner::Directory } else { Owner::None },
         });
         let newest = current.as_ref().map(|current| (current.identity, NOW));
+        let mapped = now.clone().filter(is_alive);
         let deleted = now.filter(|inode| !is_alive(inode));
-        Slot { number, slot, deleted, current, newest, dead_since: NOW, oldest: NOW }
+        Slot { number, slot, deleted, current, newest, mapped, dead_since: NOW, oldest: NOW }
     }
 
     /// Looks at the inode as a transaction had it.
@@ -238,6 +252,10 @@ impl Search<'_> {
             self.end_life(slot, Some(moment));
             return;
         };
+        if !slot.mapped.as_ref().is_some_and(|mapped| is_same_map(mapped, &inode)) {
+            self.held.note(self.fs, self.history, &inode, transaction);
+            slot.mapped = Some(inode.clone());
+        }
         let identity = Identity::new(&inode);
         if let Some(current) = slot.current.as_mut().filter(|current| current.identity == identity) {
             current.life.shown = current.life.shown.map(|(_, last)| (moment, last));
@@ -297,6 +315,8 @@ struct Slot {
     current: Option<Current>,
     /// The last file that is known to have had the number, and until when.
     newest: Option<(Identity, Moment)>,
+    /// The inode with the map that was noted last, or with the one that it has now.
+    mapped: Option<Inode>,
     /// The first moment at which `deleted` was.
     dead_since: Moment,
     /// The oldest moment that was looked at.
@@ -406,11 +426,12 @@ impl BlockUsage<'_> {
     }
 }
 
-/// State of a file's blocks. `taken` has those of files that were deleted later.
+/// State of a file's blocks. `taken` has those of files that were deleted later, and `reuse` what had them since.
 fn blocks_of(
     file: &DeletedFile,
     usage: &mut BlockUsage<'_>,
     taken: &mut BlockRuns,
+    reuse: &mut Reuse<'_>,
     runs_left: &mut u64,
 ) -> DeletedBlocks {
     let mut blocks = DeletedBlocks { is_map_whole: true, ..DeletedBlocks::default() };
@@ -419,6 +440,11 @@ fn blocks_of(
         return blocks;
     }
     let most = usage.fs.layout().blocks;
+    let gone = file.life.before.unwrap_or(NOW);
+    let since = match file.source {
+        DeletedSource::Journal(transaction) => Moment::from(transaction),
+        _ => gone,
+    };
     let walked = file.view().mappings(&file.inode, 0, |run| {
         // A file has no more blocks than there are: more are the same ones again.
         if *runs_left == 0 || blocks.all + run.len > most {
@@ -428,9 +454,10 @@ fn blocks_of(
         *runs_left -= 1;
         blocks.all += run.len;
         usage.count(run.physical, run.len, &mut blocks);
-        if !taken.insert(run.physical, run.len) {
-            blocks.shared += run.len;
-        }
+        blocks.shared += match taken.insert(run.physical, run.len) {
+            true => reuse.count(Run { first: run.physical, len: run.len }, since, gone),
+            false => run.len,
+        };
         Ok(ControlFlow::Continue(()))
     });
     blocks.is_map_whole &= walked.is_ok();

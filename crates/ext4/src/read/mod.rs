@@ -19,6 +19,7 @@ pub(crate) mod names;
 pub(crate) mod old_names;
 pub(crate) mod path;
 pub(crate) mod primary;
+pub(crate) mod reuse;
 pub(crate) mod runs;
 pub(crate) mod seen;
 pub(crate) mod symlink;

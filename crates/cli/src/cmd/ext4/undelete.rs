@@ -26,10 +26,11 @@ use crate::streams::visible;
 /// the map in the inode. Names are those that directories, or their copies in the journal, still have. A file without one is called
 /// # and its inode's number, and so is one that may have had several names, as other files had its inode's number, too: they are told.
 ///
-/// A file is likely whole if its map is, all its blocks are free, and it matches its fs-verity tree if it has one. Nothing else
-/// tells whether a free block was used by another file for a while. Files with blocks that are in use again, or whose bitmap is
-/// damaged, are named, and are copied with --doubtful. Symbolic links become text files that hold their targets; directories are made where their names are
-/// known. The exit status is 1 if not all files that were asked for were copied, or one of them is doubtful. It is 2 if something
+/// A file is likely whole if its map is, all its blocks are free, nothing is known to have used them since, and it matches its
+/// fs-verity tree if it has one. The journal's copies of maps, of bitmaps and of the blocks themselves show later uses, as do files that
+/// were deleted later; nothing tells of a use that the journal has no copy of any more. Files with blocks that are in use again, or were,
+/// or whose bitmap is damaged, are named, and are copied with --doubtful. Symbolic links become text files that hold their targets;
+/// directories are made where their names are known. The exit status is 1 if not all files that were asked for were copied, or one of them is doubtful. It is 2 if something
 /// could not be read, where there may be more.
 ///
 /// DIR becomes its owner's alone, as nobody knows for sure who could reach the files; folders in it have the permissions of their

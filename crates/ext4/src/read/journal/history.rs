@@ -112,6 +112,11 @@ impl History {
         Ok(history)
     }
 
+    /// True if there are no copies.
+    pub fn is_empty(&self) -> bool {
+        self.copies.is_empty()
+    }
+
     /// The transactions that have a copy of a block, newest first.
     pub fn transactions(&self, block: Block) -> impl Iterator<Item = u32> {
         self.copies.get(&block).into_iter().flatten().rev().map(|(sequence, _)| *sequence)
