@@ -189,6 +189,51 @@ fn a_repair_can_be_undone() {
     undo();
 }
 
+/// A repair whose undo file has no room says whether the image was changed, and leaves an undo file where it was.
+#[test]
+fn an_undo_file_without_room_gives_back_what_was_changed() {
+    let place = Place::new(CASEMATE);
+    let Some(e2undo) = tool("e2undo") else { return };
+    let mut damage: String = (13..60).map(|number| format!("seti <{number}>\n")).collect();
+    damage += "setb 3000 2000\nsif / links_count 9\nset_bg 1 free_blocks_count 9\nclri <11>\n";
+    if damaged(&place, &damage).is_none() {
+        return;
+    }
+    fs::create_dir(place.path("small")).unwrap();
+    // Sizes of the file system that the undo file lies in, from that of its head on.
+    let script = "mount -t tmpfs -o size=1m none small 2>/dev/null || exit 77\n\
+        for size in 8 12 16 20 24 28 32 36 44 60 80; do\n\
+        rm -f small/undo; mount -o remount,size=${size}k none small; cp image cut; said=$(\"$CASEMATE\" ext4 check --repair=all --yes --undo small/undo cut 2>&1 >/dev/null); status=$?\n\
+        cmp -s image cut && state=same || state=other; back=none\n\
+        if test -e small/undo; then \"$E2UNDO\" small/undo cut >/dev/null 2>&1; back=$?; cmp -s image cut || back=wrong; fi\n\
+        echo \"$size $status $state $back $said\"; done";
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "--propagation", "slave", "sh", "-c", script]).current_dir(place.folder());
+    let output = run_any(command.env("CASEMATE", CASEMATE).env("E2UNDO", e2undo));
+    if !output.status.success() {
+        println!("skipped: no tmpfs can be mounted here: {}", stderr(&output));
+        return;
+    }
+    let said = stdout(&output);
+    let mut met = [false; 2];
+    for line in said.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[1..4] {
+            ["2", "same", "none"] => {
+                assert!(line.contains("the image was not changed, and no undo file is left"), "{said}");
+                met[0] = true;
+            }
+            ["2", "other", "0"] => {
+                assert!(line.contains("the image was changed before that, and e2undo puts back"), "{said}");
+                met[1] = true;
+            }
+            ["0", "other", "0"] => {}
+            _ => panic!("{said}"),
+        }
+    }
+    assert_eq!(met, [true; 2], "{said}");
+}
+
 /// `e2undo` is given the whole image, in which the file system lies at an offset.
 #[test]
 fn a_repair_of_a_partition_can_be_undone() {

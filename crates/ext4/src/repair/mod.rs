@@ -57,7 +57,7 @@ use crate::repair::obstacles::{Obstacles, rank};
 use crate::repair::rules::{Rule, rule};
 use crate::repair::taken::Taken;
 pub use crate::repair::undo::UndoFile;
-use crate::repair::undo::Undoable;
+use crate::repair::undo::{UNCHANGED, Undoable};
 use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::{Interrupted, RecoveryFile};
 use crate::transaction::{self, Doubt, LogOptions, Mmp, Transaction};
@@ -153,19 +153,23 @@ pub fn repair(
     let undoable = Arc::new(Undoable::new(device, &undo, crc)?);
     let device: Arc<dyn BlockDevice> = undoable.clone();
     let report = mend_all(&device, &options, &mut approve, work);
-    match (report, undoable.finish()) {
-        (Ok(report), finished) => finished.map(|_| report),
-        (Err(error), Ok(true)) => {
-            let undo = undo.path.display();
-            let text = |error: &str| {
-                format!(
-                    "{error}; the image was changed before that, and e2undo puts back what it was from {undo}"
-                )
-            };
-            Err(error.map_text(text))
+    let finished = undoable.finish();
+    let error = match (report, finished.error) {
+        (Ok(report), None) => return Ok(report),
+        (Err(error), _) | (Ok(_), Some(error)) => error,
+    };
+    let path = undo.path.display();
+    let state = match (finished.is_changed, finished.is_whole) {
+        (true, true) => {
+            format!("the image was changed before that, and e2undo puts back what it was from {path}")
         }
-        (Err(error), _) => Err(error),
-    }
+        (true, false) => format!(
+            "the image was changed before that; {path} is not marked as whole, so that e2undo puts back what it was with -f alone"
+        ),
+        (false, true) => UNCHANGED.to_owned(),
+        (false, false) => format!("the image was not changed; remove {path}, which holds nothing"),
+    };
+    Err(error.map_text(|error| format!("{error}; {state}")))
 }
 
 /// Completes a change that is kept in a recovery file, which then goes. That is no part of what can be undone: without the

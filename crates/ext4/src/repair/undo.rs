@@ -1,12 +1,14 @@
 //! Blocks as they were before a repair, in the undo file of e2fsprogs: `e2undo FILE IMAGE` puts them back.
 //!
-//! The file begins with a header. Behind it lie a copy of the superblock, and key blocks: each names as many blocks as it has
-//! room for, and their contents follow it. All numbers are little-endian; checksums are CRC-32C.
+//! The file begins with a header. Behind it lie a copy of the superblock, room for the copy by which the image is known in the
+//! end, and key blocks: each names as many blocks as it has room for, and their contents follow it. All numbers are
+//! little-endian; checksums are CRC-32C.
 //!
 //! Writes wait until the device is flushed, or are as many as a key block has room for. Then the old blocks and the key block
 //! of all of them are written and flushed, then the header, which is one sector and counts them, and then the image's blocks.
 //! Nothing but the header is written twice: wherever the power fails, all that was changed is named by whole key blocks. Slots
-//! that a key block does not need name no bytes.
+//! that a key block does not need name no bytes. Where the file's disk is full, what waits is not written, and the file ends
+//! with what was changed: there is room for that from the beginning on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -24,8 +26,17 @@ use crate::number::within;
 
 /// Bytes of the blocks that are kept.
 const BLOCK: u64 = 4096;
+
+/// Blocks of the undo file with its copies of the superblock: as it was, and as it is in the end. Behind them lie the keys.
+const FIRST_SUPERBLOCK: u64 = 1;
+const LAST_SUPERBLOCK: u64 = 2;
+const KEYS_AT: u64 = 3;
+
 // A block is full of keys behind its head.
 const _: () = assert!(KEY * (KEYS + 1) == 4096);
+
+/// State of an image and its undo file after an error before the first change.
+pub(super) const UNCHANGED: &str = "the image was not changed, and no undo file is left";
 
 /// Undo file that a repair makes.
 #[derive(Clone, Debug)]
@@ -63,6 +74,19 @@ struct Undo {
     superblock_sum: u32,
     /// Where the file ends.
     end: u64,
+    /// True as soon as a block of the image was written.
+    is_changed: bool,
+}
+
+/// The end of an undo file.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// Whether something was changed, and the undo file is left.
+    pub is_changed: bool,
+    /// Why not all was written, or the undo file is not whole.
+    pub error: Option<Error>,
+    /// Whether the undo file says of itself that it is whole, or there is none.
+    pub is_whole: bool,
 }
 
 impl Undoable {
@@ -83,24 +107,32 @@ impl Undoable {
             waiting: BTreeMap::new(),
             keys: 0,
             superblock_sum: 0,
-            end: 2 * BLOCK,
+            end: KEYS_AT * BLOCK,
+            is_changed: false,
         };
         if let Err(error) = undo.begin(&*below) {
             let _ = std::fs::remove_file(path);
-            return Err(error);
+            return Err(error.map_text(|error| format!("{error}; {UNCHANGED}")));
         }
         Ok(Undoable { below, undo: Mutex::new(undo) })
     }
 
-    /// Writes what waits, and marks the file as whole; one that names nothing is removed. Whether something was changed.
-    pub fn finish(&self) -> Result<bool> {
+    /// Writes what waits, and marks the file as whole; where nothing was changed, it is removed. What can't be kept is not
+    /// written.
+    pub fn finish(&self) -> Finished {
         let mut undo = self.lock();
-        undo.drain(&*self.below)?;
-        if undo.keys == 0 {
-            std::fs::remove_file(&undo.path).map_err(|error| undo.at(error))?;
-            return sync_name(&undo.path).map(|()| false);
+        let written = undo.drain(&*self.below);
+        if written.is_err() {
+            undo.give_up();
         }
-        undo.end(&*self.below).map(|()| true)
+        let is_changed = undo.is_changed;
+        let ended = match is_changed {
+            true => undo.end(&*self.below),
+            false => std::fs::remove_file(&undo.path)
+                .map_err(|error| undo.at(error))
+                .and_then(|()| sync_name(&undo.path)),
+        };
+        Finished { is_changed, is_whole: ended.is_ok(), error: written.err().or(ended.err()) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Undo> {
@@ -116,22 +148,26 @@ impl Undo {
     fn begin(&mut self, below: &dyn BlockDevice) -> Result<()> {
         // It will hold what the image holds.
         os::set_mode(&self.file, 0o600).map_err(|error| self.at(error))?;
-        self.write(&vec![0; 2 * usize_of(BLOCK)], 0)?;
-        self.write_superblock(below, BLOCK)?;
-        self.write_header(1, false)?;
+        self.write(&vec![0; usize_of(KEYS_AT * BLOCK)], 0)?;
+        self.write_superblock(below, FIRST_SUPERBLOCK)?;
+        self.write_header(FIRST_SUPERBLOCK, false)?;
         self.sync()?;
         sync_name(&self.path)
     }
 
-    /// Writes the superblock as it is now behind all else, by which the image is known again, and a header that names it.
+    /// Writes the superblock as it is now, by which the image is known again, and a header that names it.
     fn end(&mut self, below: &dyn BlockDevice) -> Result<()> {
-        let at = self.end;
-        self.write(&vec![0; usize_of(BLOCK)], at)?;
-        self.write_superblock(below, at)?;
-        self.end += BLOCK;
+        self.write_superblock(below, LAST_SUPERBLOCK)?;
         self.sync()?;
-        self.write_header(at / BLOCK, true)?;
+        self.write_header(LAST_SUPERBLOCK, true)?;
         self.sync()
+    }
+
+    /// Forgets what waits, and those of the file's blocks that were to keep what lies below it.
+    fn give_up(&mut self) {
+        self.waiting.clear();
+        // Bytes behind the last whole key block are named by nothing, whether they go or stay.
+        let _ = self.file.set_len(self.end);
     }
 
     fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
@@ -183,10 +219,11 @@ impl Undo {
                 self.keep(below, blocks)?;
             }
             self.sync()?;
-            self.write_header(1, false)?;
+            self.write_header(FIRST_SUPERBLOCK, false)?;
             self.sync()?;
             self.kept.extend(new);
         }
+        self.is_changed |= !self.waiting.is_empty();
         for (block, bytes) in std::mem::take(&mut self.waiting) {
             below.write_at(&bytes, block * BLOCK)?;
         }
@@ -209,7 +246,7 @@ impl Undo {
         Ok(())
     }
 
-    fn write_superblock(&mut self, below: &dyn BlockDevice, at: u64) -> Result<()> {
+    fn write_superblock(&mut self, below: &dyn BlockDevice, block: u64) -> Result<()> {
         let mut superblock = [0; SUPERBLOCK_SIZE];
         // An image that has none can't be known by it.
         if below.size() >= SUPERBLOCK_OFFSET + u64_of(SUPERBLOCK_SIZE) {
@@ -217,14 +254,14 @@ impl Undo {
         }
         self.superblock_sum = self.crc.update(!0, &superblock);
         hide_superblock(&mut superblock);
-        self.write(&superblock, at)
+        self.write(&superblock, block * BLOCK)
     }
 
     fn write_header(&self, superblock_at: u64, is_whole: bool) -> Result<()> {
         let header = Header {
             keys: self.keys,
             superblock_at,
-            keys_at: 2,
+            keys_at: KEYS_AT,
             block_size: u32_of(BLOCK),
             superblock_sum: self.superblock_sum,
             is_whole,
