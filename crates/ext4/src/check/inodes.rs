@@ -145,9 +145,10 @@ impl Worker<'_, '_> {
         } else if !check_has.extents && has_tree && inode.links() > 0 {
             self.say(FindingKind::InodeFlag, place, "has extents without the feature");
         }
-        let is_quota_or_orphans = matches!(role, Role::Named(Named::Quota(_) | Named::Orphans));
+        let has_contents = matches!(role, Role::Named(Named::Quota(_) | Named::Orphans))
+            || role == Role::Reserved && inode.number == InodeNo::BOOT_LOADER;
         let is_file = kind == Some(FileType::Regular);
-        if is_quota_or_orphans && is_file && !in_inode && !has_tree && self.has_tree(inode) {
+        if has_contents && is_file && !in_inode && !has_tree && self.has_tree(inode) {
             self.say(FindingKind::InodeFlag, place, "has an extent tree and not its flag");
         }
         let wrong = |text: String| self.say(FindingKind::ReservedInode, place, text);

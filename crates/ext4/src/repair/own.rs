@@ -50,6 +50,16 @@ impl Repair {
         let Some(number) = finding.place().inode else { return Ok(false) };
         let raw = read_raw(self.files.space(), number)?;
         let superblock = self.files.fs().superblock();
+        if number == InodeNo::BOOT_LOADER {
+            let old = RawInode { number, raw: &raw };
+            return match (old.kind(), finding.kind()) {
+                // One of no kind has no contents, whatever else it says.
+                (None | Some(FileType::Directory), _) => self.clear_inode(number),
+                (_, K::InodeBlocks) => self.mend(finding, None),
+                _ if self.flag_tree(old)? => Ok(true),
+                _ => self.clear_inode(number),
+            };
+        }
         if number == InodeNo::BAD_BLOCKS {
             return self.cut_bad_blocks(RawInode { number, raw: &raw });
         }

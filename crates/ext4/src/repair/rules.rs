@@ -71,7 +71,7 @@ pub(super) fn rule(finding: &Finding) -> Option<Rule> {
         (K::ReservedInode | K::BadBlocks | K::ResizeInode | K::OrphanList | K::OrphanFile, _) => Rule::Own,
         (K::JournalInode | K::JournalSuperblock | K::QuotaInode | K::QuotaFile, _) => Rule::Own,
         (K::Checksum, _) if place.structure == Structure::JournalSuperblock => Rule::Own,
-        (K::InodeBlocks, _) if place.inode.is_some_and(InodeNo::is_of_no_file) => Rule::Own,
+        (K::InodeBlocks, _) if place.inode.is_some_and(may_have_no_kind) => Rule::Own,
         (K::InodeMode | K::InodeField | K::InodeFlag | K::ExtraSize | K::SpecialFile, _) => Rule::Inode,
         (K::InlineData | K::Symlink | K::InodeSize | K::DirectorySize | K::DirectoryHole, _) => Rule::Inode,
         (K::ExtentNode | K::ExtentOrder | K::ExtentRange | K::ExtentIndex | K::BlockNumber, _) => Rule::Inode,
@@ -90,4 +90,9 @@ pub(super) fn rule(finding: &Finding) -> Option<Rule> {
         _ if rank(finding).is_some() => Rule::Settle,
         _ => return None,
     })
+}
+
+/// Whether an inode is the file system's own, and may be of no kind: nothing is set in one by itself.
+fn may_have_no_kind(number: InodeNo) -> bool {
+    number.is_of_no_file() || number == InodeNo::BOOT_LOADER
 }
