@@ -213,7 +213,7 @@ impl<'t> QuotaFile<'t> {
     fn grow(&mut self, block: u32) -> Result<()> {
         let size = self.space.block_bytes();
         let bytes = quota::range(block);
-        let mut inode = self.space.fs().inode(self.file)?;
+        let mut inode = self.space.fs().any_inode(self.file)?;
         let logical = bytes.start / size;
         let mut new = None;
         FileMap::new(self.space, &mut inode)
@@ -262,7 +262,7 @@ impl<'t> QuotaFile<'t> {
 
     /// The block of the file system that a quota file's block lies in, and where in it.
     fn place(&self, block: u32) -> Result<(Block, usize)> {
-        let inode = self.space.fs().inode(self.file)?;
+        let inode = self.space.fs().any_inode(self.file)?;
         let Range { start, end } = quota::range(block);
         let size = self.space.block_bytes();
         if end > inode.size() {

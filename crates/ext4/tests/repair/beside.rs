@@ -21,7 +21,7 @@ const USUAL: &str = "-t ext4 -b 1024";
 /// Damage: a name, options of mke2fs, and what is done. Lines are commands of debugfs; `!fill INODE BLOCK BYTE` fills a block of a
 /// file, with noise if the byte is 256, `!word INODE BLOCK OFFSET NUMBER` sets 32 bits of one, `!zero OFFSET LENGTH` empties bytes of
 /// the image, and `!fsck` mends what was done before.
-const DAMAGE: [(&str, &str, &str); 61] = [
+const DAMAGE: [(&str, &str, &str); 63] = [
     ("no superblock", "-t ext4 -b 1024 24M", "!zero 1024 1024"),
     ("no superblock, of small groups", "-t ext4 -b 1024 -g 2048", "!zero 1024 1024"),
     ("no superblock, and no descriptors", "-t ext4 -b 1024 24M", "!zero 1024 2048"),
@@ -77,6 +77,11 @@ const DAMAGE: [(&str, &str, &str); 61] = [
         "sif <12> block[6] 7",
     ),
     (
+        "a project quota file without a link, and other counts",
+        "-t ext4 -b 1024 -O quota,project,^orphan_file",
+        "sif <12> links_count 0\nclri /d/f3",
+    ),
+    (
         "a project quota file from block 99 on",
         "-t ext4 -b 1024 -O quota,project,^orphan_file",
         "sif <12> block[3] 99",
@@ -93,6 +98,11 @@ const DAMAGE: [(&str, &str, &str); 61] = [
     ("orphans that fold cases", "-t ext4 -b 1024 -O orphan_file", "sif <12> flags 0x40080000"),
     ("orphans that are called inline", "-t ext4 -b 1024 -O orphan_file", "sif <12> flags 0x10080000"),
     ("orphans from block 99 on", "-t ext4 -b 1024 -O orphan_file", "sif <12> block[3] 99"),
+    (
+        "orphans beside their cluster",
+        "-t ext4 -b 1024 -O orphan_file,bigalloc -C 8192",
+        "sif <12> bmap[3] 3000",
+    ),
     ("orphans of noise", "-t ext4 -b 1024 -O orphan_file", "!fill <12> 0 256"),
     ("no inode of orphans", "-t ext4 -b 1024 -O orphan_file", "clri <12>"),
     (
