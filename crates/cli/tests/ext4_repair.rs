@@ -1,5 +1,7 @@
 //! `casemate ext4 check --repair`, and the links called e2fsck and fsck.ext4, beside e2fsck itself.
 
+#![allow(clippy::disallowed_macros)] // Tests say what they skip.
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
