@@ -183,13 +183,9 @@ fn parity_of_its_own_is_as_long_as_its_number_of_roots_says() {
     // Parity of smaller data, and of fewer roots.
     place.yes("verity format data tree --fec-device fec");
     let root = root_hash(&place.yes("verity format small tree --fec-device fec"));
-    // What was parity of others may be anything: it stays behind, and the rounds tell the number.
-    assert!(place.read("fec").len() > parity_size(256, 2));
-    assert!(verifies("small", &root).contains("--fec-roots 2"));
-    let over = "verity format data tree --fec-device fec --fec-roots 4";
-    place.is(over, 2, "data of no known kind");
-    std::fs::remove_file(place.path("fec")).unwrap();
-    place.yes(over);
+    assert_eq!(place.read("fec").len(), parity_size(256, 2));
+    assert_eq!(verifies("small", &root), "");
+    place.yes("verity format data tree --fec-device fec --fec-roots 4");
     let of_four = place.read("fec");
     place.flip("data", 5000, 1);
     let yes = |line: &str| {
@@ -219,7 +215,7 @@ fn parity_of_its_own_is_as_long_as_its_number_of_roots_says() {
     assert_eq!(place.read("fec").len(), tailed.len());
     assert_eq!(verifies("data", &root), note);
 
-    // What is longer keeps its number of roots, and what lies behind it; zeros are nothing.
+    // What is longer keeps its number of roots, and what lies behind it: zeros may be somebody's.
     std::fs::remove_file(place.path("fec")).unwrap();
     let root = root_hash(&place.yes("verity format data tree --fec-device fec --fec-roots 4"));
     let len = place.read("fec").len();
@@ -236,7 +232,7 @@ fn parity_of_its_own_is_as_long_as_its_number_of_roots_says() {
         place.flip("data", 5000, 1);
         assert!(root_hash(&place.yes(update)) == root);
         let behind = place.read("fec").split_off(len);
-        assert!(behind == if tail[0] == 0 { &[][..] } else { tail });
+        assert!(behind == tail);
         longer.truncate(len);
         place.file("fec", &longer);
     }
@@ -517,6 +513,41 @@ fn a_hash_area_that_grows_asks_for_what_lies_behind() {
         }
         place.yes("verity format small fec-tree --overwrite");
         assert!(place.read("data") == whole);
+    }
+}
+
+/// Zeros behind a tree or parity may be somebody's, and veritysetup's parity covers them.
+#[test]
+fn nothing_is_cut_behind_a_tree() {
+    let place = place();
+    place.file("small", &place.read("data")[..1 << 20]);
+    let (salt, fec) =
+        ("--salt 0102 --uuid 11111111-2222-4333-8444-555555555555", "--fec-device fec --fec-roots 2");
+    let zeros = 1 << 20;
+    place.file("tree", vec![0; zeros]);
+    place.yes(&format!("verity format data tree {salt} {fec}"));
+    let (tree, parity) = (place.read("tree"), place.read("fec"));
+    // As it is, and without its parity.
+    for fec in [fec, ""] {
+        place.yes(&format!("verity format data tree {salt} {fec}"));
+        assert!(place.read("tree") == tree && place.read("fec") == parity);
+    }
+    // What is left of a longer tree is no data that nothing knows.
+    place.yes(&format!("verity format small tree {salt}"));
+    let shorter = place.read("tree");
+    assert_eq!(shorter.len(), zeros);
+    place.file("fresh", vec![0; zeros]);
+    place.yes(&format!("verity format small fresh {salt}"));
+    assert!(place.read("fresh") == shorter);
+    place.yes(&format!("verity format data tree {salt}"));
+    assert!(place.read("tree") == tree);
+    // An image that becomes shorter, and longer again, has parity of the length that tells its roots.
+    std::fs::remove_file(place.path("tree")).unwrap();
+    std::fs::remove_file(place.path("fec")).unwrap();
+    for data in ["data", "small", "data"] {
+        place.yes(&format!("verity format {data} tree --fec-device fec"));
+        let blocks = (place.read(data).len() + place.read("tree").len() - 4096) / 4096;
+        assert_eq!(place.read("fec").len(), blocks.div_ceil(253) * 2 * 4096, "{data}");
     }
 }
 

@@ -53,7 +53,7 @@ enum Again {
     Seen(u64),
 }
 
-/// Ends of what is made again, where hash area and parity are known for sure.
+/// Ends of the hash area and the parity that are made again.
 #[derive(Clone, Copy, Debug, Default)]
 struct There {
     area: Option<u64>,
@@ -88,6 +88,7 @@ impl FormatOptions {
             Again::Sized(end) => {
                 place.look_within(consent)?;
                 place.look_behind(end, consent)?;
+                there.parity = Some(end);
             }
             Again::Seen(end) => {
                 place.look_behind(end, consent)?;
@@ -241,14 +242,7 @@ impl FormatOptions {
             true => There::default(),
             false => self.look(&area, parity.as_ref(), consent, work)?,
         };
-        let is_cut = match &self.area.fec {
-            Some(fec) if !fec.keep_behind && fec.is_alone(data, hash) => {
-                place::is_cut(&fec.medium, there.parity)?
-            }
-            _ => false,
-        };
         let is_apart = !data.is_changed_by(data.top().size(), hash, 0..hash.top().size());
-        let is_area_cut = !on_hash_device && is_apart && area.is_own() && place::is_cut(hash, there.area)?;
         // Of a hash area that has its device for itself: what lies before it, or is protected, stays.
         let is_alone = self.area.hash_offset == 0 && hash.is_in_block_device() && is_apart;
         if is_alone {
@@ -257,8 +251,10 @@ impl FormatOptions {
         let (named_data, named_hash) = (data.named(), hash.named());
         let root_hash = super::format(&layout, &named_data, &named_hash, work);
         let root_hash = root_hash.map_err(|error| left_behind(error, hash))?;
-        if is_area_cut {
-            hash.cut_to(area_end)?;
+        // What is left of a longer tree would be data that nothing knows.
+        if let Some(len) = there.area.and_then(|end| end.checked_sub(area_end)).filter(|len| *len > 0) {
+            let zeroed = named_hash.write_zeroes(area_end, len, true).and_then(|()| named_hash.flush());
+            zeroed.map_err(|error| left_behind(error, hash))?;
         }
         if let Some(fec) = &self.area.fec {
             if on_hash_device && hash.top().size() < fec.offset {
@@ -275,8 +271,8 @@ impl FormatOptions {
             };
             let encoded = fec::encode(&made, &devices, work).and_then(|()| parity.flush());
             encoded.map_err(|error| left_behind(error, &fec.medium))?;
-            if is_cut {
-                fec.medium.cut_to(made.parity_size())?;
+            if !fec.keep_behind && fec.is_alone(data, hash) {
+                place::cut(&fec.medium, there.parity, made.parity_size())?;
             }
             fec_layout = Some(made);
         }
@@ -296,9 +292,10 @@ pub fn look_at_earlier(
     work: &Work<'_>,
 ) -> Result<(), Error> {
     let Some(layout) = place::hash_area(hash, 0, work)? else { return Ok(()) };
-    let end = layout.hash_device_size();
     let all = |medium| Place { medium, bytes: 0..medium.top().size(), data: medium, made: Made::Data };
-    all(hash).look_behind(end, consent)?;
+    all(hash).look_behind(layout.hash_device_size(), consent)?;
     let Some(fec) = parity else { return Ok(()) };
-    all(&fec.medium).look_behind(fec.new_layout(&layout, false, end)?.parity_size(), consent)
+    // Zeros behind a tree are covered.
+    let made = fec.new_layout(&layout, false, hash.top().size())?;
+    all(&fec.medium).look_behind(made.parity_size(), consent)
 }

@@ -161,15 +161,17 @@ enum Outputs {
 /// Bytes that file systems and volumes begin at multiples of, where somebody puts them behind something else in a file.
 const BLOCK: u64 = 4096;
 
-/// Whether a file of its own is cut behind the hash area or parity that is made in it: only if the one that is made again was recognized
-/// in it, up to an end that is `there`, and nothing lies behind that. Everything else there may be somebody's.
+/// Cuts a file to parity that was made in it and has `len` bytes, if all of the file was other parity, which ended at `there`: the length
+/// tells the number of roots. Everything else there may be somebody's, zeros too.
 ///
 /// # Errors
 /// `Io`.
-pub(super) fn is_cut(medium: &Medium, there: Option<u64>) -> Result<bool, Error> {
-    let Some(end) = there else { return Ok(false) };
-    let rest = end..medium.top().size();
-    target::holds_data(medium.top(), rest).at(medium.name()).map(|holds_data| !holds_data)
+pub(super) fn cut(medium: &Medium, there: Option<u64>, len: u64) -> Result<(), Error> {
+    // Something may have been added meanwhile.
+    match there == Some(medium.top().size()) {
+        true => medium.cut_to(len),
+        false => Ok(()),
+    }
 }
 
 /// Layout of the hash area that begins at a byte of a medium. Its superblock can say any size, so its blocks have to be a tree.

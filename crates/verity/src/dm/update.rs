@@ -58,7 +58,7 @@ impl Volume {
             self.ask_about_contradiction(changed, consent, work)?;
         }
         let mut parity = self.parity.clone();
-        let mut is_cut = false;
+        let mut there = None;
         if let Some(parity) = &mut parity {
             check_unchanged(&self.layout, &data, &hash, changed, work)
                 .map_err(|error| error.at(self.data.name()))?;
@@ -68,11 +68,10 @@ impl Volume {
             let is_there = parity.look(devices, changed, consent, work)?;
             parity.check_known()?;
             if parity.is_alone && !parity.keep_behind {
-                let there = match is_there {
+                there = match is_there {
                     true => Some(parity.layout.parity_size()),
                     false => parity.end_of_other_roots(devices, changed, work)?,
                 };
-                is_cut = place::is_cut(&parity.medium, there)?;
             }
         }
         let root_hash = super::update(&self.layout, &data, &hash, changed, old_root, work);
@@ -88,9 +87,7 @@ impl Volume {
         let root_hash = root_hash.map_err(|error| with_remains(error, &self.hash, remains))?;
         if let Some(parity) = &parity {
             parity.make(&self.data, &self.hash, work)?;
-            if is_cut {
-                parity.medium.cut_to(parity.layout.parity_size())?;
-            }
+            place::cut(&parity.medium, there, parity.layout.parity_size())?;
         }
         Ok(root_hash)
     }
