@@ -143,6 +143,10 @@ fn an_interrupted_change_is_read_as_complete_or_not_at_all() {
         "verity format image hashes",
         "luks reencrypt --encrypt image --luks-header apart --key-file key --batch-mode",
         "crypt encrypt --in-place image --key-file key --key-size 512",
+        "crypt encrypt image hashes --key-file key --key-size 512",
+        "crypt encrypt image - --key-file key --key-size 512",
+        "luks format hashes --from image --key-file key",
+        "luks format - --from image --key-file key",
     ] {
         let mut command = Command::new(CASEMATE);
         let output = run_any(command.args(line.split(' ')).current_dir(place.folder.path()));

@@ -16,7 +16,7 @@ use crate::format::inode::{FileType, Inode, Time};
 use crate::read::deleted::{DeletedFile, is_alive, mode_without_acl};
 use crate::read::dir::BlockRole;
 use crate::read::fs::Ext4;
-use crate::read::journal::History;
+use crate::read::journal::{History, Moment, NOW};
 use crate::read::seen::SeenDirectories;
 use crate::units::{Block, InodeNo};
 
@@ -30,12 +30,6 @@ const MOST_SPANS: usize = 32;
 const MOST_PARENTS: usize = 512;
 /// The permissions of a directory of which none are known, and of one to which the way is not known.
 const PRIVATE: u16 = 0o700;
-
-/// A transaction, or [`NOW`].
-pub(crate) type Moment = u64;
-
-/// After all transactions.
-pub(crate) const NOW: Moment = Moment::MAX;
 
 /// All that tells files apart which had the same inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

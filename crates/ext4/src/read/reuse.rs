@@ -13,9 +13,8 @@ use casemate_blockdev::u64_of;
 use crate::error::Result;
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::fs::Ext4;
-use crate::read::journal::History;
-use crate::read::map::{MapVisitor, Mapping};
-use crate::read::old_names::{Moment, NOW};
+use crate::read::journal::{History, Moment, NOW};
+use crate::read::mapping::{MapVisitor, Mapping};
 use crate::units::{Block, GroupNo, Run};
 
 /// Runs of maps that are noted.

@@ -9,7 +9,7 @@ use casemate::blockdev::{BlockDevice, FileDevice, PartitionId, Stream};
 use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, InPlaceOptions, Mapping};
 use casemate::image_spec::{ImageSpec, LayerSpec};
 use casemate::target::{Loss, Made};
-use casemate::{Access, Error, Output, probe};
+use casemate::{Access, Error, Image, Output, probe};
 
 use super::mapping::OwnMappingArgs;
 use crate::answer::Answer;
@@ -102,6 +102,13 @@ impl Args {
         };
         let mapping = given.mapping(source_file, asked, context)?;
         let open = |spec: &ImageSpec, access| spec.lay(spec.open_part(access, false)?, &Asking::of(context));
+        let open_source = |spec: &ImageSpec| {
+            let image = open(spec, Access::Read)?;
+            if direction == Direction::Encrypt {
+                image.check_settled(context.providers())?;
+            }
+            Ok::<_, Error>(image)
+        };
         match (&to, target) {
             (None, _) | (_, None) => {
                 refuse_layers(&from, "work in place")?;
@@ -130,7 +137,7 @@ impl Args {
                     return Err(Error::argument(text));
                 }
                 if !from.layers().is_empty() {
-                    let image = open(&from, Access::Read)?;
+                    let image = open_source(&from)?;
                     let progress = context.progress(image.name(), image.device().size());
                     let work = context.work(context.providers().clone(), &progress);
                     let mut output = context.output_of_data()?;
@@ -157,7 +164,7 @@ impl Args {
                 }
             }
             (Some(to), Some(target)) => {
-                let image = open(&from, Access::Read)?;
+                let image = open_source(&from)?;
                 let progress = context.progress(image.name(), image.device().size());
                 let consent = |loss: &Loss| self.overwrite.consent(loss);
                 let holes = if self.sparse { Holes::Keep } else { Holes::Data };
@@ -218,6 +225,9 @@ fn stream(
     if mapping.offset != 0 {
         let text = "--crypt-offset is for files: a stream has no sectors before its data";
         return Err(Error::argument(text.to_owned()));
+    }
+    if direction == Direction::Encrypt && source.is_file() {
+        Image::open(source, Access::ReadUnlocked)?.check_settled(context.providers())?;
     }
     let standard = |path: &Path| path.as_os_str() == "-";
     let input = if standard(source) { Stream::input() } else { Stream::open(source) };

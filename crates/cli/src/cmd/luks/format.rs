@@ -198,6 +198,9 @@ impl Args {
     /// Encrypts a file, or standard input if there is none, to a file or device.
     fn of_file(&self, from: Option<&Path>, new: New, context: &Context) -> Result<Answer, Error> {
         let source = from.map(|from| Image::open(from, Access::Read)).transpose()?;
+        if let Some(source) = &source {
+            source.check_settled(context.providers())?;
+        }
         let target = match self.place.is_part() {
             // A part of a disk is written where it lies.
             true => Target::on(self.place.open(Access::Change, VolumeKind::Luks, context)?, LUKS, &|loss| {
@@ -221,6 +224,9 @@ impl Args {
     /// Encrypts what comes as it comes.
     fn streamed(&self, from: &Path, new: New, context: &Context) -> Result<Answer, Error> {
         let (standard, target) = (Path::new("-"), self.place.file());
+        if from.is_file() {
+            Image::open(from, Access::ReadUnlocked)?.check_settled(context.providers())?;
+        }
         let input = if from == standard { Stream::input() } else { Stream::open(from) };
         let mut input = input.map_err(|error| Error::io(from.display(), error))?;
         let name = from.display().to_string();

@@ -22,6 +22,12 @@ use crate::units::Block;
 /// Copies that are noted: those of a journal of 4 GiB. They take some 50 bytes each.
 const MOST_COPIES: usize = 1 << 20;
 
+/// A transaction, or [`NOW`].
+pub(crate) type Moment = u64;
+
+/// After all transactions.
+pub(crate) const NOW: Moment = Moment::MAX;
+
 /// Copies of blocks by the transactions that they were committed with.
 #[derive(Debug, Default)]
 pub(crate) struct History {

@@ -21,7 +21,7 @@ use crate::read::runs::BlockRuns;
 use crate::units::{Block, InodeNo};
 
 pub(crate) use fast_commit::FastCommits;
-pub(crate) use history::History;
+pub(crate) use history::{History, Moment, NOW};
 pub(crate) use overlay::{Copy, Overlay};
 
 pub use recovery::Recovery;
