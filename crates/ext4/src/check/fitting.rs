@@ -131,7 +131,14 @@ fn misfit(
             forgotten += u64::from(is_file);
         }
     }
-    let mut misfit: u64 = findings.kinds().into_iter().map(weight).sum();
+    let (mut kinds, mut files) = (findings.kinds(), Vec::new());
+    // One wrong map makes many blocks of one file wrong.
+    kinds.retain(|kind| {
+        let is_again = files.contains(kind);
+        files.extend(Some(*kind).filter(|kind| is_of_one_file(*kind)));
+        !is_again
+    });
+    let mut misfit: u64 = kinds.into_iter().map(weight).sum();
     misfit += if is_root { 0 } else { ROOT_LOST };
     let facts = facts(&fs, Hints::default())?;
     let lacks = |is_there: bool, has: bool| u64::from(is_there && !has) * weight(FindingKind::Features);
@@ -148,11 +155,17 @@ fn misfit(
     Ok(Some(misfit))
 }
 
-/// Weights of a root that is none, of inodes of files that are said to be reserved, and of a journal that is nowhere: less than
-/// of one that is not said to hold something.
-const ROOT_LOST: u64 = 1000;
+/// Weights of a root that is none: more than of anything else, because nothing is reached without it; of inodes of files that are said
+/// to be reserved; and of a journal that is nowhere: less than of one that is not said to hold something.
+const ROOT_LOST: u64 = 1 << 40;
 const JOURNAL_NOWHERE: u64 = 10;
 const FILES_RESERVED: u64 = 100;
+
+/// Whether findings of a kind are all about one file of the file system's own.
+fn is_of_one_file(kind: FindingKind) -> bool {
+    use FindingKind as K;
+    matches!(kind, K::OrphanFile | K::JournalInode | K::JournalSuperblock | K::ResizeInode)
+}
 
 /// Weight of a finding against the superblock: places of whole structures count more than fields, and these more than
 /// checksums and oddities.

@@ -21,7 +21,7 @@ const USUAL: &str = "-t ext4 -b 1024";
 /// Damage: a name, options of mke2fs, and what is done. Lines are commands of debugfs; `!fill INODE BLOCK BYTE` fills a block of a
 /// file, with noise if the byte is 256, `!word INODE BLOCK OFFSET NUMBER` sets 32 bits of one, `!zero OFFSET LENGTH` empties bytes of
 /// the image, and `!fsck` mends what was done before.
-const DAMAGE: [(&str, &str, &str); 63] = [
+const DAMAGE: [(&str, &str, &str); 65] = [
     ("no superblock", "-t ext4 -b 1024 24M", "!zero 1024 1024"),
     ("no superblock, of small groups", "-t ext4 -b 1024 -g 2048", "!zero 1024 1024"),
     ("no superblock, and no descriptors", "-t ext4 -b 1024 24M", "!zero 1024 2048"),
@@ -103,6 +103,12 @@ const DAMAGE: [(&str, &str, &str); 63] = [
         "-t ext4 -b 1024 -O orphan_file,bigalloc -C 8192",
         "sif <12> bmap[3] 3000",
     ),
+    (
+        "orphans that lead elsewhere and are too long",
+        "-t ext4 -b 1024 -O orphan_file",
+        "sif <12> block[5] 1400\nsif <12> size 65536",
+    ),
+    ("orphans that are the journal's", "-t ext4 -b 1024 -O orphan_file,quota", "copy_inode <8> <12>"),
     ("orphans of noise", "-t ext4 -b 1024 -O orphan_file", "!fill <12> 0 256"),
     ("no inode of orphans", "-t ext4 -b 1024 -O orphan_file", "clri <12>"),
     (
