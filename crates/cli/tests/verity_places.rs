@@ -551,6 +551,32 @@ fn nothing_is_cut_behind_a_tree() {
     }
 }
 
+/// Whoever writes the upper levels of a tree can make anything its lowest one.
+#[test]
+fn what_is_known_is_asked_for_also_where_it_is_called_a_tree() {
+    let place = place();
+    place.file("small", &place.read("data")[..1 << 20]);
+    place.file("middle", &place.read("data")[..2 << 20]);
+    place.yes("verity format middle tree --salt -");
+    let fs = place.read("ext4")[..4 * 4096].to_vec();
+    place.file("fs", &fs);
+    place.sh("split -b 4096 fs block; for b in blocka?; do sha256sum $b | cut -c1-64; done >digests");
+    let text = place.read("digests");
+    let digests = String::from_utf8(text).unwrap();
+    let mut top: Vec<u8> = digests
+        .lines()
+        .flat_map(|line| (0..32).map(|at| u8::from_str_radix(&line[2 * at..2 * at + 2], 16).unwrap()))
+        .collect();
+    top.resize(4096, 0);
+    let superblock = &place.read("tree")[..4096];
+    for (name, at) in [("h", 0), ("disk", 1 << 20)] {
+        place.file(name, [&vec![0; at][..], superblock, &top, &fs, &place.read("noise")[..8192]].concat());
+        let line = format!("verity format small {name} --hash-offset {at}");
+        let said = format!("{name} contains an ext2, ext3 or ext4 file system at byte {}", at + 8192);
+        refuses(&place, name, &[(line, &said)]);
+    }
+}
+
 /// The length of parities of two images is that of one with more roots, and a file of the right length may be anything.
 #[test]
 fn an_update_knows_its_own_parity_by_more_than_its_length() {

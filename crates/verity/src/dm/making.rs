@@ -242,19 +242,28 @@ impl FormatOptions {
             true => There::default(),
             false => self.look(&area, parity.as_ref(), consent, work)?,
         };
+        let is_own = area.is_own();
         let is_apart = !data.is_changed_by(data.top().size(), hash, 0..hash.top().size());
         // Of a hash area that has its device for itself: what lies before it, or is protected, stays.
         let is_alone = self.area.hash_offset == 0 && hash.is_in_block_device() && is_apart;
         if is_alone {
             hash.erase_signatures(0, work.events)?;
         }
+        if let Some(fec) = self.area.fec.as_ref().filter(|fec| !fec.keep_behind && fec.is_alone(data, hash)) {
+            // Before the parity is made: whoever repeats this finds no longer file then.
+            let hash_end = layout.hash_device_size().max(hash.top().size());
+            let made = fec.new_layout(&layout, on_hash_device, hash_end)?;
+            place::cut(&fec.medium, there.parity, made.parity_size())?;
+        }
         let (named_data, named_hash) = (data.named(), hash.named());
         let root_hash = super::format(&layout, &named_data, &named_hash, work);
         let root_hash = root_hash.map_err(|error| left_behind(error, hash))?;
-        // What is left of a longer tree would be data that nothing knows.
-        if let Some(len) = there.area.and_then(|end| end.checked_sub(area_end)).filter(|len| *len > 0) {
-            let zeroed = named_hash.write_zeroes(area_end, len, true).and_then(|()| named_hash.flush());
-            zeroed.map_err(|error| left_behind(error, hash))?;
+        // What is left of a longer tree would be data that nothing knows. On disks and beside the data it stays: a superblock may call
+        // anything a tree.
+        let rest = there.area.and_then(|end| end.checked_sub(area_end)).filter(|len| *len > 0);
+        if let Some(len) = rest.filter(|_| is_own && is_apart) {
+            let zeroed = named_hash.write_zeroes(area_end, len, true);
+            zeroed.and_then(|()| named_hash.flush()).map_err(|error| left_behind(error, hash))?;
         }
         if let Some(fec) = &self.area.fec {
             if on_hash_device && hash.top().size() < fec.offset {
@@ -271,9 +280,6 @@ impl FormatOptions {
             };
             let encoded = fec::encode(&made, &devices, work).and_then(|()| parity.flush());
             encoded.map_err(|error| left_behind(error, &fec.medium))?;
-            if !fec.keep_behind && fec.is_alone(data, hash) {
-                place::cut(&fec.medium, there.parity, made.parity_size())?;
-            }
             fec_layout = Some(made);
         }
         Ok(Formatted { layout, root_hash, fec: fec_layout, fec_on_hash_device: on_hash_device })

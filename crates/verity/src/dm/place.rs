@@ -77,10 +77,17 @@ impl Place<'_> {
         };
         let end = again.map(|layout| layout.hash_device_size());
         match end {
-            Some(end) => self.look_behind(end, consent)?,
+            Some(end) => {
+                // Whoever writes the upper levels of a tree can make anything its lowest one.
+                let within = self.find_within(start + BLOCK..end)?;
+                if let Some(loss) = within {
+                    return consent(&loss).map(|()| None);
+                }
+                self.look_behind(end, consent)?;
+            }
             None if is_own && outputs == Outputs::Replaced && medium.top().size() <= self.bytes.end => {
                 // A hash area that is not whole is one that an interrupted run has left.
-                self.look_within_from(start + BLOCK, consent)?;
+                self.find_within(start + BLOCK..self.bytes.end)?.map_or(Ok(()), |loss| consent(&loss))?;
             }
             None => self.look_behind(start, consent)?,
         }
@@ -117,16 +124,14 @@ impl Place<'_> {
     /// # Errors
     /// `Io`; whatever the consent says.
     pub(super) fn look_within(&self, consent: Consent<'_>) -> Result<(), Error> {
-        self.look_within_from(self.bytes.start, consent)
+        self.find_within(self.bytes.clone())?.map_or(Ok(()), |loss| consent(&loss))
     }
 
-    fn look_within_from(&self, from: u64, consent: Consent<'_>) -> Result<(), Error> {
+    /// The loss of something known that begins at a block of these bytes.
+    fn find_within(&self, bytes: Range<u64>) -> Result<Option<Loss>, Error> {
         let name = self.medium.name();
-        let rest = from..self.bytes.end.max(from);
-        match signatures::within(self.medium.top(), rest).at(name)? {
-            Some((at, what)) => consent(&Loss::new(name, format!("{what} at byte {at}"))),
-            None => Ok(()),
-        }
+        let found = signatures::within(self.medium.top(), bytes).at(name)?;
+        Ok(found.map(|(at, what)| Loss::new(name, format!("{what} at byte {at}"))))
     }
 
     /// Asks for consent if there is something from byte `free` of the medium on: what lies before it may be lost.

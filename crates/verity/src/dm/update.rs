@@ -86,8 +86,9 @@ impl Volume {
         };
         let root_hash = root_hash.map_err(|error| with_remains(error, &self.hash, remains))?;
         if let Some(parity) = &parity {
-            parity.make(&self.data, &self.hash, work)?;
+            // Before the parity is made: whoever repeats this finds no longer file then.
             place::cut(&parity.medium, there, parity.layout.parity_size())?;
+            parity.make(&self.data, &self.hash, work)?;
         }
         Ok(root_hash)
     }
