@@ -551,7 +551,7 @@ fn nothing_is_cut_behind_a_tree() {
     }
 }
 
-/// Whoever writes the upper levels of a tree can make anything its lowest one.
+/// Anything can be the lowest level of a forged tree.
 #[test]
 fn what_is_known_is_asked_for_also_where_it_is_called_a_tree() {
     let place = place();
