@@ -81,6 +81,8 @@ pub struct DeletedBlocks {
     pub shared: u64,
     /// Whether the map can be read.
     pub is_map_whole: bool,
+    /// Whether the journal misses transactions since it had the map: something may have had the blocks in them.
+    pub has_gap: bool,
 }
 
 /// Deleted files that were found.
@@ -103,6 +105,7 @@ impl DeletedFile {
             && self.blocks.in_use == 0
             && self.blocks.unknown == 0
             && self.blocks.shared == 0
+            && !self.blocks.has_gap
     }
 
     /// Opens the contents of a regular file.
@@ -438,6 +441,9 @@ fn blocks_of(
     if file.source == DeletedSource::MapGone {
         blocks.is_map_whole = false;
         return blocks;
+    }
+    if let DeletedSource::Journal(transaction) = file.source {
+        blocks.has_gap = reuse.has_gap_behind(transaction);
     }
     let most = usage.fs.layout().blocks;
     let gone = file.life.before.unwrap_or(NOW);

@@ -138,6 +138,11 @@ impl<'a> Reuse<'a> {
         Reuse { fs, history, held: Latest::of(held.runs), freed: HashMap::new(), bits: 0 }
     }
 
+    /// Whether the journal misses transactions behind this one.
+    pub fn has_gap_behind(&self, transaction: u32) -> bool {
+        self.history.has_gap_behind(transaction)
+    }
+
     /// The number of blocks of a run that something else had: by its map after the moment `since`, at which the file had them, or as
     /// a structure after `gone`, from which on it was no more.
     pub fn count(&mut self, run: Run, since: Moment, gone: Moment) -> u64 {

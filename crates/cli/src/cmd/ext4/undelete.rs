@@ -28,10 +28,10 @@ use crate::streams::visible;
 ///
 /// A file is likely whole if its map is, all its blocks are free, nothing is known to have used them since, and it matches its
 /// fs-verity tree if it has one. The journal's copies of maps, of bitmaps and of the blocks themselves show later uses, as do files that
-/// were deleted later; nothing tells of a use that the journal has no copy of any more. Files with blocks that are in use again, or were,
-/// or whose bitmap is damaged, are named, and are copied with --doubtful. Symbolic links become text files that hold their targets;
-/// directories are made where their names are known. The exit status is 1 if not all files that were asked for were copied, or one of them is doubtful. It is 2 if something
-/// could not be read, where there may be more.
+/// were deleted later. Files with blocks that are in use again, or were, or whose bitmap is damaged, are named, and are copied with
+/// --doubtful; so are files since whose last copy the journal misses transactions. Symbolic links become text files that hold their
+/// targets; directories are made where their names are known. The exit status is 1 if not all files that were asked for were copied,
+/// or one of them is doubtful. It is 2 if something could not be read, where there may be more.
 ///
 /// DIR becomes its owner's alone, as nobody knows for sure who could reach the files; folders in it have the permissions of their
 /// directories.
@@ -262,6 +262,11 @@ impl<'a> Judged<'a> {
                 }
                 _ if blocks.shared > 0 => {
                     (Verdict::Doubtful, format!("{} of {} blocks were used again", blocks.shared, blocks.all))
+                }
+                _ if blocks.has_gap && blocks.all > 0 => {
+                    let text = "the journal misses transactions since: something may have used its blocks"
+                        .to_owned();
+                    (Verdict::Doubtful, text)
                 }
                 _ => match fs.contradiction(file, &context.opening())? {
                     Some(error) => (Verdict::Doubtful, error.to_string()),

@@ -41,6 +41,8 @@ pub(crate) struct History {
     reads: AtomicU64,
     /// The last transaction of those that follow one in the log, each behind the other, without a gap.
     followed: HashMap<u32, u32>,
+    /// The first whole transaction behind the last ones that are gone; 0 if none are.
+    gap_end: u32,
 }
 
 /// A block of the log with a header.
@@ -110,7 +112,9 @@ impl History {
             }
             steps.insert(at, Step { kind, sequence, len });
         }
-        history.followed = followed(&steps, superblock);
+        let bounds = bounds(&steps, superblock);
+        history.gap_end = gap_end(bounds.keys().copied());
+        history.followed = followed(bounds);
         for copies in history.copies.values_mut() {
             // Stable: of one transaction the copy behind counts.
             copies.sort_by_key(|(sequence, _)| *sequence);
@@ -131,6 +135,11 @@ impl History {
     /// The last transaction up to which all are known that follow this one: a block without a copy in them stays as it is.
     pub fn known_until(&self, transaction: u32) -> u32 {
         self.followed.get(&transaction).copied().unwrap_or(transaction)
+    }
+
+    /// Whether transactions behind this one are gone, as when later mounts wrote the journal from its beginning again.
+    pub fn has_gap_behind(&self, transaction: u32) -> bool {
+        is_gap(transaction, self.gap_end)
     }
 
     /// A block as a transaction left it; `None` if that can't be read, or too much was read already.
@@ -164,8 +173,8 @@ impl History {
     }
 }
 
-/// For each transaction that is whole, the last one of those that follow it without a gap.
-fn followed(steps: &BTreeMap<u32, Step>, superblock: &JournalSuperblock) -> HashMap<u32, u32> {
+/// Where each transaction that is whole begins and ends.
+fn bounds(steps: &BTreeMap<u32, Step>, superblock: &JournalSuperblock) -> BTreeMap<u32, (u32, u32)> {
     let mut bounds: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
     // A transaction that goes over the end of the ring is met twice; forged ones could meet without end.
     let mut met: HashMap<u32, u8> = HashMap::new();
@@ -187,6 +196,11 @@ fn followed(steps: &BTreeMap<u32, Step>, superblock: &JournalSuperblock) -> Hash
             }
         }
     }
+    bounds
+}
+
+/// For each transaction that is whole, the last one of those that follow it without a gap.
+fn followed(bounds: BTreeMap<u32, (u32, u32)>) -> HashMap<u32, u32> {
     let mut followed = HashMap::new();
     let mut next: Option<(u32, u32)> = None;
     for (sequence, (start, end)) in bounds.into_iter().rev() {
@@ -196,6 +210,23 @@ fn followed(steps: &BTreeMap<u32, Step>, superblock: &JournalSuperblock) -> Hash
         next = Some((sequence, start));
     }
     followed
+}
+
+/// The first transaction behind the last gap in the numbers of those that are whole, in ascending order; 0 without one.
+fn gap_end(whole: impl Iterator<Item = u32>) -> u32 {
+    let (mut last, mut end) = (None, 0);
+    for transaction in whole {
+        if last.is_some_and(|last| is_gap(last, transaction)) {
+            end = transaction;
+        }
+        last = Some(transaction);
+    }
+    end
+}
+
+/// Whether transactions are missing between two. A mount leaves one number out.
+fn is_gap(one: u32, later: u32) -> bool {
+    later.saturating_sub(one) > 2
 }
 
 /// Whether a copy is that of its tag: later transactions may have been written over it. Without checksums all that tells is that
@@ -257,5 +288,20 @@ impl BlockDevice for AsOf {
 
     fn flush(&self) -> Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_missing_are_a_gap() {
+        for (whole, end) in
+            [(&[][..], 0), (&[7], 0), (&[1, 2, 4, 5], 0), (&[1, 2, 5, 6], 5), (&[1, 9, 10, 20, 22], 20)]
+        {
+            assert_eq!(gap_end(whole.iter().copied()), end, "{whole:?}");
+        }
+        assert!(is_gap(17, 20) && !is_gap(18, 20) && !is_gap(25, 20) && !is_gap(7, 0));
     }
 }
