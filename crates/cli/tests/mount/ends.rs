@@ -46,7 +46,7 @@ fn the_image_is_free_when_umount_ends() {
     folders.is("mount root.img none", 2, "none: No such file");
     folders.is("mount root.img root.img", 2, "ot a directory");
     folders.is("mount tree/file own", 2, "tree/file: ");
-    folders.is("mount root.img own -o rw", 2, "rw is not one of");
+    folders.is("mount root.img own -o rw", 2, "rw: --write allows writes");
     assert!(!folders.is_mounted("own"));
 }
 

@@ -84,7 +84,11 @@ impl FormatOptions {
         let (Some(place), Some(fec)) = (parity, &self.area.fec) else { return Ok(there) };
         match self.made_again(fec, area, work)? {
             Again::Nothing => drop(place.look(consent, work)?),
-            Again::Other => place.look_at_all(consent, work)?,
+            // A file that is longer than the new parity is more than parity.
+            Again::Other if place.medium.top().size() > place.bytes.end => {
+                place.look_at_all(consent, work)?
+            }
+            Again::Other => drop(place.look(consent, work)?),
             Again::Sized(end) => {
                 place.look_within(consent)?;
                 place.look_behind(end, consent)?;

@@ -16,8 +16,8 @@ use crate::{Code, Error, ErrorKind};
 ///
 /// - Zeros and holes are free, unless they lie in a file system, or behind the beginning of a volume or a partition table.
 /// - A hash area, and parity that is known as that of the same data, are made again: what lies behind them is not a part of them.
-/// - A file of its own that is written from its first byte to its last is an ordinary output, and is replaced if nothing known is
-///   found in it.
+/// - A file of its own, from its first byte on, has what an interrupted run has left, or is an ordinary output: these bytes of it are
+///   replaced if nothing known is found in them.
 /// - Everything else is asked for: signatures, and anywhere in these bytes data that are not zeros.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
@@ -85,7 +85,7 @@ impl Place<'_> {
                 }
                 self.look_behind(end, consent)?;
             }
-            None if is_own && outputs == Outputs::Replaced && medium.top().size() <= self.bytes.end => {
+            None if is_own && outputs == Outputs::Replaced => {
                 // A hash area that is not whole is one that an interrupted run has left.
                 self.find_within(start + BLOCK..self.bytes.end)?.map_or(Ok(()), |loss| consent(&loss))?;
             }

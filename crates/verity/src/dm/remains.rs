@@ -6,9 +6,7 @@ use crate::Error;
 
 /// Adds to an error what it has left of a file that was there before.
 pub(super) fn left_behind(error: Error, medium: &Medium) -> Error {
-    with_remains(error, medium, || {
-        format!("{} was begun and is not whole, format it again and consent to what it finds", medium.name())
-    })
+    with_remains(error, medium, || format!("{} was begun and is not whole, format it again", medium.name()))
 }
 
 /// Adds to an I/O error, or an interruption, what it has left on disk.
