@@ -338,13 +338,14 @@ fn a_file_whose_blocks_others_had_is_not_likely_whole() {
     ] {
         let place = Place::new(CASEMATE);
         mke2fs::make(&mke2fs, &format!("-t ext4 {options}"), &place.path("image"), "8M");
+        let before = if what == "mounts" { "for i in 1 2 3 4 5 6 7 8; do echo > o$i; sync; done" } else { "" };
         let script = format!(
             "modprobe ext4 2>/dev/null || true
              mkdir -p /run/m
              mount /dev/ubda /run/m
              cd /run/m
              head -c 40000 /dev/zero > fill
-             for i in 1 2 3 4 5 6 7 8; do echo > o$i; sync; done
+             {before}
              head -c 90000 /dev/zero | tr '\\0' A > keep; sync
              rm keep; sync
              {then}
