@@ -39,7 +39,8 @@ impl Image {
         options: &InPlaceOptions,
         work: &Work<'_>,
     ) -> Result<(), Error> {
-        if direction == Direction::Encrypt {
+        // What was begun can't be completed any more.
+        if direction == Direction::Encrypt && !options.resume {
             self.check_settled(&work.providers)?;
         }
         let mut options = options.clone();

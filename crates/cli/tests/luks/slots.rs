@@ -216,6 +216,25 @@ fn keys_are_not_read_from_what_is_changed() {
     }
 }
 
+/// A key that lies below is read once: from a pipe it comes only once.
+#[test]
+fn a_layer_below_is_opened_once() {
+    let place = Place::new(CASEMATE);
+    for key in ["one", "two", "three"] {
+        place.file(key, key);
+    }
+    place.yes(&format!("luks format outer --size 40M --key-file one {CHEAP}"));
+    place.yes(&format!("luks format outer,luks,key-file=one,offset=0 --key-file two --overwrite {CHEAP}"));
+    let inner = "outer,luks,key-file=-,offset=0";
+    for line in [
+        format!("luks add-key {inner} --key-file two --new-key-file three {CHEAP}"),
+        format!("luks change-key {inner} --key-file three --new-key-file one {CHEAP}"),
+    ] {
+        place.sh(&format!("printf one | {CASEMATE} {line}"));
+    }
+    place.yes("luks test-passphrase outer,luks,key-file=one,offset=0 --key-file one");
+}
+
 /// A specification is the name of no file that a new header is written to.
 #[test]
 fn a_new_header_has_the_name_of_a_file() {

@@ -221,7 +221,7 @@ fn answer(context: &Context, what: &str, slot: u32) -> Result<Answer, Error> {
 impl AddKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
-        args.refuse_changed_keys(self.new.place(), context)?;
+        args.refuse_changed_keys(self.new.place())?;
         let mut volume = args.changeable(context)?;
         let work = context.opening();
         if self.unbound {
@@ -270,7 +270,7 @@ impl AddKey {
 impl ChangeKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
-        args.refuse_changed_keys(self.new.place(), context)?;
+        args.refuse_changed_keys(self.new.place())?;
         let mut volume = args.changeable(context)?;
         let work = context.opening();
         let unlocking = args.unlock.options()?;
@@ -290,7 +290,7 @@ impl ChangeKey {
 impl ConvertKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
-        args.refuse_changed_keys(args.passphrase.places(), context)?;
+        args.refuse_changed_keys(args.passphrase.places())?;
         let mut volume = args.changeable(context)?;
         if let Header::Luks1(_) = volume.header() {
             return Err(Error::argument("LUKS1 has one KDF and one cipher; convert makes a volume LUKS2"));

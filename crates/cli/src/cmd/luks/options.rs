@@ -424,17 +424,14 @@ impl VolumeArgs {
     ///
     /// # Errors
     /// `Argument`; errors of opening.
-    pub fn refuse_changed_keys<'a>(
-        &self,
-        keys: impl IntoIterator<Item = KeyBytes<'a>>,
-        context: &Context,
-    ) -> Result<(), Error> {
+    pub fn refuse_changed_keys<'a>(&self, keys: impl IntoIterator<Item = KeyBytes<'a>>) -> Result<(), Error> {
         let is_kept = |key: &KeyBytes<'_>| key.path.is_file() || is_block_device(key.path);
         let keys: Vec<KeyBytes<'_>> = keys.into_iter().filter(is_kept).collect();
         if keys.is_empty() {
             return Ok(());
         }
-        let image = self.place.open(Access::ReadUnlocked, VolumeKind::Luks, context)?;
+        // Layers are opened once, where the command works: each may ask for its own key.
+        let image = self.place.spec()?.open_part(Access::ReadUnlocked, false)?;
         let mut changed = vec![Medium::clone(&image)];
         if let Some(path) = self.unlock.luks_header.as_deref().filter(|path| path.exists()) {
             changed.push(Medium::open(path, Access::ReadUnlocked)?);

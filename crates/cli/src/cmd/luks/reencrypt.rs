@@ -135,7 +135,7 @@ impl Args {
         place.refuse_layers("work in place")?;
         place.refuse_partition()?;
         let of_volume = unlock.volume_key_file().map(|path| KeyBytes { path, offset: 0, size: None });
-        self.volume.refuse_changed_keys(self.volume.passphrase.places().chain(of_volume), context)?;
+        self.volume.refuse_changed_keys(self.volume.passphrase.places().chain(of_volume))?;
         let is_export = self.decrypt && unlock.luks_header.as_ref().is_some_and(|path| !path.exists());
         let is_new = self.encrypt && self.is_unencrypted(context)?;
         if let (true, Some(offset)) = (is_new, self.crypt_offset) {
